@@ -139,13 +139,15 @@ def run(folder: Path, case: Case) -> tuple[int, float]:
     sources = [connectors.source(str(folder / f"{name}.{form}")) for name in names]
     outputs = Outputs(connectors.sink(str(folder / f"out.{form}")))
     # A commit from before this option wrote a row of every version.
-    told = {"tells_maps": case.stores} if "tells_maps" in inspect.signature(Pipeline).parameters else {}
+    told = (
+        {"publishes_maps": case.stores} if "publishes_maps" in inspect.signature(Pipeline).parameters else {}
+    )
     tables: Any = store.tables if store else None
     pipeline = Pipeline(RecalibratorConfig(mode=case.mode), tables=tables, **told)  # type: ignore[arg-type]
     begun: list[float] = []
 
     def after(_: Outcome, __: float) -> None:
-        if not begun and pipeline.counts.predictions:  # the first micro-batch of the deployment
+        if not begun and pipeline.join.counts.predictions:  # the first micro-batch of the deployment
             begun.extend((time.process_time(), pipeline.tally.events))
 
     Runner(pipeline, Inputs([source], sources), outputs, store, clock=time.monotonic, after=after).run()

@@ -3,7 +3,7 @@
     python benchmarks/delayed.py [--streams 10] [--predictions 100000]
 
 Each way gives a Platt map of the rate at the end of the stream, so that none differs by its family of maps.
-The error is that of ``python -m tests.exposure``, in thousandths. The classics:
+The error is that of ``python -m tests.delayed``, in thousandths. The classics:
 
 * the delayed feedback model (Chapelle, KDD 2014): rate and exponential delay are fitted together by maximum
   likelihood, both log-linear in the logit of the score; here with the truth's family of delays, but for the
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from streamcal.maps.platt import fit_platt, logit
 from streamcal.mixture.names import DISCOUNTS
 from streamcal.mixture.newton_c import OnlinePlatt
-from tests.exposure.simulation import (
+from tests.delayed.simulation import (
     CHANGE,
     DAYS,
     KINDS,
@@ -37,7 +37,7 @@ from tests.exposure.simulation import (
     Drawn,
     bands_of,
     draw,
-    exposed,
+    followed,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -96,7 +96,7 @@ def rows_of(drawn: Drawn) -> dict[str, float]:
         ones = np.ones((1, int(own.sum())))
         return mapped(fit_platt(logits[own], labels[own].astype(np.float64)[np.newaxis], ones)[0])
 
-    estimate = exposed(drawn).estimate()
+    estimate = followed(drawn).estimate()
     assert estimate is not None
     return {
         "oracle since the change": fitted(final, drawn.times > DAYS - CHANGE),

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
-from streamcal_connectors.kafka.cluster import require  # noqa: E402
+from streamcal_connectors.kafka.cluster import hold_log_back  # noqa: E402
 
 from streamcal import JoinConfig  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
@@ -152,7 +152,7 @@ def ours(broker: Broker, topics: tuple[str, str], outputs: list[str], events: in
     finally:
         for each in (*sources, *sinks, kept):
             each.close()
-    return pipeline.counts.predictions
+    return pipeline.join.counts.predictions
 
 
 def timed(work: Callable[[], int], count: int) -> tuple[float, float]:
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print the top ten even if the budget is met")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
-    require()
+    hold_log_back()
     figures: dict[str, Any] = {}
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         new = Topics(broker.bootstrap)

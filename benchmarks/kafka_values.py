@@ -23,15 +23,15 @@ from typing import Any
 import fastavro
 import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from streamcal_connectors.kafka.client import Chunk, Partition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.registry import open_registry
-from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
+from streamcal_connectors.kafka.values import Values
 
 from streamcal.events.blocks import Block
 
 POLL = 10_000  # records
-PARTITION = Partition("events", 0)
+PARTITION = TopicPartition("events", 0)
 
 
 def avro(folder: Path, rows: list[dict[str, Any]]) -> list[bytes]:
@@ -89,9 +89,9 @@ def main() -> None:
         (folder / "19.json").write_text("{}")
         registry = open_registry(KafkaConfig(schema_registry=name))
         assert registry is not None
-        framed = FramedValues(registry, "target", None)
+        framed = Values(registry, "target", None)
         ways: dict[str, tuple[Values, list[bytes]]] = {
-            "JSON": (JsonValues("target", None), texts),
+            "JSON": (Values(None, "target", None), texts),
             "JSON Schema": (framed, [struct.pack(">bI", 0, 19) + text for text in texts]),
             "Avro": (framed, avro(folder, rows)),
             "Protobuf": (framed, protobuf(folder, rows)),

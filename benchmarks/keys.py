@@ -69,7 +69,7 @@ def run(folder: Path, active: int) -> None:
 
     def after(_: Outcome, __: float) -> None:
         nonlocal most, engines
-        most, engines = max(most, resident()), max(engines, pipeline.engines_in_memory)
+        most, engines = max(most, resident()), max(engines, pipeline.engines.in_memory)
 
     start, busy = time.perf_counter(), time.process_time()
     Runner(pipeline, Inputs([], sources), Outputs(*sinks), store, clock=time.monotonic, after=after).run()

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal import LabelEvent, PredictionEvent, Recalibrated, Recalibrator
-from streamcal.exposure.estimate import LEVEL
-from streamcal.exposure.exposure import Exposure
+from streamcal.delayed.estimate import LEVEL
+from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.join.config import JoinConfig
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt, logit
 from streamcal.sketch import grid
@@ -124,8 +124,8 @@ def fits(stream: Stream, way: str) -> Iterator[tuple[float, Both | None]]:
 
 
 def fits_by_exposure(stream: Stream) -> Iterator[tuple[float, Both | None]]:
-    """Yield the maps of `streamcal.exposure` as `fits` does."""
-    exposure = Exposure(stream.label_delay_limit)
+    """Yield the maps of `streamcal.delayed` as `fits` does."""
+    feedback = DelayedFeedback(stream.label_delay_limit)
     order = np.argsort(stream.told, kind="stable")
     tellings = zip(
         *(each[order].tolist() for each in (stream.told, stream.scores, stream.times)), strict=True
@@ -135,12 +135,12 @@ def fits_by_exposure(stream: Stream) -> Iterator[tuple[float, Both | None]]:
     for now in np.arange(stream.times[0] + STEP, stream.times[-1] + STEP, STEP).tolist():
         while min(asked[0], told[0]) < now:
             if asked[0] <= told[0]:
-                exposure.predict(asked[1], asked[0])
+                feedback.predict(asked[1], asked[0])
                 asked = next(predictions, (NEVER, 0.0))
             else:
-                exposure.tell(told[1], told[2], told[0])
+                feedback.observe_early(told[1], told[2], told[0])
                 told = next(tellings, (NEVER, 0.0, 0.0))
-        found = exposure.estimate()
+        found = feedback.estimate()
         if found is None:
             yield now, None
         else:

@@ -30,8 +30,8 @@ from scipy.stats import norm
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.maps.shift import shift_correction, shift_weights
-from streamcal.priors.factory import make_tracker
-from streamcal.priors.tracker import BLOCK, PriorKind, PriorWindow
+from streamcal.priors.history import BLOCK
+from streamcal.priors.trackers import PriorKind, PriorWindow, make_tracker
 from streamcal.testing import NormalPair
 
 Floats = NDArray[np.float64]
@@ -53,19 +53,17 @@ SETTLED: Final = 1_000
 """Predictions after a jump from which the mean over the rest of its block is taken."""
 GOAL: Final = 2.0
 ESTIMATORS: Final[dict[str, tuple[PriorKind, PriorWindow]]] = {
-    "labels, all": ("labels", None),
+    "labels, all": ("labels", 10**6),
     "labels, latest 3,000": ("labels", 3_000),
     "labels, adwin": ("labels", "adwin"),
     "scores, adwin": ("scores", "adwin"),
-    "both, adwin": ("both", "adwin"),
 }
 ORACLE: Final = "oracle"
 STYLES: Final = {
     "labels, all": ("0.6", ":"),
     "labels, latest 3,000": ("#E69F00", "-"),
     "labels, adwin": ("#D55E00", "--"),
-    "scores, adwin": ("#56B4E9", "-"),
-    "both, adwin": ("#0072B2", "-"),
+    "scores, adwin": ("#0072B2", "-"),
     ORACLE: ("#222222", "-"),
 }
 
@@ -126,9 +124,9 @@ def follow(seed: int) -> dict[str, Floats]:
         for name, tracker in trackers.items():
             prior = known if tracker.prior is None else tracker.prior
             risks[name][block, look] = law.risk(shift_weights(known, prior))
-            # From each stretch between two looks, first all scores, then the labels that are due.
+            # Between two looks, first all scores, then the labels that are due.
             tracker.take_scores(gathered[:whole])
-            tracker.take_labels(labels[late], scores[late], late + EARLIER)
+            tracker.take_labels(labels[late])
         gathered = gathered[whole:]
     return risks
 
@@ -179,12 +177,12 @@ def report(risks: dict[str, Floats]) -> None:
             ratios = risks[name][:, block].mean(axis=0) / mean
             at = "".join(f"{ratios[after // LOOK]:9.2f}" for after in AFTER)
             print(f"{name:28}{at}{ratios[SETTLED // LOOK :].mean():9.2f}")
-        each = risks["both, adwin"][:, block] / oracle[:, block]
+        each = risks["scores, adwin"][:, block] / oracle[:, block]
         beyond = np.mean(each[:, SETTLED // LOOK] > GOAL)
-        worst = (risks["both, adwin"][:, block].mean(axis=0) / mean)[SETTLED // LOOK :].max()
+        worst = (risks["scores, adwin"][:, block].mean(axis=0) / mean)[SETTLED // LOOK :].max()
         rest = each[:, SETTLED // LOOK :].mean(axis=1)
         print(
-            f"both: runs above {GOAL:g} × the oracle at {SETTLED:,}: {beyond:.0%}; from there on, the worst "
+            f"scores: runs above {GOAL:g} × the oracle at {SETTLED:,}: {beyond:.0%}; from there, the worst "
             f"run's mean: {rest.max():.2f}, the worst look's mean over runs: {worst:.2f}"
         )
         bound = fisher(prior, SETTLED)

@@ -111,7 +111,7 @@ def soak(folder: Path, events: int) -> list[Row]:
     )
 
     def note() -> None:
-        row = Row(pipeline.tally.events, resident(), peak(), pipeline.pending, stored(path))
+        row = Row(pipeline.tally.events, resident(), peak(), pipeline.join.pending, stored(path))
         rows.append(row)
         sizes = row.stored
         print(

@@ -19,7 +19,7 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, P
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
-from streamcal.priors.tracker import PriorKind
+from streamcal.priors.trackers import PriorKind
 from streamcal.quality.evaluate import Evaluation, evaluate
 from streamcal.sketch.score_sketch import ScoreSketch
 

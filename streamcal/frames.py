@@ -20,7 +20,7 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
-from streamcal.events.columns import WEIGHTS, Columns, Role, SourceKind, did_you_mean
+from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.join.join_c import JoinConfig
@@ -52,7 +52,7 @@ Frame = Any
 def backtest(
     predictions: Frame,
     labels: Frame | None = None,
-    source: Frame | None = None,
+    calibration: Frame | None = None,
     *,
     columns: Columns | Mapping[str, Any] | None = None,
     join: JoinConfig | None = None,
@@ -69,8 +69,8 @@ def backtest(
     labels
         ``id``, ``label`` and, if there is one, ``time``: when the label was known. None: labels are a column
         of the predictions, known at once.
-    source
-        the source of calibration, learned first: ``score`` and ``label``.
+    calibration
+        labelled events of before the deployment, learned first: ``score`` and ``label``.
     columns
         the names of columns that have others: see `streamcal.events.columns.Columns`, as a mapping
         ``{"score": "p", "positive": "yes"}``; it keeps none.
@@ -105,12 +105,12 @@ def backtest(
     names = names.model_copy(update={"keep": ()})
     pipeline = Pipeline(RecalibratorConfig(**options), join, columns=names)
     kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
-    calibration = [] if source is None else [_Source(source, "source", names)]
+    before = [] if calibration is None else [_Source(calibration, "calibration", names)]
     deployment = [_Source(predictions, "events", names)]
     if labels is not None:
         deployment.append(_Source(labels, "labels", names))
     outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])
-    Runner(pipeline, Inputs(calibration, deployment), outputs, None, clock=lambda: 0.0).run()
+    Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
     return Backtest(pipeline, predictions, kept["answers"].rows, kept["rejects"].rows, kept["maps"].rows)
 
 
@@ -185,7 +185,7 @@ class Backtest:
         """
         if not can_draw():
             raise ImportError(NEEDED)
-        if not self._pipeline.counts.joined:
+        if not self._pipeline.join.counts.joined:
             raise ValueError("there is nothing to draw: no label has met its prediction")
         return reliability_figure(self._pipeline.quality)
 
@@ -227,20 +227,20 @@ class _Source:
 
     endless = False
 
-    def __init__(self, frame: Frame, kind: SourceKind, columns: Columns) -> None:
-        self.name = {"events": "predictions", "labels": "labels", "source": "source"}[kind]
+    def __init__(self, frame: Frame, kind: InputKind, columns: Columns) -> None:
+        self.name = "predictions" if kind == "events" else kind
         self.unknown_fields: Mapping[str, int] = {}
         own = columns.of(kind)
         rows = _narwhals().from_native(frame, eager_only=True)
-        needed: dict[SourceKind, tuple[Role, ...]] = {
+        needed: dict[InputKind, tuple[Role, ...]] = {
             "events": ("id", "score"),
             "labels": ("id", "label"),
-            "source": ("score", "label"),
+            "calibration": ("score", "label"),
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
         for role in (*needed[kind], *weights):
             _check_column(rows.columns, own.names[role], role, self.name)
-        domain: Domain = "source" if kind == "source" else "target"
+        domain: Domain = "source" if kind == "calibration" else "target"
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
         self._rows = rows.select([name for name in rows.columns if name in read])

@@ -69,10 +69,6 @@ class _Stage(base.Classifier):
         """The engine, with its map, certificate and alarms. It may learn a calibration set as the source."""
         return self._engine
 
-    @property
-    def _multiclass(self) -> bool:
-        return False
-
     @abstractmethod
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:
         """Return the score of an event; None if it has none."""

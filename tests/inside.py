@@ -12,5 +12,5 @@ __all__ = ["labels_of"]
 def labels_of(engine: Recalibrator | Engine, domain: Domain) -> ScoreSketch:
     """Return the sketch of all labels of a domain, or of its window."""
     inside = engine._engine if isinstance(engine, Recalibrator) else engine
-    inside._versions.settle(domain)
+    inside._versions.flush(domain)
     return (inside._target if domain == "target" else inside._source).log.sketch

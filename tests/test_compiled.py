@@ -89,7 +89,7 @@ def test_weights_of_the_mixture() -> None:
         asleep = np.array([0] * 13 + [1] * 2, np.uint8)
         constants = np.array((0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12))
         lead = 1.4
-        for counted in (None, rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
+        for counted in (np.ones(150), rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
             lead = module.move(
                 served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
             )
@@ -119,7 +119,7 @@ def test_forecasts_of_the_mixture() -> None:
         served, cells = (first, second), (edges, scores, logit(scores))
         module.lose(second, served, which, cells, scores, labels, 1e-3, counted, logits, losses, tracked)
         alone, one = np.empty((1, 17, 64)), np.empty((2, 64))
-        module.lose(first, (), None, None, scores, labels, 1e-3, None, logits, alone, one)
+        module.lose(first, (), None, None, scores, labels, 1e-3, np.ones(64), logits, alone, one)
         rows, table, base = np.empty((17, 64)), np.empty((17, 64)), np.empty(64)
         module.forecast(second, scores, logits, rows)
         mixtures = np.empty((3, 64))
@@ -144,13 +144,12 @@ def test_fits_of_the_mixture(weighed: bool) -> None:
     made = []
     for size in (1, 2, 90, 400):
         logits, counts = np.sort(rng.normal(0.0, 3.0, size)), rng.integers(1, 9, (2, size))
-        squares = counts.sum(axis=0) * rng.uniform(1.0, 2.0, size) if weighed else None
+        squares = counts.sum(axis=0) * (rng.uniform(1.0, 2.0, size) if weighed else 1.0)
         for module in (fits_c, uncompiled("streamcal.mixture.fits_c")):
             knots, values, theta = np.empty(2 * size), np.empty(2 * size), IDENTITY_ROW.copy()
             used = module.isotonic_knots(logits, counts, squares, knots, values)
-            module.put_labels(counts, 0.7, out := np.empty((2, size)))
-            module.fit_hinge(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
-            made.append((knots[:used], values[:used], out, theta))
+            module.fit_logistic(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+            made.append((knots[:used], values[:used], theta))
     for one, other in zip(made[::2], made[1::2], strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
@@ -281,23 +280,23 @@ def test_shift_of_one_probability() -> None:
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("keeps_seen", [False, True])
-def test_buffers(keeps_seen: bool) -> None:
+@pytest.mark.parametrize("keeps_index", [False, True])
+def test_buffers(keeps_index: bool) -> None:
     made = []
     for module in (buffers_c, uncompiled("streamcal.sketch.buffers_c")):
         rng = np.random.default_rng(11)
-        labels, scores, found = module.LabelBuffer(keeps_seen, None), module.ScoreBuffer(10**6), []
+        labels, scores, found = module.LabelBuffer(keeps_index, None), module.ScoreBuffer(10**6), []
         for step in range(60):
             some = rng.random(step)
             classes = (some > 0.5).astype(np.int8)
-            labels._put(some, classes, np.arange(step))
+            labels._put(some, classes, np.full(step, 300), np.arange(step))
             assert not scores.extend(some)
             for score in some.tolist():
-                labels.append(score, int(score > 0.7), step)
+                labels.append(score, int(score > 0.7), step, 256 + step % 2)
                 scores.append(score)
             for buffer in (labels, scores):
                 buffer._drop(int(rng.integers(0, buffer._held + 1)))
-            held = labels._held_scores(0), labels._held_labels(0), labels._held_seen(0), scores._since(0)
+            held = [labels._part(i, 0) for i in range(3 + keeps_index)] + [scores._since(0)]
             found.append(([each.tolist() for each in held], labels.n, labels.positives, labels.end, scores.n))
         made.append(found)
     assert made[0] == made[1]

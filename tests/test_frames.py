@@ -72,7 +72,7 @@ def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: s
         (row["id"], row["probability"], row["map_version"], row["time"]) for row in wanted
     ]
     assert [[row["weight_0"], row["weight_1"]] for row in rows] == [row["weights"] for row in wanted]
-    assert done.summary["join"] == msgspec.structs.asdict(pipeline.counts)
+    assert done.summary["join"] == msgspec.structs.asdict(pipeline.join.counts)
     assert done.maps[-1].version == pipeline.engines[None].version
     assert done.certificates
     (reject,) = done.rejects

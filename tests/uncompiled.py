@@ -90,15 +90,15 @@ def joined() -> str:
         batch = MicroBatch(block, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)  # type: ignore[list-item]
         outcome = pipeline.process(batch)
         found.update(repr((list(outcome.answers), outcome.rejects)).encode())
-    found.update(pipeline._join.to_bytes())
+    found.update(pipeline.join.to_bytes())
     engine = Recalibrator(join=JoinConfig(max_pending=9, label_ttl=40.0))
     for number, score in enumerate(rng.random(300).tolist()):
         id_ = f"{number - rng.integers(0, 20)}"
         for event in (PredictionEvent(f"{number}", score, float(number)), LabelEvent(id_, number % 2)):
             found.update(repr(engine.step(event)).encode())
     found.update(engine.to_bytes())
-    assert pipeline.counts.joined > 100
-    assert pipeline.counts.expired > 100
+    assert pipeline.join.counts.joined > 100
+    assert pipeline.join.counts.expired > 100
     return found.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Columns of Arrow: what they are for events.
+"""Columns of Arrow in the forms that events need.
 
 A column is brought into one of few forms, whatever its type, so that one rule holds for all: texts (also
 dictionary-encoded, or large), numbers, times in seconds. A type that can hold no such value is refused by
@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from streamcal.events.blocks import Block
 from streamcal.events.columns import WEIGHTS, Role
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.string_column import PADDING, StringColumn, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
@@ -24,16 +27,15 @@ __all__ = [
     "as_role",
     "check_kept_type",
     "check_role",
+    "columns_as_block",
     "from_kept",
     "kept_type",
     "numbers_column",
-    "numbers_of",
     "texts_column",
-    "texts_of",
     "values_of",
 ]
 
-_PRINTABLE: Final = b" ~"  # from the first to the last
+_SPACE, _TILDE = b" ~"  # the first and the last printable character
 _MOST_BYTES: Final = (1 << 31) - 1  # of the texts of a column
 
 _RULES: Final[dict[Role, str]] = {
@@ -67,16 +69,9 @@ def check_role(role: Role, name: str, kind: Any) -> None:
 
 def check_kept_type(name: str, kind: Any) -> None:
     """Raise ValueError if a column of this type holds no single values, which alone can be kept."""
-    kind = _plain(kind)
-    types = pa.types
-    if not (
-        types.is_null(kind)
-        or _is_text(kind)
-        or _has_text(kind)
-        or types.is_boolean(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-    ):
+    kind, types = _plain(kind), pa.types
+    plain = (types.is_null, types.is_boolean, types.is_integer, types.is_floating)
+    if not (_is_text(kind) or _has_text(kind) or any(fits(kind) for fits in plain)):
         raise ValueError(
             "a column to keep must hold numbers, booleans, texts or times, but column"
             f" {shown(name)} is of type {kind}"
@@ -86,16 +81,13 @@ def check_kept_type(name: str, kind: Any) -> None:
 def as_role(role: Role, column: Any) -> Any:
     """Return a column in the form of its role, which `check_role` has admitted.
 
-    Returns
-    -------
-    Of ``score`` and weights float64; of ``time`` float64, in its unit (a date and time in seconds; NaN:
-    beyond the year 5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
+    A ``score`` or a weight becomes float64. A ``time`` becomes float64 in its unit (a date and time in
+    seconds; NaN beyond the year 5138) or text. A ``label`` becomes booleans, whole numbers, float64 or text.
+    The other roles become text.
     """
     column = _decoded(column)
     kind, types = column.type, pa.types
-    if types.is_null(kind):
-        return column
-    if _is_text(kind):
+    if types.is_null(kind) or _is_text(kind):
         return column
     if role == "time" and (types.is_timestamp(kind) or types.is_date(kind)):
         if types.is_timestamp(kind):
@@ -169,21 +161,37 @@ def values_of(column: Any) -> list[Any]:
     return values
 
 
-def texts_of(column: Any) -> StringColumn | None:
-    """Return a column of texts, if none is missing and all bytes are printable characters."""
+def columns_as_block(decoder: RowsDecoder, columns: Mapping[Role, Any], first: int = _SPACE) -> Block | None:
+    """Return the events of columns without an object for each, if they are as most are; else None.
+
+    Parameters
+    ----------
+    first
+        First printable character that an id may have; a space unless texts may have spaces around them.
+    """
+    if "id" not in columns or not columns.keys() <= {"id", "score", "label", "time"}:
+        return None
+    ids = texts_of(columns["id"], first)
+    numbers = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
+    if ids is None or any(each is None for each in numbers.values()):
+        return None
+    return decoder.decode_arrays(ids, numbers.get("score"), numbers.get("label"), numbers.get("time"))
+
+
+def texts_of(column: Any, first: int = _SPACE) -> StringColumn | None:
+    """Return a column of texts, if none is missing and all are ASCII characters from ``first`` to ``~``."""
     types = pa.types
     if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
         return None
     _, ends, data = column.buffers()
     count, kind = len(column), np.int64 if types.is_large_string(column.type) else np.int32
     bounds = np.frombuffer(ends, kind, count + 1, column.offset * np.dtype(kind).itemsize).astype(np.int64)
-    first, last = int(bounds[0]), int(bounds[-1])
-    text = np.zeros(last - first + PADDING, np.uint8)
-    text[: last - first] = np.frombuffer(data, np.uint8, last - first, first) if last > first else 0
-    known = text[: last - first]
-    if not ((known >= _PRINTABLE[0]) & (known <= _PRINTABLE[-1])).all():
+    start, size = int(bounds[0]), int(bounds[-1] - bounds[0])
+    text = np.zeros(size + PADDING, np.uint8)
+    text[:size] = np.frombuffer(data, np.uint8, size, start) if size else 0
+    if not ((text[:size] >= first) & (text[:size] <= _TILDE)).all():
         return None
-    return StringColumn(text, bounds[:-1] - first, np.diff(bounds))
+    return StringColumn(text, bounds[:-1] - start, np.diff(bounds))
 
 
 def numbers_of(column: Any) -> npt.NDArray[np.float64] | None:
@@ -206,10 +214,8 @@ def numbers_column(numbers: npt.NDArray[Any]) -> Any:
     `pyarrow.array` would do it, too, but imports pandas for that, if it is installed: a fifth of a second.
     """
     known = np.ascontiguousarray(numbers)
-    missing = known != known
-    packed = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
     kind = pa.from_numpy_dtype(known.dtype)
-    return pa.Array.from_buffers(kind, len(known), [packed, pa.py_buffer(known)])
+    return pa.Array.from_buffers(kind, len(known), [_valid(known == known), pa.py_buffer(known)])
 
 
 def texts_column(texts: StringColumn) -> Any:
@@ -219,11 +225,13 @@ def texts_column(texts: StringColumn) -> Any:
         return pa.array(texts.tolist(), pa.string())
     bounds = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
-    missing = sizes == 0
-    packed = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(
-        pa.string(), len(sizes), [packed, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
-    )
+    buffers = [_valid(sizes > 0), pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
+
+
+def _valid(known: npt.NDArray[np.bool_]) -> Any:
+    """Return the bitmap of the values that are not null; None if none is."""
+    return None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
 
 
 def _text(value: bytes | None) -> str | bytes | None:
@@ -240,11 +248,9 @@ def _is_text(kind: Any) -> bool:
 
 def _has_text(kind: Any) -> bool:
     """Whether it is kept as a text from which it can be had again."""
-    return bool(pa.types.is_temporal(kind) and not _is_span(kind)) or bool(pa.types.is_decimal(kind))
-
-
-def _is_span(kind: Any) -> bool:
-    return bool(pa.types.is_duration(kind) or pa.types.is_interval(kind))
+    types = pa.types
+    is_span = types.is_duration(kind) or types.is_interval(kind)
+    return bool(types.is_decimal(kind) or (types.is_temporal(kind) and not is_span))
 
 
 def _plain(kind: Any) -> Any:

@@ -19,12 +19,12 @@ from streamcal.events.columns import WEIGHTS, Role
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import SourceOptions
 from streamcal.times import read_time
-from streamcal_connectors.arrow import numbers_of, texts_of, values_of
+from streamcal_connectors.arrow import columns_as_block, values_of
 
 __all__ = ["CsvColumns"]
 
 _LONGEST: Final = 1 << 17  # bytes of a line: Python's reader of CSV refuses longer cells
-_BREAK, _SPACE = b"\n "
+_BREAK: Final = ord("\n")
 _PARSE: Final = csv.ParseOptions(quote_char=False, ignore_empty_lines=False)
 
 
@@ -85,10 +85,9 @@ class CsvColumns:
         if time is not None and pa.types.is_string(time.type):
             given = [None if value is None else read_time(value.strip()) for value in time.to_pylist()]
             roles["time"] = pa.array(given, pa.float64())
-        if not self._kept and roles.keys() <= {"id", "score", "label", "time"}:
-            block = self._arrays(roles)
-            if block is not None:
-                return block
+        block = None if self._kept else columns_as_block(self._rows, roles, ord("!"))
+        if block is not None:
+            return block
         count = len(table[next(iter(self._types))])
         values = {
             role: _stripped(column) if role in ("id", "key", "domain") else values_of(column)
@@ -96,16 +95,6 @@ class CsvColumns:
         }
         kept = [[None] * count if name is None else _stripped(table[name]) for name in self._kept]
         return self._rows.decode_columns(values, kept)
-
-    def _arrays(self, roles: dict[Role, Any]) -> Block | None:
-        """Return the events without an object for each, if they are as most are."""
-        ids = texts_of(roles["id"]) if "id" in roles else None
-        if ids is None or (ids.data == _SPACE).any():
-            return None
-        numbers = {role: numbers_of(column) for role, column in roles.items() if role != "id"}
-        if any(each is None for each in numbers.values()):
-            return None
-        return self._rows.decode_arrays(ids, numbers.get("score"), numbers.get("label"), numbers.get("time"))
 
     def _table(self, rows: bytes) -> dict[str, Any]:
         """Return the columns that are read; raise `pyarrow.ArrowException` where a cell has no such value."""

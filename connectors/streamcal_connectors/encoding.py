@@ -20,7 +20,7 @@ from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind
 from streamcal.run.rows import Answers
 
-__all__ = ["RowEncoder", "columns_of", "is_row", "unpacked"]
+__all__ = ["RowEncoder", "columns_of", "is_row"]
 
 _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "answers": frozenset({"id", "probability", "map_version"}),
@@ -41,6 +41,11 @@ class RowEncoder:
         Name of the file: with ``.csv`` CSV, else JSON lines; with ``.gz`` at the end gzip.
     escapes
         Whether cells of CSV that a spreadsheet takes for formulas get a ``'`` in front.
+
+    Attributes
+    ----------
+    header
+        Columns of the CSV header that the output has already; None if it has none.
     """
 
     def __init__(self, name: str, *, escapes: bool = False) -> None:
@@ -48,13 +53,9 @@ class RowEncoder:
         self.is_csv = name.removesuffix(".gz").endswith(".csv")
         self.is_gzip = name.endswith(".gz")
         self._name = name
-        self._header: Sequence[str] | None = None
+        self.header: Sequence[str] | None = None
         self._encode = msgspec.json.Encoder().encode_lines
         self._member: Any = None
-
-    def resume(self, header: Sequence[str] | None) -> None:
-        """Start on an output that has this CSV header already, or none."""
-        self._header = header
 
     def encode(self, rows: Sequence[msgspec.Struct]) -> bytes:
         """Return rows as bytes; those of gzip may come later.
@@ -88,21 +89,20 @@ class RowEncoder:
         text = _Lines()
         writer = csv.writer(text)
         columns, header = rows[0].__struct_fields__, rows[0].__struct_encode_fields__
-        if self._header is None:
-            self._header = header
+        if self.header is None:
+            self.header = header
             writer.writerow(header)
-        elif tuple(self._header) != header:
+        elif tuple(self.header) != header:
             raise OutputError(
-                f"cannot write: {self._name} has the columns {', '.join(self._header)}, but its rows now have"
+                f"cannot write: {self._name} has the columns {', '.join(self.header)}, but its rows now have"
                 f" {', '.join(header)}: move it away, or give another output"
             )
-        escapes = self._escapes
-        writer.writerows([_cell(getattr(row, column), escapes) for column in columns] for row in rows)
+        writer.writerows([_cell(getattr(row, column), self._escapes) for column in columns] for row in rows)
         return "".join(text.lines).encode()
 
 
 class _Lines:
-    """What a CSV writer writes, a call a row.
+    """Lines of a CSV writer, which calls `write` for each row.
 
     A carriage return in a cell is quoted only if the writer's lines end with one; here it is dropped again.
     """
@@ -118,25 +118,14 @@ def is_row(line: bytes, rows: RowKind, *, is_csv: bool) -> bool:
     """Whether a line is a row of a kind that streamcal wrote; of CSV, the header."""
     try:
         found = columns_of(line) if is_csv else msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, csv.Error):
         return False
     return _NEEDED[rows] <= set(found)
 
 
 def columns_of(line: bytes) -> list[str]:
-    """Return the cells of a line of CSV; ValueError if it is none."""
-    try:
-        return next(csv.reader([line.decode()]), [])
-    except csv.Error as error:
-        raise ValueError(str(error)) from None
-
-
-def unpacked(data: bytes, limit: int) -> bytes:
-    """Return the beginning of gzip as text; ValueError if it is no gzip."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data, limit)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
+    """Return the cells of a line of CSV; ValueError or `csv.Error` if it is none."""
+    return next(csv.reader([line.decode()]), [])
 
 
 def _cell(value: object, escapes: bool) -> object:

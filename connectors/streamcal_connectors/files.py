@@ -14,21 +14,12 @@ from typing import Any, Final, cast
 
 from streamcal.errors import OutputError
 from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
-from streamcal_connectors.formats import TABLES, format_of
-from streamcal_connectors.globs import FilesSource, files_at, is_among, member
+from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
-from streamcal_connectors.readers import (
-    ByteReader,
-    CutGzipError,
-    DamagedGzipError,
-    RawReader,
-    ReplacedError,
-    identity,
-    open_reader,
-)
+from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
+from streamcal_connectors.readers import ByteReader, DamagedGzipError, ReplacedError, identity, open_reader
 from streamcal_connectors.rotation import PathInput, SingleInput
 from streamcal_connectors.sinks import FileSink, StreamSink
-from streamcal_connectors.urls import identities_of, path_of
 
 __all__ = ["FileConnector", "FileFeed", "StdioConnector", "tables"]
 
@@ -40,19 +31,17 @@ class FileConnector:
 
     def __init__(self) -> None:
         self._several: list[tuple[str, Path]] = []  # the patterns and directories that are read
-        self._escapes = False
+        self._escapes: Any = False
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002
-        """Take the table ``[file]`` of a config; see `streamcal.run.ports.TunableConnector`."""
+        """Take the table ``[file]`` of a config; see `streamcal.run.ports.Connector.set_up`."""
         unknown = sorted(set(options) - {"escape_formulas"})
         if unknown:
             raise ValueError(f"[file] has no option {unknown[0]!r}, only escape_formulas")
-        escapes = options.get("escape_formulas", False)
-        if not isinstance(escapes, bool):
-            raise ValueError(  # noqa: TRY004  # as for every wrong option
-                f"[file] escape_formulas must be true or false, got {escapes!r}"
-            )
-        self._escapes = escapes
+        self._escapes = options.get("escape_formulas", False)
+        if not isinstance(self._escapes, bool):
+            shown = repr(self._escapes)
+            raise ValueError(f"[file] escape_formulas must be true or false, got {shown}")  # noqa: TRY004
 
     def source(self, url: str, options: SourceOptions) -> Source:
         """Open a file to read, or the files of a pattern or a directory.
@@ -60,9 +49,9 @@ class FileConnector:
         Raises
         ------
         OSError
-            if it cannot be opened, or there is none.
+            If it cannot be opened, or there is none.
         ValueError
-            if its format is not known, or its columns are not those that it must have.
+            If its format is not known, or its columns are not those that it must have.
         """
         path = path_of(url, "file")
         files = files_at(path)
@@ -73,14 +62,11 @@ class FileConnector:
         return FilesSource(str(path.absolute()), str(path), members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
-        """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.SinkConnector`."""
+        """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.Connector.sink`."""
         path = path_of(url, "file")
         kind = format_of(path.name, read=False)
         is_stream = path.exists() and not path.is_file() and not path.is_dir()
-        own = Path(os.path.abspath(path))  # noqa: PTH100
-        for pattern, several in self._several:
-            if is_among(own, several):
-                raise ValueError(f"{path} would be one of the files that {pattern} reads: write it elsewhere")
+        refuse_among(Path(os.path.abspath(path)), str(path), self._several)  # noqa: PTH100
         if kind not in TABLES.values():
             kind_of_sink = StreamSink if is_stream else FileSink
             return kind_of_sink(path, options, escapes=self._escapes)
@@ -90,7 +76,7 @@ class FileConnector:
         return cast("Sink", tables("table_sink").TableSink(path, kind, options))
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the file or files; see `streamcal.run.ports.IdentifyingConnector`."""
+        """Return what identifies the file or files; see `streamcal.run.ports.Connector.identities`."""
         path = path_of(url, "file")
         own = identities_of(path, role)
         if role != "read":
@@ -134,11 +120,11 @@ class StdioConnector:
         Raises
         ------
         ValueError
-            if it is closed.
+            If it is closed.
         """
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
-        reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
+        reader = ByteReader(sys.stdin.fileno(), follow=False, owned=False)
         return LineSource(SingleInput(reader), "-", "-", options, is_csv=options.format == "csv")
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
@@ -147,7 +133,7 @@ class StdioConnector:
         Raises
         ------
         OutputError
-            if it is closed.
+            If it is closed.
         """
         if sys.stdout is None:
             raise OutputError("cannot write: standard output is closed")
@@ -179,7 +165,7 @@ class FileFeed:
         except ReplacedError:  # its sink truncated it, or started it anew
             self.close()
             return ()
-        except (CutGzipError, DamagedGzipError) as error:
+        except DamagedGzipError as error:
             raise ValueError(f"{self._path}: the gzip data are damaged ({error})") from error
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [line for line in lines if line]

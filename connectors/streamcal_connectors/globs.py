@@ -12,7 +12,7 @@ import logging
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,10 @@ import msgspec
 
 from streamcal.events import Event, Origin
 from streamcal.events.codec import Malformed
-from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions, TableSource
+from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions
+from streamcal_connectors.readers import read_position
 
-__all__ = ["FilesSource", "Member", "files_at", "is_among", "member"]
+__all__ = ["FilesSource", "Member", "files_at", "member", "refuse_among"]
 
 _HIDDEN: Final = (".", "_")  # what other programs leave in a directory: _SUCCESS, .part-0.crc
 
@@ -55,31 +56,43 @@ def files_at(path: Path) -> list[Path] | None:
         return found
     if path.exists() or not glob.has_magic(str(path)):
         return None
-    found = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207  # also absolute
-    found = [each for each in found if not each.is_dir()]
+    matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207  # also absolute
+    found = [each for each in matches if not each.is_dir()]
     if not found:
         raise FileNotFoundError(errno.ENOENT, f"no file matches the pattern '{path}'")
     return found
 
 
-def is_among(path: Path, several: Path) -> bool:
-    """Whether a file at this path is one of those that a pattern or directory stands for; both absolute."""
-    if "**" not in several.parts:
-        return path.match(str(several)) or path.parent == several
-    return any(fnmatch(str(path), str(several).replace("**/", deep)) for deep in ("**/", ""))
+def refuse_among(path: Path, title: str, several: Iterable[tuple[str, Path]]) -> None:
+    """Raise ValueError if an output would be one of the files that are read.
+
+    Parameters
+    ----------
+    path, title
+        Path of the output, absolute, and its name in the message.
+    several
+        Patterns and directories that are read: the name in the message, and the absolute path.
+    """
+    for pattern, there in several:
+        if "**" in there.parts:
+            among = any(fnmatch(str(path), str(there).replace("**/", deep)) for deep in ("**/", ""))
+        else:
+            among = path.match(str(there)) or path.parent == there
+        if among:
+            raise ValueError(f"{title} would be one of the files that {pattern} reads: write it elsewhere")
 
 
 class Member(NamedTuple):
     """One of several files."""
 
     name: str
-    """In positions."""
+    """Name in positions."""
     title: str
-    """In messages."""
+    """Name in messages."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     mark: str
-    """Tells it from another one of the same name."""
+    """Text that tells it from another one of the same name."""
     open: Callable[[], Source]
 
 
@@ -94,35 +107,33 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Position(msgspec.Struct):
-    """The position of the next event."""
+    """Position of the next event."""
 
     files: _Count = 0
-    """How many files were read to their end."""
+    """Number of files that were read to their end."""
     before: int = 0
-    """A checksum of their names and marks."""
+    """Checksum of their names and marks."""
     file: str = ""
-    """The next one."""
+    """Name of the next one."""
     at: Any = None
-    """The position in it, as its own source gives it; None: at its beginning."""
+    """Position in it, as its own source gives it; None: at its beginning."""
 
 
-class _Part:
+class _Part(NamedTuple):
     """Events of one of the files; see `streamcal.run.ports.Batch`."""
 
-    partition = ""
-
-    def __init__(self, batch: Batch, where: dict[str, Any]) -> None:
-        self._batch = batch
-        self._where = where
-        self.events: Sequence[Event | Malformed] = batch.events
+    batch: Batch
+    where: dict[str, Any]
+    events: Sequence[Event | Malformed]
+    partition: str = ""
 
     def origin(self, index: int) -> Origin:
         """Return the origin of the event at an index; its ``source`` is the file."""
-        return self._batch.origin(index)
+        return self.batch.origin(index)
 
     def position(self, count: int) -> dict[str, Any]:
         """Return the position after the first ``count`` events."""
-        return {**self._where, "at": self._batch.position(count)}
+        return {**self.where, "at": self.batch.position(count)}
 
 
 class FilesSource:
@@ -131,29 +142,23 @@ class FilesSource:
     Parameters
     ----------
     name
-        that of the pattern in positions.
+        Name of the pattern in positions.
     title
-        the pattern as it was given.
+        Pattern as it was given.
     members
-        the files, sorted by name; at least one.
+        Files, sorted by name; at least one.
     options
-        how they are to be read.
+        Options of reading.
 
     Raises
     ------
     OSError, ValueError
-        if the first cannot be opened; or if they are to be followed.
+        If the first cannot be opened; or if they are to be followed.
     """
 
     endless = False
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        members: Sequence[Member],
-        options: SourceOptions,
-    ) -> None:
+    def __init__(self, name: str, title: str, members: Sequence[Member], options: SourceOptions) -> None:
         if options.follow:
             raise ValueError(
                 f"{title}: several files are read as they are now: leave out --follow, and run again for"
@@ -170,20 +175,17 @@ class FilesSource:
         self._before = 0
         self._until: _Position | None = None
         self._current = members[0].open()
-        self.kept = self._current.kept if isinstance(self._current, TableSource) else {}
+        self.kept: Mapping[str, Any] = getattr(self._current, "kept", {})
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored so far because events have no such field, by its name."""
+        """Counts of fields that were ignored so far because events have no such field, by name."""
         return self._unknown + Counter(self._current.unknown_fields)
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
         given = positions.get("", {})
-        try:
-            position = msgspec.convert(given, _Position)
-        except ValueError as error:
-            raise TypeError(f"{given!r} is no position in several files: {error}") from None
+        position = read_position(given, _Position, "several files")
         names, before = [each.name for each in self._members], 0
         for index in range(min(position.files, len(names))):
             before = self._chained(before, index)
@@ -197,7 +199,6 @@ class FilesSource:
             )
         self._before = before
         if index != self._index:
-            self._index = index
             self._turn_to(index)
         self.ended = False
         at = self._current.seek({} if position.at is None else {"": position.at}).get("")
@@ -205,7 +206,8 @@ class FilesSource:
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
-        self._until = None if positions is None else msgspec.convert(positions.get("", {}), _Position)
+        given = {} if positions is None else positions.get("", {})
+        self._until = None if positions is None else read_position(given, _Position, "several files")
         self._limit_current()
         self.ended = self._at_limit()
 
@@ -215,7 +217,7 @@ class FilesSource:
             return ()
         where = self._where()
         try:
-            found = [_Part(batch, where) for batch in self._current.poll(max_events, timeout)]
+            found = [_Part(each, where, each.events) for each in self._current.poll(max_events, timeout)]
         except OSError as error:
             error.filename = error.filename or self._members[self._index].title
             raise
@@ -225,9 +227,8 @@ class FilesSource:
 
     def lag(self) -> Mapping[str, float]:
         """Return how many bytes of the files were not read yet."""
-        return {
-            "": self._current.lag().get("", 0.0) + sum(each.size for each in self._members[self._index + 1 :])
-        }
+        later = sum(each.size for each in self._members[self._index + 1 :])
+        return {"": self._current.lag().get("", 0.0) + later}
 
     def close(self) -> None:
         """Release; may be called twice."""
@@ -251,16 +252,16 @@ class FilesSource:
             return
         self._before = self._chained(self._before, self._index)
         self._unknown += Counter(current.unknown_fields)
-        self._index += 1
-        self._turn_to(self._index)
+        self._turn_to(self._index + 1)
         self._current.seek({})
         self._limit_current()
 
     def _turn_to(self, index: int) -> None:
         """Open a file in place of the one that is open."""
+        self._index = index
         self._current.close()
         self._current = self._members[index].open()
-        kept = self._current.kept if isinstance(self._current, TableSource) else {}
+        kept: Mapping[str, Any] = getattr(self._current, "kept", {})
         if kept != self.kept:
             raise ValueError(
                 f"{self._members[index].title} has other columns that pass through than"
@@ -272,10 +273,9 @@ class FilesSource:
         until = self._until
         if until is None or self._index < until.files:
             self._current.limit(None)
-        elif self._index > until.files or until.at is None:
-            self._current.limit({})
         else:
-            self._current.limit({"": until.at})
+            at = until.at if self._index == until.files else None
+            self._current.limit({} if at is None else {"": at})
 
     def _at_limit(self) -> bool:
         return self._until is not None and self._index >= self._until.files and self._current.ended

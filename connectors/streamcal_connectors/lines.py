@@ -10,16 +10,25 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
-from streamcal_connectors.readers import ByteReader, CutGzipError, DamagedGzipError, Prefix, ReplacedError
-from streamcal_connectors.rotation import Input
+from streamcal_connectors.readers import (
+    ByteReader,
+    CutGzipError,
+    DamagedGzipError,
+    Prefix,
+    ReplacedError,
+    read_position,
+)
+from streamcal_connectors.rotation import Fingerprint, Input
 
 __all__ = ["MAX_LINE_BYTES", "LineSource"]
 
@@ -30,11 +39,6 @@ _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
 _EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
 _BOM: Final = b"\xef\xbb\xbf"
 
-FilePosition: TypeAlias = dict[str, Any]
-"""The position of the next event: ``offset`` in uncompressed bytes, and ``line``, how many line breaks are
-before it; of a file, the ``fingerprint`` of the bytes before it; and
-``file``, how many files were read to their end at this path before, if any."""
-
 log = logging.getLogger("streamcal_connectors")
 
 
@@ -42,62 +46,64 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Position(msgspec.Struct):
-    """A `FilePosition` as it is read back."""
+    """Position of the next event."""
 
     offset: _Count = 0
+    """Number of uncompressed bytes before it."""
     line: _Count = 0
-    fingerprint: list[int] | None = None
+    """Number of line breaks before it."""
+    fingerprint: Fingerprint | None = None
+    """Fingerprint of the bytes before it, if it is in a file and not at its beginning."""
     file: _Count = 0
+    """Number of files that were read to their end at this path before."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """File and offset, which grow as reading goes on."""
+        return self.file, self.offset
+
+    def record(self) -> dict[str, Any]:
+        """Return it as it is kept, without what is unknown or 0."""
+        found = {"offset": self.offset, "line": self.line, "fingerprint": self.fingerprint, "file": self.file}
+        return {name: value for name, value in found.items() if value or name in ("offset", "line")}
 
 
+@dataclass
 class _Block:
     """Events of consecutive lines; see `streamcal.run.ports.Batch`."""
 
-    partition = ""
+    partition: ClassVar = ""
 
-    def __init__(
-        self,
-        title: str,
-        data: bytes,
-        events: Sequence[Event | Malformed],
-        lines: Sequence[int] | None,
-        before: Prefix,
-        start: FilePosition,
-        end: FilePosition,
-    ) -> None:
-        self.events = events
-        self._title = title
-        self._data = data
-        self._lines = lines  # the line of every event, from 0; None: one event per line
-        self._before = before
-        self._start = start
-        self._end = end
-        self._split: list[bytes] | None = None
+    title: str
+    data: bytes
+    events: Sequence[Event | Malformed]
+    lines: Sequence[int] | None
+    """Line of every event, from 0; None: one event per line."""
+    before: Prefix
+    start: _Position
+    end: _Position
 
     def origin(self, index: int) -> Origin:
         """Return the origin of the event at an index, with what its reject keeps of the line."""
-        line = index if self._lines is None else self._lines[index]
-        raw = self._texts()[line].removesuffix(b"\r").removeprefix(_BOM)
-        return Origin(self._title, self._start["line"] + line + 1, raw)
+        line = index if self.lines is None else self.lines[index]
+        raw = self._texts[line].removesuffix(b"\r").removeprefix(_BOM)
+        return Origin(self.title, self.start.line + line + 1, raw)
 
-    def position(self, count: int) -> FilePosition:
+    def position(self, count: int) -> dict[str, Any]:
         """Return the position after the first ``count`` events."""
         if count == len(self.events):
-            return self._end
+            return self.end.record()
         if not count:
-            return self._start
-        lines = count if self._lines is None else self._lines[count - 1] + 1
-        size = sum(map(len, self._texts()[:lines])) + lines
-        prefix = self._before.extend(self._data[:size])
-        position = {**self._end, "offset": prefix.size, "line": self._start["line"] + lines}
-        if "fingerprint" in position:
-            position["fingerprint"] = prefix.fingerprint
-        return position
+            return self.start.record()
+        lines = count if self.lines is None else self.lines[count - 1] + 1
+        size = sum(map(len, self._texts[:lines])) + lines
+        prefix = self.before.extend(self.data[:size])
+        fingerprint = self.end.fingerprint and prefix.fingerprint
+        return _Position(prefix.size, self.start.line + lines, fingerprint, self.end.file).record()
 
+    @cached_property
     def _texts(self) -> list[bytes]:
-        if self._split is None:
-            self._split = self._data.split(b"\n")
-        return self._split
+        return self.data.split(b"\n")
 
 
 class LineSource:
@@ -109,18 +115,18 @@ class LineSource:
     Parameters
     ----------
     files
-        where the bytes come from.
+        Input that gives the bytes.
     name, title
-        its name in positions, and in rejects.
+        Name in positions, and in rejects.
     options
-        how it is to be read; a pipe is not followed beyond its end.
+        Options of reading; a pipe is not followed beyond its end.
     is_csv
-        CSV with a header, rather than JSON lines.
+        Whether it is CSV with a header, rather than JSON lines.
 
     Raises
     ------
     OSError
-        if the input cannot be opened.
+        If the input cannot be opened.
     """
 
     def __init__(self, files: Input, name: str, title: str, options: SourceOptions, *, is_csv: bool) -> None:
@@ -142,7 +148,7 @@ class LineSource:
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
-        self._until: FilePosition | None = None
+        self._until: _Position | None = None
         self._done = False  # for good, whatever the limit
         self._lost = False  # whether what was read before is gone: it came through a pipe
         if is_csv and options.required and self._reader.seekable:
@@ -151,26 +157,23 @@ class LineSource:
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored so far because events have no such field, by its name."""
+        """Counts of fields that were ignored so far because events have no such field, by name."""
         return self._unknown + (self._csv or self._json).unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
         given = positions.get("", {}) if self._reader.seekable else {}
-        try:
-            position = msgspec.convert(given, _Position)
-        except ValueError as error:  # of msgspec; of half surrogates
-            raise TypeError(f"{given!r} is no position in a file: {error}") from None
+        position = read_position(given, _Position, "a file")
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
         self._file, self._line = position.file, position.line
         self._csv = None
         self._find(position.offset, position.fingerprint)
-        return {"": self._position()}
+        return {"": self._position().record()}
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
-        self._until = None if positions is None else positions.get("", {"offset": 0})
+        self._until = None if positions is None else read_position(positions.get("", {}), _Position, "a file")
         self.ended = self._done or self._at_limit()
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Block]:
@@ -178,8 +181,8 @@ class LineSource:
         if self.ended:
             return ()
         size = min(max(max_events * _EVENT_BYTES, _BLOCK[0]), _BLOCK[1])
-        if self._until is not None and self._until.get("file", 0) == self._file:
-            size = min(size, self._until["offset"] - self._read.size)
+        if self._until is not None and self._until.file == self._file:
+            size = min(size, self._until.offset - self._read.size)
         try:
             blocks = self._next(size, timeout) if size > 0 else self._finish()
         except OSError as error:
@@ -187,7 +190,9 @@ class LineSource:
             raise
         if self._until is not None and self._at_limit():
             self.ended = True
-            self._check_limit(self._until)
+            if self._until.fingerprint not in (None, self._before.fingerprint):
+                size = self._before.size
+                raise ValueError(f"{self._title}: its first {size} bytes are not those that were read before")
         return [block for block in blocks if block.events]
 
     def lag(self) -> Mapping[str, float]:
@@ -199,17 +204,14 @@ class LineSource:
         """Release; may be called twice."""
         self._reader.close()
 
-    def _position(self) -> FilePosition:
-        position: FilePosition = {"offset": self._before.size, "line": self._line}
-        if self._before.size and self._reader.seekable:
-            position["fingerprint"] = self._before.fingerprint
-        if self._file:
-            position["file"] = self._file
-        return position
+    def _position(self) -> _Position:
+        known = self._before.size and self._reader.seekable
+        fingerprint = self._before.fingerprint if known else None
+        return _Position(self._before.size, self._line, fingerprint, self._file)
 
     # Which file
 
-    def _find(self, offset: int, fingerprint: list[int] | None) -> None:
+    def _find(self, offset: int, fingerprint: Fingerprint | None) -> None:
         """Go to an offset of the file that was read before."""
         self._before = Prefix()
         if self._reader.seekable:
@@ -240,17 +242,8 @@ class LineSource:
         self._rest = b""
 
     def _at_limit(self) -> bool:
-        if self._until is None:
-            return False
-        return self._lost or (self._file, self._before.size) >= (
-            self._until.get("file", 0),
-            self._until["offset"],
-        )
-
-    def _check_limit(self, until: FilePosition) -> None:
-        if until.get("fingerprint", self._before.fingerprint) != self._before.fingerprint:
-            size = self._before.size
-            raise ValueError(f"{self._title}: its first {size} bytes are not those that were read before")
+        until = self._until
+        return until is not None and (self._lost or (self._file, self._before.size) >= until.place)
 
     # Reading
 
@@ -272,7 +265,7 @@ class LineSource:
         except ReplacedError:
             self._find(self._before.size, self._before.fingerprint)
             return []
-        except (CutGzipError, DamagedGzipError) as error:
+        except DamagedGzipError as error:
             return self._break_off(error)
         return [] if data is None else self._finish()
 
@@ -292,6 +285,9 @@ class LineSource:
                 return []
             blocks.append(self._overlong(size, after))
             data = data[end + 1 :]
+        while self._is_csv and self._csv is None and (end := data.find(b"\n") + 1):  # up to the header
+            blocks.append(self._block(data[:end]))
+            data = data[end:]
         end = data.rfind(b"\n") + 1
         if end:
             blocks.append(self._block(data[:end]))
@@ -336,7 +332,7 @@ class LineSource:
             return True
         return False
 
-    def _break_off(self, error: CutGzipError | DamagedGzipError) -> list[_Block]:
+    def _break_off(self, error: DamagedGzipError) -> list[_Block]:
         """End where compressed data do; the position stays before, so that a mended file is read on."""
         if self._until is not None:
             self._refuse_short(self._until, f" ({error})")
@@ -355,13 +351,13 @@ class LineSource:
         self.unfinished = why
         log.warning("%s", why)
 
-    def _refuse_short(self, until: FilePosition, why: str = "") -> None:
-        if (self._file, self._read.size) < (until.get("file", 0), until["offset"]):
-            earlier = until.get("file", 0) - self._file
+    def _refuse_short(self, until: _Position, why: str = "") -> None:
+        if (self._file, self._read.size) < until.place:
+            earlier = until.file - self._file
             files = f" of the {earlier} file{'s' * (earlier > 1)} that followed it" if earlier else ""
             raise ValueError(
                 f"{self._title} ends at byte {self._read.size}{why}, but was read up to byte"
-                f" {until['offset']}{files} before"
+                f" {until.offset}{files} before"
             )
 
     # Decoding
@@ -375,53 +371,35 @@ class LineSource:
         return _Block(self._title, raw, [Malformed(reason)], None, before, start, self._position())
 
     def _overlong(self, size: int, after: Prefix) -> _Block:
-        return self._reject(f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}", after)
+        return self._reject(_too_long(size), after)
 
     def _block(self, data: bytes) -> _Block:
         before, start = self._before, self._position()
+        lines: Sequence[int] | None = None
         events: Sequence[Event | Malformed] | None
-        lines: Sequence[int] | None
-        if self._is_csv:
-            events, lines = self._csv_rows(data)
+        if not self._is_csv:
+            events = self._json.decode_lines(data)
         else:
-            events, lines = self._json.decode_lines(data), None
-            if events is None:
-                events, lines = self._singly(data, 0)
+            events = self._csv_columns.decode(data) if self._csv and self._csv_columns else None
+        if events is None:
+            events, lines = self._singly(data)
         self._before = before.extend(data)
         self._line += data.count(b"\n")
         self._rest = b""
         return _Block(self._title, data, events, lines, before, start, self._position())
 
-    def _csv_rows(self, data: bytes) -> tuple[Sequence[Event | Malformed], Sequence[int]]:
-        """Return the events of CSV lines, and the line numbers, from 0."""
+    def _singly(self, data: bytes) -> tuple[list[Event | Malformed], list[int]]:
+        """Return the events of lines, decoded one by one, and the numbers of these lines, from 0."""
         events: list[Event | Malformed] = []
         lines: list[int] = []
-        first = end = 0
-        while self._csv is None and end < len(data):  # up to the header
-            start, end = end, data.find(b"\n", end) + 1 or len(data)
-            refused, at = self._singly(data[start:end], first)
-            events, lines, first = events + refused, lines + at, first + 1
-        rows = data[end:]
-        block = None if self._csv_columns is None else self._csv_columns.decode(rows)
-        if block is not None and not events:
-            return block, range(first, first + len(block))
-        more, at = self._singly(rows, first)
-        return events + more, lines + at
-
-    def _singly(self, data: bytes, first: int) -> tuple[list[Event | Malformed], list[int]]:
-        """Return the events of lines that need decoding one by one, and their numbers, from ``first`` on."""
-        events: list[Event | Malformed] = []
-        lines: list[int] = []
-        for line, text in enumerate(data.split(b"\n"), first):
+        for line, text in enumerate(data.split(b"\n")):
             raw = text.removesuffix(b"\r")
             if not line and not self._before.size:
                 raw = raw.removeprefix(_BOM)
             if not raw or raw.isspace():
                 continue
             if len(raw) > MAX_LINE_BYTES:
-                event: Event | Malformed = Malformed(
-                    f"a line may have at most {MAX_LINE_BYTES} bytes, got {len(raw)}"
-                )
+                event: Event | Malformed = Malformed(_too_long(len(raw)))
             elif not self._is_csv:
                 event = self._json.decode(raw)
             elif self._csv is None:
@@ -446,7 +424,7 @@ class LineSource:
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""
         text, data = b"", None
-        with suppress(CutGzipError, DamagedGzipError, ReplacedError):  # reading the events will say so
+        with suppress(DamagedGzipError, ReplacedError):  # reading the events will say so
             self._reader.seek(0)
             while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
                 text += data
@@ -458,3 +436,7 @@ class LineSource:
             if raw.strip():
                 self._take_header(raw.removesuffix(b"\r"), line)
                 return
+
+
+def _too_long(size: int) -> str:
+    return f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -40,10 +41,10 @@ class Log:
 
 
 logs: Final[defaultdict[str, Log]] = defaultdict(Log)
-"""Every log of this process, by name."""
+"""All logs of this process, by name."""
 
 stores: Final[dict[str, MemoryStore]] = {}
-"""Every store of this process, by name."""
+"""All stores of this process, by name."""
 
 
 class MemoryConnector:
@@ -67,18 +68,14 @@ class MemoryConnector:
 
 
 class _Records:
+    """Consecutive records of a partition; see `streamcal.run.ports.Batch`."""
+
     def __init__(self, source: MemorySource, partition: str, start: int, raw: Sequence[bytes]) -> None:
         self.partition = partition
         self.events: list[Event | Malformed] = [source.decoder.decode(each) for each in raw]
-        self._name = source.name if not partition else f"{source.name}/{partition}"
-        self._start = start
-        self._raw = raw
-
-    def origin(self, index: int) -> Origin:
-        return Origin(self._name, self._start + index, self._raw[index])
-
-    def position(self, count: int) -> Position:
-        return self._start + count
+        name = f"{source.name}/{partition}" if partition else source.name
+        self.origin = lambda index: Origin(name, start + index, raw[index])
+        self.position = lambda count: start + count
 
 
 class MemorySource:
@@ -94,7 +91,7 @@ class MemorySource:
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored so far because events have no such field, by its name."""
+        """Counts of fields that were ignored so far because events have no such field, by name."""
         return self.decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
@@ -141,19 +138,19 @@ class MemorySource:
         return length if self._until is None else min(length, self._until.get(partition, 0))
 
 
+@dataclass
 class MemorySink:
     """Writes rows to a log; see `streamcal.run.ports.Sink`."""
 
-    def __init__(self, name: str, log: Log) -> None:
-        self.name = name
-        self._log = log
-        self._job = ""
-        self._rows: list[bytes] = []
+    name: str
+    log: Log
+    _job: str = ""
+    _rows: list[bytes] = field(default_factory=list)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Return the positions of the last commit for a job."""
         self._job = job
-        return self._log.committed.get(job)
+        return self.log.committed.get(job)
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
         """Hold rows until the commit."""
@@ -161,9 +158,9 @@ class MemorySink:
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
         """Append the rows, and keep the positions."""
-        self._log.partitions[""] += self._rows
+        self.log.partitions[""] += self._rows
         self._rows = []
-        self._log.committed[self._job] = {name: dict(each) for name, each in positions.items()}
+        self.log.committed[self._job] = {name: dict(each) for name, each in positions.items()}
         return None
 
     def close(self) -> None:
@@ -171,16 +168,16 @@ class MemorySink:
         self._rows = []
 
 
+@dataclass
 class MemoryFeed:
-    """The rows of a log; see `streamcal.run.ports.Feed`."""
+    """Reads back the rows of a log; see `streamcal.run.ports.Feed`."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._next = 0
+    log: Log
+    _next: int = 0
 
     def poll(self, timeout: float) -> Sequence[bytes]:  # noqa: ARG002  # all records are there
         """Return the rows that are new."""
-        rows = self._log.partitions[""][self._next :]
+        rows = self.log.partitions[""][self._next :]
         self._next += len(rows)
         return rows
 
@@ -195,7 +192,7 @@ class MemoryStore:
         self.job = f"memory {name}"
         self.tables = Tables()
         self._engines: dict[str | None, bytes] = {}
-        self._checkpoint = Checkpoint(self._engines, b"", {}, {})
+        self._checkpoint = Checkpoint(self._engines)
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
         self._maps: list[MapRow] = []
         self._rejects: list[RejectRow] = []
@@ -207,9 +204,8 @@ class MemoryStore:
     def commit(self, change: Change) -> None:
         """Commit the changes of a micro-batch."""
         self._engines.update(change.engines)
-        self._checkpoint = Checkpoint(
-            self._engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)
-        )
+        positions = copy.deepcopy(change.positions)
+        self._checkpoint = Checkpoint(self._engines, change.run, positions, dict(change.sinks))
         self._maps += change.maps
         self._rejects += change.rejects
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))

@@ -14,8 +14,7 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -25,11 +24,12 @@ import msgspec
 
 from streamcal.run.ports import Position, Positions, Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.files import FileConnector, tables
-from streamcal_connectors.formats import TABLES, format_of
-from streamcal_connectors.globs import FilesSource, Member, is_among
+from streamcal_connectors.globs import FilesSource, Member, refuse_among
 from streamcal_connectors.lines import LineSource
+from streamcal_connectors.paths import TABLES, format_of
 from streamcal_connectors.readers import open_reader
 from streamcal_connectors.rotation import SingleInput
+from streamcal_connectors.sinks import refuse_store
 
 __all__ = ["ObjectConnector", "ObjectError", "ObjectSink"]
 
@@ -51,7 +51,7 @@ class _Object(NamedTuple):
 
     url: str
     files: Any
-    """Its fsspec file system."""
+    """File system of fsspec."""
     path: str
     """Bucket and key."""
 
@@ -100,9 +100,8 @@ class _Object(NamedTuple):
         if not any(each in self.path for each in "*?["):
             return None
         found = self.call(lambda: self.files.glob(self.path, detail=True))
-        scheme = urlsplit(self.url).scheme
         members = [
-            (self._replace(url=f"{scheme}://{path}", path=path), about)
+            (self._replace(url=f"{urlsplit(self.url).scheme}://{path}", path=path), about)
             for path, about in sorted(found.items())
             if about["type"] == "file" and not path.endswith("/")  # which stands for a directory
         ]
@@ -115,7 +114,7 @@ class ObjectConnector:
     """``s3:``, ``gs:``, ``az:``, ``abfs:`` and ``abfss:`` URLs."""
 
     def __init__(self) -> None:
-        self._several: list[_Object] = []  # the patterns that are read
+        self._several: list[tuple[str, Path]] = []  # the patterns that are read
 
     def source(self, url: str, options: SourceOptions) -> Source:
         """Open an object to read, or those of a pattern.
@@ -135,31 +134,21 @@ class ObjectConnector:
         several = found.members()
         if several is None:
             return _open(found, options)
-        self._several.append(found)
-        members = [
-            Member(
-                each.url,
-                each.url,
-                about["size"],
-                str(about.get("ETag") or about["size"]),
-                partial(_open, each, options),
-            )
-            for each, about in several
-        ]
+        self._several.append((url, found.where))
+        members = []
+        for each, about in several:
+            size, mark = about["size"], str(about.get("ETag") or about["size"])
+            members.append(Member(each.url, each.url, size, mark, partial(_open, each, options)))
         return FilesSource(url, url, members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
         """Open an object to write; see `ObjectSink`."""
         found = _object(url)
-        for several in self._several:
-            if is_among(found.where, several.where):
-                raise ValueError(
-                    f"{url} would be one of the objects that {several.url} reads: write it elsewhere"
-                )
+        refuse_among(found.where, url, self._several)
         return ObjectSink(found, options)
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the object or objects; see `streamcal.run.ports.IdentifyingConnector`."""
+        """Return what identifies the object or objects; see `streamcal.run.ports.Connector.identities`."""
         found = _object(url)
         own = frozenset({(found.files.protocol, found.path)})
         if role != "read":
@@ -197,12 +186,7 @@ class ObjectSink:
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready; with a store, refuse."""
-        if job:
-            raise ValueError(
-                f"{self.name} would be written as a whole at the end, so a run that is killed would lose rows"
-                " that its store counts as written: with --store, give an output that can be continued (a"
-                " file of .jsonl or .csv, Kafka) and copy it when all is done; or leave out --store"
-            )
+        refuse_store(self.name, job)
         return self._sink.resume(job, position)
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
@@ -274,19 +258,12 @@ def _object(url: str) -> _Object:
 def _open(found: _Object, options: SourceOptions) -> Source:
     """Bring an object into a temporary file, and open that; it has no name any more then."""
     kind = format_of(found.name, options.format, read=True)
-    with _brought(found) as path:
-        if kind in TABLES.values():
-            source: Source = tables("tables").TableSource(path, kind, options, found.url)
-            return source
-        reader = SingleInput(open_reader(path, follow=False, is_gzip=path.suffix == ".gz"))
-        reader.remedy = "To read it as well, give it a name of its own"
-        return LineSource(reader, found.url, found.url, options, is_csv=kind == "csv")
-
-
-@contextmanager
-def _brought(found: _Object) -> Iterator[Path]:
-    """Bring an object into a file, which is there for the moment of opening it."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         path = Path(folder, found.name)
         found.call(lambda: found.files.get_file(found.path, str(path)))
-        yield path
+        if kind in TABLES.values():
+            source: Source = tables("tables").TableSource(path, kind, options, found.url)
+            return source
+        reader = open_reader(path, follow=False, is_gzip=path.suffix == ".gz")
+    files = SingleInput(reader, "To read it as well, give it a name of its own")
+    return LineSource(files, found.url, found.url, options, is_csv=kind == "csv")

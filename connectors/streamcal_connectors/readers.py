@@ -12,8 +12,11 @@ import select
 import stat
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 __all__ = [
     "END_BYTES",
@@ -22,14 +25,16 @@ __all__ = [
     "DamagedGzipError",
     "GzipReader",
     "Prefix",
-    "RawReader",
     "ReplacedError",
     "identity",
     "open_reader",
+    "read_position",
 ]
 
 END_BYTES: Final = 4096
-"""How many bytes at either end of what was read tell files apart."""
+"""Number of bytes at either end of what was read that tell files apart."""
+
+T = TypeVar("T")
 
 _STEP: Final = 1 << 22  # bytes to skip at a time
 _TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
@@ -39,7 +44,7 @@ class DamagedGzipError(Exception):
     """Nothing more can be read; the message says why."""
 
 
-class CutGzipError(Exception):
+class CutGzipError(DamagedGzipError):
     """The file ends within a gzip member: it is still being written, or was cut off."""
 
 
@@ -68,56 +73,26 @@ class Prefix(NamedTuple):
         return [zlib.crc32(self.head), zlib.crc32(self.tail)]
 
 
-class ByteReader(Protocol):
-    """Reads bytes from an offset on."""
-
-    seekable: bool
-    """Whether it is a file, so that `seek` works."""
-    follows: bool
-    """Whether it waits for more at the end."""
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """What `identity` gives of it."""
-
-    def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, or None if none came in time.
-
-        Raises
-        ------
-        ReplacedError
-            if what was read last is no longer there.
-        CutGzipError, DamagedGzipError
-            if compressed data end too early, or are damaged; all bytes before that were returned.
-        """
-
-    def seek(self, offset: int) -> Prefix:
-        """Go to an offset in the bytes that `read` returns, and return what precedes it.
-
-        Raises
-        ------
-        ReplacedError
-            if they end before it.
-        """
-
-    def left(self) -> int | None:
-        """Return how many bytes of the file were not read yet; None if that is unknown."""
-
-    def close(self) -> None:
-        """Release; may be called twice."""
-
-
-class RawReader:
-    """A file from where its descriptor stands, or a pipe.
+class ByteReader:
+    """Reads bytes of a file from where its descriptor stands, or of a pipe.
 
     Parameters
     ----------
     descriptor
-        a file descriptor, open to read.
+        File descriptor, open to read.
     follow
-        whether to wait at the end of a file, which may grow.
+        Whether to wait at the end of a file, which may grow.
     owned
-        whether `close` closes the descriptor.
+        Whether `close` closes the descriptor.
+
+    Attributes
+    ----------
+    identity
+        Device and inode; see `identity`.
+    seekable
+        Whether it is a file, so that `seek` works.
+    follows
+        Whether it waits for more at the end.
     """
 
     def __init__(self, descriptor: int, *, follow: bool = False, owned: bool = True) -> None:
@@ -131,7 +106,15 @@ class RawReader:
         self._read = Prefix()
 
     def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes; see `ByteReader`."""
+        """Return some bytes, ``b""`` at the end, or None if none came in time.
+
+        Raises
+        ------
+        ReplacedError
+            If what was read last is no longer there.
+        DamagedGzipError
+            If compressed data end too early, or are damaged; all bytes before that were returned.
+        """
         if not self.seekable:
             if not select.select([self._descriptor], [], [], timeout)[0]:
                 return None
@@ -153,7 +136,13 @@ class RawReader:
         return None
 
     def seek(self, offset: int) -> Prefix:
-        """Go to an offset; see `ByteReader`."""
+        """Go to an offset in the bytes that `read` returns; return what precedes it.
+
+        Raises
+        ------
+        ReplacedError
+            If they end before it.
+        """
         size = os.fstat(self._descriptor).st_size - self._start
         if offset > size:
             raise ReplacedError(f"it has {size} bytes, but {offset} were read from it before")
@@ -165,7 +154,7 @@ class RawReader:
         return self._read
 
     def left(self) -> int | None:
-        """Return how many bytes of the file were not read yet."""
+        """Return how many bytes of the file were not read yet; None if that is unknown."""
         if not self.seekable:
             return None
         return os.fstat(self._descriptor).st_size - self._start - self._read.size
@@ -177,24 +166,19 @@ class RawReader:
             self._owned = False
 
 
-class GzipReader:
+class GzipReader(ByteReader):
     """Decompresses gzip with any number of members."""
 
-    def __init__(self, packed: RawReader) -> None:
-        self._packed = packed
-        self._member: Any = None
-        self._input = b""
-        self._full = False  # the last read gave as much as was asked for: the input may hold more
-        self._damage: str | None = None
-        self.identity = packed.identity
-        self.seekable = packed.seekable
-        self.follows = packed.follows
+    _member: Any = None
+    _input = b""
+    _full = False  # the last read gave as much as was asked for: the input may hold more
+    _damage: str | None = None
 
     def read(self, size: int, timeout: float) -> bytes | None:
         """Return some bytes; see `ByteReader`."""
         while self._damage is None:
             if not self._input and not self._full:
-                more = self._packed.read(size, timeout)
+                more = super().read(size, timeout)
                 if more is None:
                     return None
                 if not more:
@@ -216,13 +200,13 @@ class GzipReader:
 
     def seek(self, offset: int) -> Prefix:
         """Go to an offset in the uncompressed bytes, by decompressing up to there; see `ByteReader`."""
-        self._packed.seek(0)
+        super().seek(0)
         self._member, self._input, self._full, self._damage = None, b"", False, None
         prefix = Prefix()
         while prefix.size < offset:
             try:
                 data = self.read(min(offset - prefix.size, _STEP), 0.0)
-            except (CutGzipError, DamagedGzipError):
+            except DamagedGzipError:
                 data = None
             if not data:
                 raise ReplacedError(f"it holds {prefix.size} bytes, but {offset} were read from it before")
@@ -231,12 +215,8 @@ class GzipReader:
 
     def left(self) -> int | None:
         """Return how many compressed bytes were not read yet, or not decompressed."""
-        left = self._packed.left()
+        left = super().left()
         return None if left is None else left + len(self._input) + self._full
-
-    def close(self) -> None:
-        """Release; may be called twice."""
-        self._packed.close()
 
     def _inflate(self, size: int) -> bytes:
         """Decompress what was read; where it is damaged, return all before, however the reads were cut."""
@@ -244,14 +224,11 @@ class GzipReader:
         try:
             data: bytes = self._member.decompress(self._input, size)
         except zlib.error as error:
-            self._damage = str(error)
-            pieces: list[bytes] = []
-            for byte in self._input:
-                try:
-                    pieces.append(before.decompress(bytes((byte,))))
-                except zlib.error:
-                    break
-            return b"".join(pieces)
+            self._damage, whole = str(error), bytearray()
+            with suppress(zlib.error):
+                for byte in self._input:
+                    whole += before.decompress(bytes((byte,)))
+            return bytes(whole)
         self._input = self._member.unconsumed_tail
         if self._member.eof:
             self._input, self._member = self._member.unused_data, None
@@ -275,5 +252,12 @@ def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raw = RawReader(descriptor, follow=follow)
-    return GzipReader(raw) if is_gzip else raw
+    return (GzipReader if is_gzip else ByteReader)(descriptor, follow=follow)
+
+
+def read_position(given: object, kind: type[T], where: str) -> T:
+    """Return a position as it was kept; TypeError if it is none of this kind."""
+    try:
+        return msgspec.convert(given, kind)
+    except ValueError as error:  # of msgspec; of half surrogates
+        raise TypeError(f"{given!r} is no position in {where}: {error}") from None

@@ -9,67 +9,38 @@ and by the fingerprint of what was read of them after a restart. What cannot be 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import stat
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
-from streamcal_connectors.formats import ROTATED
+from streamcal_connectors.paths import ROTATED
 from streamcal_connectors.readers import END_BYTES, ByteReader, Prefix, ReplacedError, identity, open_reader
 
 __all__ = ["Fingerprint", "Input", "PathInput", "SingleInput"]
 
 Fingerprint = list[int]
-"""`Prefix.fingerprint`, as it is kept in positions."""
+"""Value of `Prefix.fingerprint`, as it is kept in positions."""
+
+_PIPE: Final = "To read it as well, send it through a pipe"
 
 log = logging.getLogger("streamcal_connectors")
 
 
-class Input(Protocol):
-    """Where the bytes of a source come from: a pipe, or one file after the other."""
-
-    remedy: str
-    """What to do when it was replaced by something else."""
-
-    def open(self) -> ByteReader:
-        """Return a reader of the whole of it.
-
-        Raises
-        ------
-        OSError
-            if it cannot be opened.
-        """
-
-    def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Return a reader of the file whose first bytes have a fingerprint, at an offset, and those bytes.
-
-        None, in positions of an old version, is any.
-
-        Raises
-        ------
-        ReplacedError
-            if there is none.
-        """
-
-    def successor(self, reader: ByteReader) -> ByteReader | None:
-        """Return a reader of the file that follows, which is not empty; None if there is none yet.
-
-        Raises
-        ------
-        ReplacedError
-            if it is not certain which file follows.
-        """
-
-    def waiting(self, reader: ByteReader) -> int:
-        """Return how many bytes the files hold that follow."""
-
-
 class SingleInput:
-    """What is open already, such as standard input; nothing follows."""
+    """Bytes of what is open already, such as standard input; nothing follows.
 
-    remedy = "To read it as well, send it through a pipe"
+    Parameters
+    ----------
+    reader
+        Reader of it, at its beginning.
+    remedy
+        Advice for when it was replaced by something else.
+    """
 
-    def __init__(self, reader: ByteReader) -> None:
+    def __init__(self, reader: ByteReader, remedy: str = _PIPE) -> None:
+        self.remedy = remedy
         self._reader = reader
 
     def open(self) -> ByteReader:
@@ -77,7 +48,7 @@ class SingleInput:
         return self._reader
 
     def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Go to an offset; see `Input`."""
+        """Go to an offset; see `PathInput`."""
         return self._reader, _check(self._reader, offset, fingerprint)
 
     def successor(self, reader: ByteReader) -> None:
@@ -90,23 +61,20 @@ class SingleInput:
 
 class _File(NamedTuple):
     path: Path
-    identity: tuple[int, int]
-    size: int
-    written: int
-    """When it was written last, in nanoseconds."""
+    status: os.stat_result
     age: tuple[int, ...]
     """Greater for a newer one, by its name."""
 
 
 class PathInput:
-    """The file at a path, and those that follow it there; see `Input`.
+    """Bytes of the file at a path, and of those that follow it there.
 
     Parameters
     ----------
     path
-        of the newest file.
+        Path of the newest file.
     follow
-        whether to wait for more at the end of a file.
+        Whether to wait for more at the end of a file.
     """
 
     remedy = "To read it as well, move it to a new name"
@@ -116,11 +84,19 @@ class PathInput:
         self._follow = follow
 
     def open(self) -> ByteReader:
-        """Open the file at the path."""
+        """Return a reader of the file at the path; OSError if it cannot be opened."""
         return self._reader(self._path)
 
     def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Look at the path, then among the rotated files, the newest first; see `Input`."""
+        """Return a reader of the file whose first bytes have a fingerprint, at an offset, and those bytes.
+
+        It is looked for at the path, then among the rotated files, the newest first. None is any fingerprint.
+
+        Raises
+        ------
+        ReplacedError
+            If there is none.
+        """
         reader = self.open()
         try:
             return reader, _check(reader, offset, fingerprint)
@@ -140,7 +116,13 @@ class PathInput:
             raise
 
     def successor(self, reader: ByteReader) -> ByteReader | None:
-        """Open the file that follows; see `Input`."""
+        """Return a reader of the file that follows, which is not empty; None if there is none yet.
+
+        Raises
+        ------
+        ReplacedError
+            If it is not certain which file follows.
+        """
         following = self._following(reader)
         if following is None:
             if self._follow:
@@ -152,7 +134,7 @@ class PathInput:
             opened = self._reader(following[0].path)
         except FileNotFoundError:  # renamed in this moment
             return None
-        if opened.identity != following[0].identity:
+        if opened.identity != identity(following[0].status):
             opened.close()
             return None
         log.info("%s was rotated: going on with the file that followed", self._path)
@@ -160,58 +142,55 @@ class PathInput:
 
     def waiting(self, reader: ByteReader) -> int:
         """Return how many bytes the files hold that follow."""
-        return sum(each.size for each in self._following(reader) or ())
+        return sum(each.status.st_size for each in self._following(reader) or ())
 
     def _following(self, reader: ByteReader) -> list[_File] | None:
         """Return the files after the one that is read that hold something; None if that one is not there."""
         newest = _look(self._path, (0,))
-        if newest is None or newest.identity == reader.identity:
+        if not newest or identity(newest[0].status) == reader.identity:
             return []
-        files = [*self._rotated(), newest]
-        for index, each in enumerate(files):
-            if each.identity == reader.identity:
-                return [later for later in files[index + 1 :] if later.size]
-        return None
+        files = [*self._rotated(), *newest]
+        identities = [identity(each.status) for each in files]
+        if reader.identity not in identities:
+            return None
+        return [each for each in files[identities.index(reader.identity) + 1 :] if each.status.st_size]
 
     def _rotated(self) -> list[_File]:
         """Return the files that were at the path before, the oldest first."""
-        found = []
+        found: list[_File] = []
+        own = self._path.name
         names = {each.name for each in self._path.parent.iterdir()}
         for name in names:
-            match = (
-                ROTATED.fullmatch(name, len(self._path.name)) if name.startswith(self._path.name) else None
-            )
+            match = ROTATED.fullmatch(name, len(own)) if name.startswith(own) else None
             if match is None or (match[2] and name.removesuffix(match[2]) in names):  # it is being compressed
                 continue
             digits = [int(each) for each in re.findall(r"\d+", match[1])]
             is_count = len(digits) == 1 and digits[0] < 1000  # .1 is the newest; of dates, the greatest is
-            file = _look(self._path.with_name(name), (-digits[0],) if is_count else tuple(digits))
-            if file is not None:
-                found.append(file)
-        return sorted(found, key=lambda file: (file.written, file.age))
+            found += _look(self._path.with_name(name), (-digits[0],) if is_count else tuple(digits))
+        return sorted(found, key=lambda file: (file.status.st_mtime_ns, file.age))
 
     def _reader(self, path: Path) -> ByteReader:
         is_gzip = ".gz" in (path.suffix, self._path.suffix)
         return open_reader(path, follow=self._follow, is_gzip=is_gzip)
 
 
-def _look(path: Path, age: tuple[int, ...]) -> _File | None:
+def _look(path: Path, age: tuple[int, ...]) -> list[_File]:
+    """Return what is at a path: one file, or none."""
     try:
         status = path.stat()
     except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return _File(path, identity(status), status.st_size, status.st_mtime_ns, age)
+        return []
+    return [_File(path, status, age)] if stat.S_ISREG(status.st_mode) else []
 
 
 def _check(reader: ByteReader, offset: int, fingerprint: Fingerprint | None) -> Prefix:
     """Go to an offset, and compare what precedes it: its beginning first, which is quick in gzip too."""
-    unlike = ReplacedError(f"its first {offset} bytes are not those that were read before")
-    begin = reader.seek(min(offset, END_BYTES))
-    if fingerprint is not None and begin.fingerprint[0] != fingerprint[0]:
-        raise unlike
-    prefix = reader.seek(offset)
-    if fingerprint is not None and prefix.fingerprint != fingerprint:
-        raise unlike
+    for end, known in ((min(offset, END_BYTES), 1), (offset, 2)):
+        prefix = reader.seek(end)
+        if fingerprint is not None and prefix.fingerprint[:known] != fingerprint[:known]:
+            raise ReplacedError(f"its first {offset} bytes are not those that were read before")
     return prefix
+
+
+Input: TypeAlias = SingleInput | PathInput
+"""Where the bytes of a source come from: a pipe, or one file after the other."""

@@ -14,18 +14,19 @@ import os
 import select
 import stat
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
 from streamcal.errors import OutputError
-from streamcal.run.ports import Position, Positions, SinkOptions, StoppedError
-from streamcal_connectors.encoding import RowEncoder, columns_of, is_row, unpacked
+from streamcal.run.ports import Position, Positions, RowKind, SinkOptions, StoppedError
+from streamcal_connectors.encoding import RowEncoder, columns_of, is_row
 
-__all__ = ["FileSink", "StreamSink"]
+__all__ = ["FileSink", "StreamSink", "in_use", "lock", "no_rows", "refuse_store"]
 
 _TAIL_BYTES: Final = 4096  # before a recorded length, that tell one file from another
 _HEAD_BYTES: Final = 1 << 20  # in which the first row must end
@@ -34,6 +35,42 @@ _WAIT: Final = 0.2  # seconds between two questions whether to stop
 _GRACE: Final = 25  # so many waits in a row, once the run is to stop, for a reader that takes nothing
 
 log = logging.getLogger("streamcal_connectors")
+
+
+def lock(descriptor: int, path: Path) -> None:
+    """Lock a file that is open to be written; OutputError if another process has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise in_use(path) from None
+    except OSError as error:  # a file system without locks
+        log.warning("%s cannot be locked (%s): see to it that nothing else writes it", path, error)
+
+
+def in_use(path: Path) -> OutputError:
+    """Return the error of a file that another process is writing."""
+    return OutputError(
+        f"cannot write: {path} is in use by another process: let it end, or give another output"
+    )
+
+
+def no_rows(path: Path, size: int, rows: RowKind) -> ValueError:
+    """Return the error of a file that holds something else than the rows that would replace it."""
+    return ValueError(
+        f"{path} has {size} bytes, which are no {rows} of a run of streamcal: move it away, or give another"
+        " output"
+    )
+
+
+def refuse_store(name: object, job: str) -> None:
+    """Raise ValueError if there is a store, as an output that is written at the end cannot be continued."""
+    if job:
+        raise ValueError(
+            f"{name} would be written as a whole at the end, so a run that is killed would lose rows that its"
+            " store counts as written: with --store, give an output that can be continued (.jsonl, .csv,"
+            " Kafka) and copy or convert it when all is done; or leave out --store"
+        )
 
 
 class FileSink:
@@ -45,9 +82,9 @@ class FileSink:
     Raises
     ------
     OutputError
-        if another process is writing the file.
+        If another process is writing the file.
     OSError
-        if it cannot be opened.
+        If it cannot be opened.
     """
 
     def __init__(self, path: Path, options: SinkOptions, *, escapes: bool = False) -> None:
@@ -59,20 +96,12 @@ class FileSink:
         self._length, self._tail = 0, b""
         # To be read too, so that its end can be compared.
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._file)
-            raise OutputError(
-                f"cannot write: {path} is in use by another process: let it end, or give another output"
-            ) from None
-        except OSError as error:  # a file system without locks
-            log.warning("%s cannot be locked (%s): see to it that nothing else writes it", path, error)
+        lock(self._file, path)
 
     @property
     def position(self) -> Position:
-        """The length, a checksum of the bytes before it, and the file's number."""
-        return {"bytes": self._length, "tail": crc32(self._tail), "inode": os.fstat(self._file).st_ino}
+        """Length, a checksum of the bytes before it, and the file's number."""
+        return {"bytes": self._length, "tail": zlib.crc32(self._tail), "inode": os.fstat(self._file).st_ino}
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Find the place to go on from; see `streamcal.run.ports.Sink`."""
@@ -114,8 +143,8 @@ class FileSink:
             return
         self._closed = True
         try:
-            if self._ready and not self._length:
-                _write_all(self._file, self._encoder.empty(), lambda: False)
+            if self._ready and not self._length and self._encoder.is_gzip:
+                _write_all(self._file, zlib.compress(b"", wbits=31))
         finally:
             os.close(self._file)
 
@@ -126,19 +155,15 @@ class FileSink:
             return
         line, end, _ = head.partition(b"\n")
         if not (end and is_row(line, self._rows, is_csv=self._encoder.is_csv)):
-            raise ValueError(
-                f"{self._path} has {size} bytes, which are no {self._rows} of a run of streamcal: move it"
-                " away, or give another output"
-            )
+            raise no_rows(self._path, size, self._rows)
 
     def _head(self) -> bytes:
+        """Return the first bytes of the file, decompressed if they are gzip."""
         data = os.pread(self._file, _HEAD_BYTES, 0)
-        if not self._encoder.is_gzip:
-            return data
-        try:
-            return unpacked(data, _HEAD_BYTES)
-        except ValueError:
-            return data
+        with suppress(zlib.error):
+            if self._encoder.is_gzip:
+                return zlib.decompressobj(wbits=31).decompress(data, _HEAD_BYTES)
+        return data
 
     def _go_to(self, position: Position, size: int) -> None:
         """Go to the end of a commit in the file; ValueError if the file is another one."""
@@ -153,10 +178,9 @@ class FileSink:
             return
         start = max(length - _TAIL_BYTES, 0)
         tail = os.pread(self._file, length - start, start)
-        same = crc32(tail) == position.get("tail", crc32(tail))
+        same = zlib.crc32(tail) == position["tail"]
         if not length and size:  # there is nothing to compare, and any rows are of an unfinished first commit
-            number = os.fstat(self._file).st_ino
-            same = number == position.get("inode", number)
+            same = os.fstat(self._file).st_ino == position["inode"]
         if not same or not self._is_own(os.pread(self._file, _HEAD_BYTES, length), length):
             raise ValueError(
                 f"{self._path} is not the file that was written before: {length} bytes of it were, and it has"
@@ -164,7 +188,7 @@ class FileSink:
             )
         self._length, self._tail = length, tail
         if length and self._encoder.is_csv:
-            self._encoder.resume(columns_of(self._head().partition(b"\n")[0]))
+            self._encoder.header = columns_of(self._head().partition(b"\n")[0])
 
     def _is_own(self, beyond: bytes, length: int) -> bool:
         """Whether the bytes after a commit may be of a run that died before its next one."""
@@ -183,7 +207,7 @@ class FileSink:
         if not self._ready:
             self._ready = True
             os.ftruncate(self._file, self._length)
-        _write_all(self._file, data, lambda: False)
+        _write_all(self._file, data)
         self._length += len(data)
         self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
@@ -196,13 +220,13 @@ class StreamSink:
     Parameters
     ----------
     path
-        of a pipe or a device; None: standard output, as JSON lines.
+        Path of a pipe or a device; None: standard output, as JSON lines.
     """
 
     def __init__(self, path: Path | None, options: SinkOptions, *, escapes: bool = False) -> None:
         self.name = "-" if path is None else str(path.absolute())
         self._path = path
-        self._stop = options.stop or (lambda: False)
+        self._stop = options.stop or _never
         self._descriptor = 1
         self._open = False
         self._encoder = RowEncoder("" if path is None else path.name, escapes=escapes)
@@ -248,16 +272,18 @@ def _open_stream(path: Path, stop: Callable[[], bool]) -> int:
         time.sleep(_WAIT)
 
 
-def _write_all(descriptor: int, data: bytes, stop: Callable[[], bool]) -> None:
+def _never() -> bool:
+    return False
+
+
+def _write_all(descriptor: int, data: bytes, stop: Callable[[], bool] = _never) -> None:
     """Write every byte, waiting where the reader is slower.
 
     Raises
     ------
     OSError
-        if it cannot be written, or if the run is to stop and the reader takes nothing more.
+        If it cannot be written, or if the run is to stop and the reader takes nothing more.
     """
-    if not data:
-        return
     rest = memoryview(data)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         while rest:

@@ -7,8 +7,6 @@ there.
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +20,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
-from streamcal.errors import OutputError
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AnswerColumns, Answers
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
-from streamcal_connectors.formats import TableKind
-from streamcal_connectors.record_batches import brief, open_table
+from streamcal_connectors.paths import TableKind
+from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
+from streamcal_connectors.tables import brief, open_table
 
 __all__ = ["TableSink"]
 
 _GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
 
 _DISTINCT: Final = {"id", "score", "weights", "time"}
-
-log = logging.getLogger("streamcal_connectors")
 
 
 class TableSink:
@@ -45,16 +41,16 @@ class TableSink:
     Parameters
     ----------
     path, kind
-        of the file.
+        Path and format of the file.
     options
-        how it is to be written.
+        Options of writing.
 
     Raises
     ------
     OutputError
-        if another process is writing the file.
+        If another process is writing the file.
     OSError
-        if it cannot be written.
+        If it cannot be written.
     """
 
     def __init__(self, path: Path, kind: TableKind, options: SinkOptions) -> None:
@@ -70,36 +66,17 @@ class TableSink:
             raise OSError(f"{path} is a directory: give the name of a file")
         self._beside = self._path.with_name(f".{self._path.name}.part")
         self._lock = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if not self._is_mine():
-            os.close(self._lock)
-            raise OutputError(
-                f"cannot write: {path} is in use by another process: let it end, or give another output"
-            )
-
-    def _is_mine(self) -> bool:
-        """Whether no other process writes the file beside, or has just put it into its place."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # a file system without locks
-            log.warning("%s cannot be locked (%s): see to it that nothing else writes it", self._path, error)
-        return self._beside.exists() and os.path.samestat(self._beside.stat(), os.fstat(self._lock))
+        lock(self._lock, path)
+        if not self._beside.exists() or not os.path.samestat(self._beside.stat(), os.fstat(self._lock)):
+            os.close(self._lock)  # another process has just put it into its place
+            raise in_use(path)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Make sure that nothing else is replaced; with a store, refuse."""
-        if job:
-            raise ValueError(
-                f"{self._path} would be written as a whole at the end, so a run that is killed would lose"
-                " rows that its store counts as written: with --store, give an output that can be continued"
-                " (.jsonl, .csv, Kafka) and make the table of it when all is done; or leave out --store"
-            )
-        size = self._path.stat().st_size if self._path.exists() else 0
+        refuse_store(self._path, job)
+        size = _size(self._path)
         if size and not self._is_replaceable():
-            raise ValueError(
-                f"{self._path} has {size} bytes, which are no answers of a run of streamcal: move it away, or"
-                " give another output"
-            )
+            raise no_rows(self._path, size, "answers")
         self._writer = self._opened()  # so that what cannot be written is told now
         return None
 
@@ -133,7 +110,7 @@ class TableSink:
             return
         self._closed = True
         try:
-            if self._writer is not None and not self._failed and (self._has_rows or not _holds(self._path)):
+            if self._writer is not None and not self._failed and (self._has_rows or not _size(self._path)):
                 self._flush()
                 with _said():
                     self._writer.close()
@@ -174,19 +151,16 @@ class TableSink:
 
     def _take_rows(self) -> None:
         """Bring the last rows into columns."""
-        if self._rows:
-            with _said():
-                self._batches.append(self._batch())
-            self._rows = []
-
-    def _batch(self) -> Any:
-        rows: Sequence[Any] = self._rows
-        attributes = rows[0].__struct_fields__
+        if not self._rows:
+            return
+        fields = zip(self._rows[0].__struct_fields__, self._schema, strict=True)
         columns = [
-            _column([getattr(row, attribute) for row in rows], field, is_kept=index >= len(ANSWER_FIELDS))
-            for index, (attribute, field) in enumerate(zip(attributes, self._schema, strict=True))
+            _column([getattr(row, name) for row in self._rows], field, is_kept=index >= len(ANSWER_FIELDS))
+            for index, (name, field) in enumerate(fields)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        with _said():
+            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows = []
 
     def _is_replaceable(self) -> bool:
         try:
@@ -211,19 +185,10 @@ def _said() -> Iterator[None]:
 
 def _schema(kept: Mapping[str, Any]) -> Any:
     """Return the columns of answers; those that pass through are texts if their type is not known."""
-    types = {
-        "id": pa.string(),
-        "score": pa.float64(),
-        "probability": pa.float64(),
-        "map_version": pa.int64(),
-        "weights": pa.list_(pa.float64()),
-        "key": pa.string(),
-        "time": pa.float64(),
-    }
-    fields = [(name, types[name]) for name in ANSWER_FIELDS]
-    return pa.schema(
-        [*fields, *((name, pa.string() if kind is None else kind) for name, kind in kept.items())]
-    )
+    text, number = pa.string(), pa.float64()
+    types = {"id": text, "map_version": pa.int64(), "weights": pa.list_(number), "key": text}
+    fields = [(name, types.get(name, number)) for name in ANSWER_FIELDS]
+    return pa.schema(fields + [(name, text if kind is None else kind) for name, kind in kept.items()])
 
 
 def _answers(columns: AnswerColumns, schema: Any) -> Any:
@@ -257,5 +222,5 @@ def _as_text(value: object) -> object:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _holds(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

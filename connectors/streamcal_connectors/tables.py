@@ -1,19 +1,25 @@
-"""Events from the rows of Parquet and Arrow files."""
+"""Events from the rows of Parquet and Arrow files.
+
+A `Table` gives record batches, each with its place in the file. It continues at any row, and reads only the
+columns that are asked for.
+"""
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyarrow import ipc
 
 from streamcal.events import Event, Origin
-from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
-from streamcal.events.columns import ANSWER_FIELDS, Role
+from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal.values import shown
@@ -22,48 +28,177 @@ from streamcal_connectors.arrow import (
     as_role,
     check_kept_type,
     check_role,
+    columns_as_block,
     kept_type,
-    numbers_of,
-    texts_of,
     values_of,
 )
-from streamcal_connectors.formats import TableKind
-from streamcal_connectors.record_batches import Piece, brief, open_table
+from streamcal_connectors.paths import TableKind
+from streamcal_connectors.readers import read_position
 
-__all__ = ["TableSource"]
+__all__ = ["TableSource", "brief", "open_table"]
+
+_END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
+_ARROW_FILE: Final = b"ARROW1"
+_STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+_SAID: Final = {"parquet": "Parquet", "arrow": "Arrow"}
 
 log = logging.getLogger("streamcal_connectors")
 
 
+class Piece(NamedTuple):
+    """Consecutive rows of a table."""
+
+    first: int
+    """Number of the first of them in the file, from 0."""
+    batch: Any
+    """Their `pyarrow.RecordBatch`, with the columns that were asked for."""
+    left: int
+    """Number of bytes of the file that come after them, roughly."""
+
+
+class Table:
+    """A file of Parquet or Arrow.
+
+    Attributes
+    ----------
+    schema
+        Its `pyarrow.Schema`.
+    size
+        Bytes of the file.
+    """
+
+    schema: Any
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.size: int = file.size()
+
+    def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        """Yield its rows from number ``first`` on, at most so many ``rows`` at a time.
+
+        Raises
+        ------
+        OSError, ValueError
+            Where it cannot be read on: it is damaged, or compressed by a codec that is not there.
+        """
+        raise NotImplementedError
+
+    def fingerprint(self) -> list[int]:
+        """Return its size and a checksum of its ends: those of another file differ."""
+        before = self._file.tell()
+        ends = self._file.read_at(min(self.size, _END_BYTES), 0)
+        last = self._file.read_at(min(self.size, _END_BYTES), max(self.size - _END_BYTES, 0))
+        self._file.seek(before)
+        return [self.size, zlib.crc32(last, zlib.crc32(ends))]
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+        self._file.close()
+
+
+class _Parquet(Table):
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        self.schema = self._parquet.schema_arrow
+
+    def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        """Yield its rows; see `Table`. Row groups before the first row are not read."""
+        about = self._parquet.metadata
+        group = at = 0
+        while group < about.num_row_groups and at + about.row_group(group).num_rows <= first:
+            at += about.row_group(group).num_rows
+            group += 1
+        groups = list(range(group, about.num_row_groups))
+        if not groups:
+            return
+        for whole in self._parquet.iter_batches(rows, row_groups=groups, columns=list(columns)):
+            skipped = min(max(first - at, 0), len(whole))
+            at += len(whole)
+            batch = whole.slice(skipped).select(list(columns))
+            if len(batch):
+                yield Piece(at - len(batch), batch, self.size * (about.num_rows - at) // about.num_rows)
+
+
+class _Arrow(Table):
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._is_stream = file.read_at(min(len(_ARROW_FILE), self.size), 0) != _ARROW_FILE
+        self.schema = self._open(None).schema
+        ending = file.read_at(min(len(_STREAM_END), self.size), max(self.size - len(_STREAM_END), 0))
+        if self._is_stream and not ending.endswith(_STREAM_END):  # else what is cut off would seem to end
+            raise ValueError("the stream has no end")
+
+    def _open(self, fields: list[int] | None) -> Any:
+        self._file.seek(0)
+        opened = ipc.open_stream if self._is_stream else ipc.open_file
+        return opened(self._file, options=ipc.IpcReadOptions(included_fields=fields))
+
+    def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        """Yield its rows; see `Table`."""
+        reader = self._open([self.schema.get_field_index(name) for name in columns])
+        count = None if self._is_stream else reader.num_record_batches
+        at = 0
+        for index, whole in enumerate(reader if count is None else map(reader.get_batch, range(count)), 1):
+            whole.validate(full=True)  # pyarrow believes the file: wrong offsets would end the process
+            read = self.size * index // count if count else self._file.tell()
+            for begin in range(max(first - at, 0), len(whole), rows):
+                yield Piece(at + begin, whole.slice(begin, rows).select(list(columns)), self.size - read)
+            at += len(whole)
+
+
+def open_table(path: Path, kind: TableKind, title: str) -> Table:
+    """Open a file, which messages call by its ``title``.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is none of its kind: cut off, empty, or something else.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"{title} is no regular file, but a {_SAID[kind]} file is read from its end")
+    file = pa.OSFile(str(path))
+    try:
+        return _Parquet(file) if kind == "parquet" else _Arrow(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        size = file.size()
+        file.close()
+        raise OSError(
+            f"{title} ({size:,} bytes) is no {_SAID[kind]} file: {brief(error)}. It was cut off, or is still"
+            " being written, or it has the wrong name"
+        ) from None
+
+
+def brief(error: Exception) -> str:
+    """Return what pyarrow says, in one line without its end."""
+    return str(error).partition("\n")[0].rstrip(".")
+
+
 class _Position(msgspec.Struct):
-    """The position of the next event: how many rows are before it, and the file's fingerprint."""
+    """Position of the next event: the number of rows before it, and the file's fingerprint."""
 
     row: Annotated[int, msgspec.Meta(ge=0)] = 0
     fingerprint: list[int] | None = None
 
 
-class _Rows:
+class _Rows(NamedTuple):
     """Events of consecutive rows; see `streamcal.run.ports.Batch`."""
 
-    partition = ""
-
-    def __init__(
-        self, title: str, piece: Piece, events: Sequence[Event | Malformed], fingerprint: list[int]
-    ) -> None:
-        self.events = events
-        self._title = title
-        self._piece = piece
-        self._fingerprint = fingerprint
+    title: str
+    piece: Piece
+    events: Sequence[Event | Malformed]
+    fingerprint: list[int]
+    partition: str = ""
 
     def origin(self, index: int) -> Origin:
         """Return the origin of the event at an index: its row, from 1, as JSON."""
-        columns = zip(self._piece.batch.schema.names, self._piece.batch.columns, strict=True)
+        columns = zip(self.piece.batch.schema.names, self.piece.batch.columns, strict=True)
         row = {name: values_of(as_kept(column.slice(index, 1)))[0] for name, column in columns}
-        return Origin(self._title, self._piece.first + index + 1, msgspec.json.encode(row, enc_hook=repr))
+        return Origin(self.title, self.piece.first + index + 1, msgspec.json.encode(row, enc_hook=repr))
 
     def position(self, count: int) -> dict[str, Any]:
         """Return the position after the first ``count`` events."""
-        return {"row": self._piece.first + count, "fingerprint": self._fingerprint}
+        return {"row": self.piece.first + count, "fingerprint": self.fingerprint}
 
 
 class TableSource:
@@ -74,18 +209,18 @@ class TableSource:
     Parameters
     ----------
     path, kind
-        of the file.
+        Path and format of the file.
     options
-        how it is to be read.
+        Options of reading.
     url
-        where it comes from, if that is not its path.
+        URL that it comes from, if that is not its path.
 
     Raises
     ------
     OSError
-        if it cannot be opened, or is no such file.
+        If it cannot be opened, or is no such file.
     ValueError
-        if a column is missing, or of a type that cannot be what it is to be; or if it is to be followed.
+        If a column is missing, or of a type that cannot be what it is to be; or if it is to be followed.
     """
 
     endless = False
@@ -109,21 +244,17 @@ class TableSource:
         self._until: int | None = None
         self._left = self._table.size
         self._pieces: Iterator[Piece] | None = None
-        self._rest: Piece | None = None  # beyond the limit
         self._done = False
 
     def _take_schema(self, schema: Any, options: SourceOptions) -> None:
-        columns, carried, names = options.columns, None, self._table.names
+        columns, carried, names = options.columns, None, schema.names
         if options.carry:
             known = {columns.names[role] for role in ("id", "score", "time", "key")} | set(ANSWER_FIELDS)
             carried = [name for name in names if name not in known]
-            hidden = [name for name in names if name in known - set(columns.names.values())]
+            hidden = ", ".join(name for name in names if name in known - set(columns.names.values()))
             if hidden:
-                log.warning(
-                    "%s: not carried through, since the output has a column of the name: %s",
-                    self._title,
-                    ", ".join(hidden),
-                )
+                why = "not carried through, since the output has a column of the name"
+                log.warning("%s: %s: %s", self._title, why, hidden)
         try:
             self._decoder = RowsDecoder(names, options.domain, columns, options.required, carried)
             for role, name in self._decoder.roles.items():
@@ -140,22 +271,18 @@ class TableSource:
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a column was ignored so far because events have no such field, by its name."""
+        """Counts of columns that were ignored so far because events have no such field, by name."""
         return self._decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
-        given = positions.get("", {})
-        try:
-            position = msgspec.convert(given, _Position)
-        except ValueError as error:
-            raise TypeError(f"{given!r} is no position in a table: {error}") from None
+        position = read_position(positions.get("", {}), _Position, "a table")
         if position.fingerprint not in (None, self._fingerprint):
             raise ValueError(
                 f"{self._title} is not the file of which {position.row:,} rows were read before: its"
                 f" {self._fingerprint[0]:,} bytes are others. Put that one back, or start with a new store"
             )
-        self._next, self._pieces, self._rest = position.row, None, None
+        self._next, self._pieces = position.row, None
         self._done = self.ended = False
         return {"": self._position()}
 
@@ -200,7 +327,7 @@ class TableSource:
         if self._pieces is None:
             self._pieces = self._table.pieces(self._next, rows, self._read)
         try:
-            piece, self._rest = self._rest or next(self._pieces, None), None
+            piece = next(self._pieces, None)
         except (OSError, ValueError, pa.ArrowException) as error:
             self._break_off(error)
             return None
@@ -208,9 +335,8 @@ class TableSource:
             self._done = self.ended = True
             return None
         if self._until is not None and piece.first + len(piece.batch) > self._until:
-            count = self._until - piece.first
-            self._rest = piece._replace(first=self._until, batch=piece.batch.slice(count))
-            piece = piece._replace(batch=piece.batch.slice(0, count))
+            piece = piece._replace(batch=piece.batch.slice(0, self._until - piece.first))
+            self._pieces = None  # begin again there
         self._next, self._left = piece.first + len(piece.batch), piece.left
         return piece
 
@@ -227,7 +353,7 @@ class TableSource:
         batch, decoder = piece.batch, self._decoder
         names, rows = batch.schema.names, len(batch)
         columns = {role: as_role(role, batch.column(name)) for role, name in decoder.roles.items()}
-        block = None if decoder.kept else self._arrays(columns)
+        block = None if decoder.kept else columns_as_block(decoder, columns)
         if block is not None:
             return block
         roles = {role: values_of(column) for role, column in columns.items()}
@@ -236,17 +362,6 @@ class TableSource:
             for name in decoder.kept
         ]
         return decoder.decode(roles, kept, rows)
-
-    def _arrays(self, columns: Mapping[Role, Any]) -> Block | None:
-        """Return the events without an object for each, if they are as most are."""
-        if "id" not in columns or not columns.keys() <= {"id", "score", "label", "time"}:
-            return None
-        ids = texts_of(columns["id"])
-        numbers = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
-        if ids is None or any(each is None for each in numbers.values()):
-            return None
-        given = numbers.get("score"), numbers.get("label"), numbers.get("time")
-        return self._decoder.decode_arrays(ids, *given)
 
     def _passing(self, name: str, column: Any) -> list[Any]:
         try:

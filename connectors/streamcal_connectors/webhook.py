@@ -12,7 +12,6 @@ secret, it is signed as Standard Webhooks (https://www.standardwebhooks.com) has
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import http.client
@@ -108,7 +107,7 @@ class WebhookSink:
         """Go on with what was not delivered."""
         self._stored = job != ""
         self._job = job or uuid.uuid4().hex  # without a store, another run is another source of alarms
-        self._hand_over({} if position is None else dict(position["waiting"]))
+        self._hand_over({} if position is None else position["waiting"])
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
@@ -120,11 +119,11 @@ class WebhookSink:
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002  # each alarm has an id
         """Hand the alarms to the thread that posts them; return those that wait."""
-        self._hand_over(self._written)
+        waiting = self._hand_over(self._written)
         self._written = {}
-        return self._position
+        return waiting
 
-    def settle(self) -> Position:
+    def drain(self) -> Position:
         """Try once more; wait until all is delivered or that has failed, for five seconds at most."""
         with self._changed:
             self._settling = True
@@ -134,7 +133,7 @@ class WebhookSink:
             if self._waiting:
                 what = "the next run delivers them" if self._stored else "without --store, they are lost"
                 log.warning("%s did not take %d of the alarms: %s", self._host, len(self._waiting), what)
-        return self._position
+            return {"waiting": dict(self._waiting)}
 
     def close(self) -> None:
         """Post nothing more; may be called twice. A request that is under way ends by itself."""
@@ -142,20 +141,15 @@ class WebhookSink:
             self._closed = True
             self._changed.notify_all()
 
-    @property
-    def _position(self) -> Position:
-        with self._changed:
-            return {"waiting": dict(self._waiting)}
-
-    def _hand_over(self, alarms: Mapping[str, str]) -> None:
-        if not alarms:
-            return
+    def _hand_over(self, alarms: Mapping[str, str]) -> Position:
+        """Give alarms to the thread that posts them; return all that wait."""
         with self._changed:
             self._waiting |= alarms
             self._changed.notify_all()
-        if self._thread is None:
-            self._thread = Thread(target=self._post_all, name="webhook", daemon=True)
-            self._thread.start()
+            if self._waiting and self._thread is None:
+                self._thread = Thread(target=self._post_all, name="webhook", daemon=True)
+                self._thread.start()
+            return {"waiting": dict(self._waiting)}
 
     def _post_all(self) -> None:
         """Post what waits, the oldest first; what was refused goes behind the others."""
@@ -169,18 +163,17 @@ class WebhookSink:
             refused = self._post(id_, body.encode())
             with self._changed:
                 del self._waiting[id_]
+                self._changed.notify_all()
                 if refused is None:
                     if self._failures:
                         log.info("%s takes alarms again", self._host)
                     self._failures = 0
-                    self._changed.notify_all()
                     continue
                 self._waiting[id_] = body
                 if not self._failures:
                     log.warning("%s did not take an alarm (%s): trying again", self._host, refused)
                 pause = min(_FIRST * 2.0 ** min(self._failures, 30), _LONGEST)
                 self._failures += 1
-                self._changed.notify_all()
                 if last:
                     return
                 self._changed.wait_for(lambda: self._settling or self._closed, pause)
@@ -189,11 +182,8 @@ class WebhookSink:
         """Post an alarm; return None if it was delivered, and else what went wrong."""
         headers = {**self._headers, "webhook-id": id_}
         if self._secret is not None:
-            moment = str(int(time.time()))
-            signed = hmac.digest(
-                self._secret, b".".join((id_.encode(), moment.encode(), body)), hashlib.sha256
-            )
-            headers["webhook-timestamp"] = moment
+            headers["webhook-timestamp"] = moment = str(int(time.time()))
+            signed = hmac.digest(self._secret, f"{id_}.{moment}.".encode() + body, hashlib.sha256)
             headers["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
         request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310  # http: or https:
         try:
@@ -227,10 +217,9 @@ def _secret(text: str) -> bytes | None:
     """Return the bytes of a secret; None if there is none."""
     if not text:
         return None
-    try:
+    made = b""
+    with suppress(ValueError):
         made = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        made = b""
     if not text.startswith(_PREFIX) or len(made) < 24:
         raise ValueError(
             f"{SECRET} must be {_PREFIX} and at least 24 bytes in base64:"

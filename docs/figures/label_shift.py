@@ -34,7 +34,7 @@ from scipy.special import expit, logit
 
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
-from streamcal.priors.tracker import PriorKind
+from streamcal.priors.trackers import PriorKind
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -68,7 +68,6 @@ WAYS: Final[tuple[tuple[PriorKind, Window], ...]] = (
     ("labels", 3000),
     ("labels", "adwin"),
     ("scores", "adwin"),
-    ("both", "adwin"),
 )
 
 Values = npt.NDArray[np.float64]
@@ -241,11 +240,10 @@ def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, Window], Values]) 
     axes.plot(
         predictions, truth[: len(predictions)], color=BLACK, linestyle="--", linewidth=1.3, label="truth"
     )
-    for (kind, window), colour in zip(WAYS, (SKY, PURPLE, ORANGE, VERMILION), strict=True):
-        if kind != "scores":  # nearly the same as both
-            row = followed[kind, window][0]
-            name = f"{kind}, prior_window = {window}"
-            axes.plot(predictions[1::2], row[1::2], color=colour, linewidth=1.5, label=name)
+    for (kind, window), colour in zip(WAYS, (SKY, PURPLE, VERMILION), strict=True):
+        row = followed[kind, window][0]
+        name = f"{kind}, prior_window = {window}"
+        axes.plot(predictions[1::2], row[1::2], color=colour, linewidth=1.5, label=name)
     axes.set(
         title=f"The prior jumps, labels come {DELAY:,} predictions late",
         xlabel="predictions",

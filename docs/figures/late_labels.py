@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from streamcal.exposure.exposure import Exposure
+from streamcal.delayed.feedback import DelayedFeedback
 
 DAYS: Final = 120
 DOUBLED: Final = 60
@@ -105,8 +105,8 @@ def cases(rng: np.random.Generator) -> list[Lines]:
 
 
 def by_exposure(made: Floats, told: Floats) -> Floats:
-    """Return what `streamcal.exposure` sees at the end of each day, of all scores together."""
-    exposure = Exposure(MATURED * DAY)
+    """Return what `streamcal.delayed` sees at the end of each day, of all scores together."""
+    feedback = DelayedFeedback(MATURED * DAY)
     found = np.full(DAYS, np.nan)
     order = np.argsort(np.concatenate([made, told]), kind="stable")
     end, events = 1.0, iter(order.tolist())
@@ -114,16 +114,16 @@ def by_exposure(made: Floats, told: Floats) -> Floats:
         asked = number < len(made)
         time = made[number] if asked else told[number - len(made)]
         while time >= end and end <= DAYS:
-            estimated = exposure.estimate()
+            estimated = feedback.estimate()
             if estimated is not None:
                 found[int(end) - 1] = estimated.positives[1].sum() / estimated.exposures[1].sum()
             end += 1.0
         if time >= DAYS:
             break
         if asked:
-            exposure.predict(0.5, time * DAY)
+            feedback.predict(0.5, time * DAY)
         else:
-            exposure.tell(0.5, made[number - len(made)] * DAY, time * DAY)
+            feedback.observe_early(0.5, made[number - len(made)] * DAY, time * DAY)
     return found
 
 

@@ -48,7 +48,7 @@ def run(folder: Path, predictions: int | None = None) -> dict[str, Any]:
     source, events, labels = (str(folder / f"{name}.jsonl") for name in FILES)
     store = str(folder / "streamcal.db")
     streamcal(
-        *("run", "--source", source, "--events", events, "--labels", labels),
+        *("run", "--calibration", source, "--events", events, "--labels", labels),
         *("--output", str(folder / "recalibrated.jsonl"), "--rejects", str(folder / "rejects.jsonl")),
         *("--maps", str(folder / "maps.jsonl"), "--store", store),
     )

@@ -31,7 +31,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from streamcal.cli.demo import data_folder  # noqa: E402
 from streamcal.errors import StoreError  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
-from streamcal.run.runner import pipeline_state  # noqa: E402
+from streamcal.run.stored import pipeline_state  # noqa: E402
 
 TOPICS = {
     "events": {"num_partitions": 2},
@@ -121,7 +121,7 @@ def main() -> None:
         config.write_text("[join]\nlabel_ttl = 86400\n")
         command = [
             *(sys.executable, "-c", "from streamcal.cli.app import main; main()", "run"),
-            *("--source", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
+            *("--calibration", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
             *(part for role, topic in topics.items()
               for part in (f"--{role}", f"kafka://{options.bootstrap}/{topic}")),
             *("--store", str(store)),

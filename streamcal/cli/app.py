@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from typer.core import TyperCommand
@@ -32,6 +31,7 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
+from streamcal.cli.output_files import as_json
 from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
@@ -41,6 +41,7 @@ from streamcal.cli.terminal import (
     EXIT_UNUSABLE,
     EXIT_USAGE,
     fail,
+    failing,
     give_up_standard_output,
     hold_standard_streams,
     set_up_logging,
@@ -107,18 +108,16 @@ def show(
             min=0, help=f"Only the newest map versions: {SHOWN_MAPS} if not given, all of them with --json."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Print the history of a store's maps and certificates, and what it serves now."""
     set_up_logging(as_json=False)
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
-        try:
-            found = served(kept, key or (), limit if as_json or limit is not None else SHOWN_MAPS)
-        except (StoreError, ValueError) as error:
-            fail(str(error), EXIT_UNUSABLE)
-    if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        with failing(EXIT_UNUSABLE, StoreError, ValueError):
+            found = served(kept, key or (), limit if json or limit is not None else SHOWN_MAPS)
+    if json:
+        sys.stdout.buffer.write(as_json(found))
         sys.stdout.buffer.flush()
     else:
         Console().print(show_table(found))
@@ -157,10 +156,8 @@ def sql(
 ) -> None:
     """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
-    try:
+    with failing(EXIT_USAGE, ImportError):
         text = query(read_map(map_file), dialect, table, score_column)
-    except ImportError as error:
-        fail(str(error), EXIT_USAGE)
     sys.stdout.write(text + ";\n")
 
 

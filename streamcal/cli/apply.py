@@ -34,6 +34,7 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     RejectLog,
     fail,
+    failing,
     set_up_logging,
     stop_status,
 )
@@ -69,10 +70,8 @@ def apply(given: _ApplyOptions) -> None:
         if given.map_file is not None:
             maps = Maps(read_map(given.map_file))
         else:
-            try:
+            with failing(EXIT_USAGE, OSError, ValueError, text="cannot read the maps: "):
                 feed = connectors.feed(str(given.follow))
-            except (OSError, ValueError) as error:
-                fail(f"cannot read the maps: {error}", EXIT_USAGE)
             stack.callback(feed.close)
             maps = Maps(feed)
         opened = open_source(

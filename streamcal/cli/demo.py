@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from rich.console import Console
 
-from streamcal.cli.picture import Month, demo_picture, is_picture
+from streamcal.cli.output_files import is_picture, refuse_unwritable, write_file
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.table import run_table
-from streamcal.cli.terminal import EXIT_USAGE, fail
-from streamcal.cli.whole import refuse_unwritable, write_whole
+from streamcal.cli.terminal import EXIT_USAGE, fail, run_table
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
-from streamcal.quality.reliability import NEEDED, can_draw
+from streamcal.quality.figures import Quality
+from streamcal.quality.reliability import COLOURS, NEEDED, can_draw, draw_reliability, saved
 from streamcal.report.record import make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.values import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["copy_files", "data_folder", "run"]
 
 FILES: Final = ("source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz")
 """Labelled flights of March and April; predictions and labels of May to December."""
+
+_LINES: Final = (
+    ("observed rate of the month", "#dd8452", 5),
+    ("mean score as it came", COLOURS["before"], 2),
+    ("mean recalibrated", COLOURS["after"], 2),
+)
+_FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
 
 
 def data_folder() -> Path:
@@ -60,21 +73,15 @@ def run(picture: Path, report: Path, console: Console) -> None:
         refuse_unwritable("--picture", picture, "a picture", is_picture)
     else:
         _say(console, f"{NEEDED}; going on without it")
-    monthly: dict[str, Month] = {}
+    monthly: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(4))
     priors: list[tuple[float, float]] = []
 
     def observe(joined: Joined) -> None:
         if joined.labelled_at is None:
             return
         month = f"{datetime.fromtimestamp(joined.labelled_at, UTC):%Y-%m}"
-        total = monthly.get(month, Month(0, 0, 0.0, 0.0))
-        monthly[month] = Month(
-            total.labels + 1,
-            total.positives + joined.label,
-            total.scores + joined.score,
-            total.probabilities + joined.probability,
-        )
-        if pipeline.counts.joined % 500 == 1:
+        monthly[month] += (1, joined.label, joined.score, joined.probability)
+        if pipeline.join.counts.joined % 500 == 1:
             prior = pipeline.engines[None].target.prior
             if prior is not None:
                 priors.append((joined.labelled_at, prior))
@@ -86,20 +93,54 @@ def run(picture: Path, report: Path, console: Console) -> None:
     predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
-    inputs, course = Inputs([calibration], [predictions, labels]), RunHistory()
+    inputs, history = Inputs([calibration], [predictions, labels]), RunHistory()
 
     def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
-        course.take(outcome)
+        history.take(outcome)
 
     Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
-    sources = [calibration, predictions, labels]
-    status = build_status(pipeline, sources, history=course, options=RunConfig().shown())
+    status = build_status(pipeline, inputs.sources, history=history, options=RunConfig().shown())
     console.print(run_table(status))
     if drawing:
-        write_whole("--picture", picture, demo_picture(pipeline.quality, priors, monthly))
+        write_file("--picture", picture, _draw(pipeline.quality, priors, monthly))
         _say(console, f"picture: {picture}")
     write_report("the report", report, make_report(status, ["the flights from New York in 2013"]))
     _say(console, f"report: {report}")
+
+
+def _draw(quality: Quality, priors: list[tuple[float, float]], monthly: Mapping[str, Floats]) -> bytes:
+    """Draw a picture as PNG: reliability before and after, mean forecasts and running prior by month."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_reliability(left, quality)
+    _draw_months(right, priors, monthly)
+    return saved(figure, ".png")
+
+
+def _draw_months(axes: Axes, priors: list[tuple[float, float]], monthly: Mapping[str, Floats]) -> None:
+    """Draw the running prior, and means of the labels, scores and probabilities of each month."""
+    days: Any = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
+    estimates = [prior for _, prior in priors]
+    axes.plot(days, estimates, color="0.6", linewidth=1, label="running prior, all labels")
+    for index, (month, (labels, *sums)) in enumerate(sorted(monthly.items())):
+        if labels < _FEWEST_LABELS:
+            continue
+        start = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
+        end = (start + timedelta(days=32)).replace(day=1)
+        for sum_, (name, colour, width) in zip(sums, _LINES, strict=True):
+            axes.hlines(
+                sum_ / labels,
+                start,  # type: ignore[arg-type]
+                end,  # type: ignore[arg-type]
+                color=colour,
+                linewidth=width,
+                label="" if index else name,
+            )
+    axes.set(title="Month by month", ylabel="P[label = 1]", ylim=(0, None))
+    axes.tick_params(axis="x", rotation=30)
+    axes.legend(frameon=False, loc="lower right")
 
 
 def _say(console: Console, text: str) -> None:

@@ -22,10 +22,11 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     Stop,
     fail,
+    failing,
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
-from streamcal.events.columns import Columns, SourceKind
+from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
@@ -53,6 +54,7 @@ __all__ = [
     "open_store",
     "read_map",
     "refuse_damaged",
+    "refuse_empty",
     "refuse_same",
 ]
 
@@ -81,7 +83,7 @@ def read_map(path: Path) -> RecalibrationMap:
 def open_source(
     connectors: Connectors,
     url: str,
-    kind: SourceKind,
+    kind: InputKind,
     columns: Columns,
     stack: ExitStack,
     given: ReadingOptions | None = None,
@@ -96,7 +98,7 @@ def open_source(
     """
     try:
         options = SourceOptions(
-            domain="source" if kind == "source" else "target",
+            domain="source" if kind == "calibration" else "target",
             follow=follow,
             final=given is not None and given.final,
             columns=columns.of(kind),
@@ -116,12 +118,13 @@ def open_source(
 def open_inputs(
     connectors: Connectors, columns: Columns, stack: ExitStack, given: InputOptions, *, follow: bool = False
 ) -> Inputs:
-    """Open the inputs of a run, closed with the stack; the source of calibration is not followed."""
+    """Open the inputs of a run, closed with the stack; the calibration is not followed."""
     opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
     apart = bool(given.labels)
     deployment = [opened(url, kind="events", labels_apart=apart, follow=follow) for url in given.events]
     deployment += [opened(url, kind="labels", follow=follow) for url in given.labels]
-    return Inputs([opened(given.source, kind="source")] if given.source else [], deployment)
+    calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
+    return Inputs(calibration, deployment)
 
 
 def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:
@@ -142,33 +145,25 @@ def open_sink(
     kept: Mapping[str, Any] | None = None,
 ) -> Sink:
     """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
-    try:
+    with (
+        failing(EXIT_UNUSABLE, OutputError),
+        failing(EXIT_USAGE, OSError, ValueError, text="cannot write: "),
+    ):
         sink = connectors.sink(url, rows, kept)
-    except OutputError as error:
-        fail(str(error), EXIT_UNUSABLE)
-    except (OSError, ValueError) as error:
-        fail(f"cannot write: {error}", EXIT_USAGE)
     stack.callback(_close, sink)
     return sink
 
 
 def _close(sink: Sink) -> None:
     """Close a sink: one that is written as a whole is written only now."""
-    try:
-        with writing(sink):
-            sink.close()
-    except OutputError as error:
-        fail(str(error), EXIT_UNUSABLE)
+    with failing(EXIT_UNUSABLE, OutputError), writing(sink):
+        sink.close()
 
 
 def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only: bool = False) -> Store:
     """Open a store, closed with the stack."""
-    try:
+    with failing(EXIT_USAGE, ValueError), failing(EXIT_UNUSABLE, StoreError):
         store = connectors.store(url, read_only=read_only)
-    except ValueError as error:
-        fail(str(error), EXIT_USAGE)
-    except StoreError as error:
-        fail(str(error), EXIT_UNUSABLE)
     stack.callback(store.close)
     return store
 
@@ -181,10 +176,8 @@ def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
     found = []
     for option, url, role in names:
         if url is not None:
-            try:
+            with failing(EXIT_USAGE, OSError, ValueError, text=f"{option}: "):
                 found.append((option, str(url), role, _identities(connectors, url, role)))
-            except (OSError, ValueError) as error:
-                fail(f"{option}: {error}", EXIT_USAGE)
     for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
         if these & those and not (url == second == "-" and role == its_role == "written"):
             fail(
@@ -206,6 +199,12 @@ def on_standard_output(connectors: Connectors, names: Iterable[Named]) -> bool:
 
 def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozenset[Hashable]:
     return connectors.identities(url.absolute().as_uri() if isinstance(url, Path) else url, role)
+
+
+def refuse_empty(events: int, urls: Iterable[str]) -> None:
+    """End with an error if no event could be read."""
+    if not events:
+        fail(f"no event could be read from {', '.join(map(public_url, urls))}", EXIT_NOTHING_READ)
 
 
 def refuse_damaged(sources: Iterable[Source]) -> None:

@@ -15,13 +15,14 @@ from typing import Any, Final, NamedTuple, get_type_hints
 import typer
 from pydantic import ValidationError
 
-from streamcal.cli.terminal import EXIT_USAGE, fail
+from streamcal.cli.terminal import EXIT_USAGE, fail, failing
 from streamcal.engine.config import with_join
 from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.ports import Format, Role
 
 __all__ = [
+    "CalibrationOption",
     "ColumnOptions",
     "InputOptions",
     "KeepOption",
@@ -29,7 +30,6 @@ __all__ = [
     "LogOption",
     "Named",
     "ReadingOptions",
-    "SourceOption",
     "named",
     "option",
     "read_options",
@@ -51,6 +51,8 @@ def option(
     role: Role | None = None,
     table: str | None = None,
     metavar: str | None = None,
+    least: int | None = None,
+    most: int | None = None,
 ) -> Any:
     """Return a field of a class of options; its name gives that of the option.
 
@@ -68,9 +70,13 @@ def option(
         the table of the configuration in which it overrides the option of its name.
     metavar
         what the help calls the value.
+    least, most
+        limits of a number.
     """
     panel = None if table is None else _PANELS[table]
-    made = partial(typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel)
+    made = partial(
+        typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel, min=least, max=most
+    )
     return dataclasses.field(
         metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}
     )
@@ -142,10 +148,10 @@ class LearningOptions(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOption:
-    """The source of calibration."""
+class CalibrationOption:
+    """The labelled events of before the deployment."""
 
-    source: str | None = option("Labelled events to calibrate on first.", role="read")
+    calibration: str | None = option("Labelled events to calibrate on first.", role="read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +173,7 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputOptions(ReadingOptions, SourceOption):
+class InputOptions(ReadingOptions, CalibrationOption):
     """The inputs of a run."""
 
     events: list[str] = option(
@@ -178,7 +184,7 @@ class InputOptions(ReadingOptions, SourceOption):
     @property
     def urls(self) -> list[str]:
         """URLs of the inputs, in the order in which they are read."""
-        return [*([self.source] if self.source else []), *self.events, *self.labels]
+        return [*([self.calibration] if self.calibration else []), *self.events, *self.labels]
 
 
 class Named(NamedTuple):
@@ -226,10 +232,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_options(given: ColumnOptions) -> RunConfig:
     """Return the options of the configuration file, or the defaults, overridden by those of the command."""
-    try:
+    with failing(EXIT_USAGE, OSError, ValueError, text="cannot read the configuration: "):
         options = RunConfig() if given.config is None else read_config(given.config, connector_names())
-    except (OSError, ValueError) as error:
-        fail(f"cannot read the configuration: {error}", EXIT_USAGE)
     overrides: dict[str, dict[str, object]] = {}
     for field in dataclasses.fields(given):
         value = getattr(given, field.name)
@@ -244,10 +248,8 @@ def read_options(given: ColumnOptions) -> RunConfig:
             lines = problems(error, type(before)).splitlines()
             fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
     options = options.model_copy(update=changed)
-    try:
+    with failing(EXIT_USAGE, ValueError, text="the options do not go together: "):
         with_join(options.recalibrator, options.join)
-    except ValueError as error:
-        fail(f"the options do not go together: {error}", EXIT_USAGE)
     return options
 
 

@@ -12,11 +12,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.console import Console
 
-from streamcal.cli.opening import begin, ending, open_inputs, open_store, refuse_damaged
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, refuse_damaged, refuse_empty
 from streamcal.cli.options import (
     InputOptions,
     LearningOptions,
@@ -24,6 +23,7 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
+from streamcal.cli.output_files import as_json, has_fields, refuse_unwritable, write_file
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
@@ -31,19 +31,18 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     Stop,
     fail,
+    failing,
     set_up_logging,
     stop_status,
 )
-from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.config import RunConfig
-from streamcal.run.connectors import public_url
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Source, Store
+from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_options, stored_pipeline
 
@@ -72,7 +71,7 @@ def report(
             help="Where the report goes: report.html if not given; with --json, standard output.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a page.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a page.")] = False,
     *,
     given: _ReportOptions,
 ) -> None:
@@ -86,78 +85,65 @@ def report(
         fail("give either a store, or --events with --labels", EXIT_USAGE)
     if store is not None and any(astuple(given)):
         fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
-    path = output if output is not None or as_json else Path("report.html")
+    path = output if output is not None or json else Path("report.html")
     more = [Named("the store", store, "store"), Named("--output", path, "written")]
     options, stop, connectors = begin(given, more)
     if path is not None:
         refuse_unwritable("--output", path, "a report", is_report)
     with ExitStack() as stack:
         if store is not None:
-            kept = open_store(connectors, store, stack, read_only=True)
-            made = _of_store(kept, store)
+            made = _of_store(open_store(connectors, store, stack, read_only=True), store)
         else:
             inputs = open_inputs(connectors, options.columns, stack, given)
-            made = _of_inputs(inputs, [*map(public_url, given.urls)], options, stop)
-    write_report("--output", path, made, as_json=as_json)
-    if path is not None:
-        Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+            made = _of_inputs(inputs, given.urls, options, stop)
+    if path is None:
+        sys.stdout.buffer.write(as_json(made))
+        sys.stdout.buffer.flush()
+        return
+    if json:
+        write_file("--output", path, as_json(made))
+    else:
+        write_report("--output", path, made)
+    Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def is_report(data: bytes) -> bool:
     """Whether a file has the content of a report, as HTML or as JSON."""
-    if f'<meta name="generator" content="{MARK}'.encode() in data[:_HEAD_BYTES]:
-        return True
-    try:
-        return set(Report.__struct_fields__) <= set(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
-    except (ValueError, RecursionError):
-        return False
+    html = f'<meta name="generator" content="{MARK}'.encode() in data[:_HEAD_BYTES]
+    return html or has_fields(data, Report.__struct_fields__)
 
 
-def write_report(option: str, path: Path | None, made: Report, *, as_json: bool = False) -> None:
-    """Write a report as a whole; without a path, to standard output."""
-    data = (
-        msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"
-        if as_json
-        else as_html(made).encode()
-    )
-    if path is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_whole(option, path, data)
+def write_report(option: str, path: Path, made: Report) -> None:
+    """Write a report as HTML."""
+    write_file(option, path, as_html(made).encode())
 
 
 def _of_store(kept: Store, url: str) -> Report:
-    try:
+    with failing(EXIT_UNUSABLE, StoreError, ValueError):
         pipeline = stored_pipeline(kept)
         if pipeline is None:
             fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
         status = build_status(pipeline, None, history=stored_history(kept), options=options)
-        return make_report(status, [public_url(url)])
-    except (StoreError, ValueError) as error:
-        fail(str(error), EXIT_UNUSABLE)
+        return make_report(status, [url])
 
 
-def _of_inputs(inputs: Inputs, names: Sequence[str], options: RunConfig, stop: Stop) -> Report:
-    sources: list[Source] = [*inputs.calibration, *inputs.deployment]
+def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
     pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
     history = RunHistory()
-    with Meter(pipeline, sources, live=True) as meter:
+    meter = Meter(pipeline, inputs.sources, live=True)
 
-        def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
-            meter.show()
-            history.take(outcome)
+    def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
+        meter.show()
+        history.take(outcome)
 
-        runner = Runner(
-            pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, stop=stop, after=after
-        )
-        with ending(stop):
-            runner.run()
+    runner = Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, stop=stop, after=after)
+    with meter.line, ending(stop):
+        runner.run()
     if stop():
         fail("interrupted: no report was written", stop_status(stop) or EXIT_NOTHING_READ)
-    refuse_damaged(sources)
-    if pipeline.tally.events in (0, pipeline.tally.rejected):
-        fail(f"no event could be read from {', '.join(names)}", EXIT_NOTHING_READ)
-    return make_report(build_status(pipeline, sources, history=history, options=options.shown()), names)
+    refuse_damaged(inputs.sources)
+    refuse_empty(pipeline.tally.events - pipeline.tally.rejected, urls)
+    status = build_status(pipeline, inputs.sources, history=history, options=options.shown())
+    return make_report(status, urls)

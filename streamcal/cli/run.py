@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
 import typer
+from prometheus_client import CollectorRegistry, start_http_server
 from rich.console import Console
 
 from streamcal.cli.opening import (
@@ -23,6 +25,7 @@ from streamcal.cli.opening import (
     open_sink,
     open_store,
     refuse_damaged,
+    refuse_empty,
 )
 from streamcal.cli.options import (
     InputOptions,
@@ -33,38 +36,48 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
-from streamcal.cli.page import serve_page
-from streamcal.cli.picture import FORMATS, is_picture
+from streamcal.cli.output_files import (
+    PICTURES,
+    as_json,
+    has_fields,
+    is_map,
+    is_picture,
+    refuse_unwritable,
+    write_file,
+    write_maps,
+)
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.table import is_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
-    EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
     EXIT_USAGE,
     RejectLog,
     fail,
+    failing,
+    run_table,
     set_up_logging,
     stop_status,
     version_line,
 )
-from streamcal.cli.whole import is_map, refuse_unwritable, write_maps, write_whole
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
-from streamcal.monitor.endpoint import parse_address
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import run_summary
+from streamcal.page.addresses import parse_address
 from streamcal.page.latest_status import LatestStatus
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.report.record import make_report
-from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
 from streamcal.run.runner import Outputs, Runner
+
+if TYPE_CHECKING:
+    from streamcal.page.server import PageServer
 
 __all__ = ["run"]
 
@@ -106,11 +119,11 @@ def run(given: _RunOptions) -> None:
     """
     set_up_logging(as_json=given.log_json)
     options, stop, connectors = begin(given)
-    _check_reports(given)
+    _check_files(given)
     with ExitStack() as stack:
-        server = serve_page(given.page, stack) if given.page else None
+        server = _listen_for_viewers(given.page, stack) if given.page else None
         inputs = open_inputs(connectors, options.columns, stack, given, follow=given.follow)
-        sources = [*inputs.calibration, *inputs.deployment]
+        sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])
         outputs = Outputs(
@@ -119,95 +132,93 @@ def run(given: _RunOptions) -> None:
             open_sink(connectors, given.maps, stack, "maps") if given.maps else None,
             open_sink(connectors, given.alarms, stack, "alarms") if given.alarms else None,
         )
-        measured = _serve_metrics(given.metrics, sources) if given.metrics else None
+        metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
-            tells_maps=any((state, outputs.maps, outputs.alarms, measured, server, given.report)),
+            publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
-        board = None
+        latest = None
         if server is not None:
-            board = LatestStatus(pipeline, options.shown(), sources)
+            latest = LatestStatus(pipeline, options.shown(), sources)
             if state is not None:
-                board.take_maps(state.maps())
-            server.show(board)
+                latest.take_maps(state.maps())
+            server.show(latest)
         log.info("%s", version_line())
-        course = RunHistory() if given.report is not None and state is None else None
-        refused = RejectLog() if given.rejects is None else None
-        with Meter(pipeline, sources, live=not given.log_json) as meter, ending(stop):
+        history, refused = RunHistory(), RejectLog()
+        meter = Meter(pipeline, sources, live=not given.log_json)
 
-            def after(outcome: Outcome, seconds: float) -> None:
-                meter.show()
-                if refused is not None:
-                    refused.take(outcome.rejects)
-                for alarm in outcome.alarms:
-                    log.warning("%s", in_words(alarm))
-                if measured is not None:
-                    measured.batch(seconds, outcome)
-                    measured.update(build_status(pipeline, claims=False))
-                for watching in (board, course):
-                    if watching is not None:
-                        watching.take(outcome)
+        def after(outcome: Outcome, seconds: float) -> None:
+            meter.show()
+            if given.rejects is None:
+                refused.take(outcome.rejects)
+            for alarm in outcome.alarms:
+                log.warning("%s", in_words(alarm))
+            if metrics is not None:
+                metrics.batch(seconds, outcome)
+                metrics.update(build_status(pipeline, claims=False))
+            if latest is not None:
+                latest.take(outcome)
+            if given.report is not None and state is None:
+                history.take(outcome)
 
+        with meter.line, ending(stop):
             Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
         # While the store is open: it holds the engines that this run did not touch.
-        try:
+        with failing(EXIT_UNUSABLE, StoreError, DamagedStateError):
             past = None
             if given.report is not None:
-                past = course if state is None else stored_history(state)
+                past = history if state is None else stored_history(state)
             status = build_status(pipeline, sources, history=past, options=options.shown())
             if given.report is not None:
-                write_report("--report", given.report, make_report(status, [*map(public_url, given.urls)]))
-            doubtful = _report(given, connectors, pipeline, status)
-        except (StoreError, DamagedStateError) as error:  # of an engine that is in the store
-            fail(str(error), EXIT_UNUSABLE)
-        if board is not None:
-            board.end()
-        nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
+                write_report("--report", given.report, make_report(status, given.urls))
+            doubtful = _close(given, connectors, pipeline, status)
+        if latest is not None:
+            latest.end()
     if stop():
         log.warning("interrupted: everything processed so far is written")
         refuse_damaged(sources)
         if stop_status(stop):
             raise typer.Exit(stop_status(stop))
-    elif nothing:
-        fail(f"no event could be read from {', '.join(map(public_url, given.urls))}", EXIT_NOTHING_READ)
+    else:
+        refuse_empty(pipeline.tally.events - pipeline.tally.rejected, given.urls)
     refuse_damaged(sources)
     if doubtful and given.strict:
         raise typer.Exit(EXIT_DOUBTFUL)
 
 
-def _check_reports(given: _RunOptions) -> None:
+def _check_files(given: _RunOptions) -> None:
     """Refuse what could not be written at the end, before anything is read."""
     for option_, path, what, is_one in (
         ("--map", given.map_file, "a map", is_map),
-        ("--summary", given.summary, "a summary", is_summary),
+        ("--summary", given.summary, "a summary", lambda data: has_fields(data, ("events", "remarks"))),
         ("--report", given.report, "a report", is_report),
         ("--plot", given.plot, "a picture", is_picture),
     ):
         if path is not None:
             refuse_unwritable(option_, path, what, is_one)
-    if given.plot is not None and given.plot.suffix not in FORMATS:
-        fail(f"--plot {given.plot}: the name must end in one of {', '.join(FORMATS)}", EXIT_USAGE)
+    if given.plot is not None and given.plot.suffix not in PICTURES:
+        fail(f"--plot {given.plot}: the name must end in one of {', '.join(PICTURES)}", EXIT_USAGE)
     if given.plot is not None and not can_draw():
         fail(f"--plot {given.plot}: {NEEDED}", EXIT_USAGE)
 
 
-def _report(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
+def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
     words = status.warnings
     if given.plot is not None and not pipeline.quality.before.labels:
         words.append(f"{given.plot} was not drawn: no label has met its prediction.")
     elif given.plot is not None:
-        write_whole("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
+        write_file("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
     unwritten = [] if given.map_file is None else write_maps(pipeline.engines, given.map_file)
+    figures = run_summary(status)
     if given.summary is not None:
-        figures = msgspec.json.encode(run_summary(status))
-        write_whole("--summary", given.summary, msgspec.json.format(figures, indent=2) + b"\n")
+        write_file("--summary", given.summary, as_json(figures))
     if given.log_json:
-        log.info("end of run", extra={"fields": run_summary(status)})
+        log.info("end of run", extra={"fields": figures})
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
         console.print(run_table(status))
@@ -218,12 +229,25 @@ def _report(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, stat
     return bool(words)
 
 
-def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
-    measured = RunMetrics(sources)
-    try:
+def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:
+    """Answer scrapes at ``[HOST:]PORT`` as long as the process lives."""
+    metrics, registry = RunMetrics(sources), CollectorRegistry()
+    registry.register(metrics)
+    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
         host, port = parse_address(address)
-        port = measured.serve(host, port).port
-    except (OSError, ValueError) as error:
-        fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
-    log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, port)
-    return measured
+        server, _ = start_http_server(port, host, registry)
+    log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, server.server_port)
+    return metrics
+
+
+def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
+    """Listen at ``[HOST:]PORT`` for viewers of a page, until the stack is unwound."""
+    try:
+        from streamcal.page.server import PageServer
+    except ImportError:
+        fail("--page needs starlette and uvicorn: pip install '.[serve]' in a checkout", EXIT_USAGE)
+    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
+        server = PageServer(*parse_address(address))
+    stack.callback(server.close)
+    log.info("page at %s", server.url)
+    return server

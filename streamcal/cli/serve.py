@@ -1,5 +1,7 @@
 """``streamcal serve``: recalibrate over HTTP."""
 
+# ruff: noqa: RUF009  # `option` gives a field
+
 from __future__ import annotations
 
 import logging
@@ -9,27 +11,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from streamcal.cli.opening import begin, ending, open_sink, open_source, open_store
 from streamcal.cli.options import (
+    CalibrationOption,
     KeepOption,
     LearningOptions,
     LogOption,
-    Named,
-    SourceOption,
+    option,
     takes_options,
 )
-from streamcal.cli.terminal import (
-    EXIT_USAGE,
-    fail,
-    set_up_logging,
-    stop_status,
-    version_line,
-)
-from streamcal.monitor.endpoint import is_loopback, listen
+from streamcal.cli.terminal import EXIT_USAGE, fail, set_up_logging, stop_status, version_line
+from streamcal.page.addresses import is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
@@ -45,25 +41,18 @@ log = logging.getLogger("streamcal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ServeOptions(LogOption, LearningOptions, KeepOption, SourceOption):
-    """Options of a server beside its own parameters."""
+class _ServeOptions(LogOption, LearningOptions, KeepOption, CalibrationOption):
+    store: str = option("Where the state is kept: a SQLite file, as of a run.", ..., role="store")
+    host: str = option("The address to listen at.", "127.0.0.1")
+    port: int = option("The port; 0 takes a free one.", 8080, least=0, most=65_535)
+    token_file: Path | None = option(
+        "A file with the token that requests must bear; needed beyond this machine.", role="read"
+    )
+    alarms: str | None = option("The webhook that alarms are posted to: https://HOST/PATH.")
 
 
 @takes_options
-def serve(
-    store: Annotated[str, typer.Option(help="Where the state is kept: a SQLite file, as of a run.")],
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")] = 8080,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="A file with the token that requests must bear; needed beyond this machine."),
-    ] = None,
-    alarms: Annotated[
-        str | None, typer.Option(help="The webhook that alarms are posted to: https://HOST/PATH.")
-    ] = None,
-    *,
-    given: _ServeOptions,
-) -> None:
+def serve(given: _ServeOptions) -> None:
     """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
 
     Takes JSON, JSON lines, CloudEvents and the V2 inference protocol; see
@@ -74,34 +63,34 @@ def serve(
         fail(NEEDED, EXIT_USAGE)
     from streamcal.serve.server import BACKLOG, Server
 
-    loopback = is_loopback(host)
-    if token_file is None and not loopback:
+    host, loopback = given.host, is_loopback(given.host)
+    if given.token_file is None and not loopback:
         fail(
             f"--host {host} can be reached from other machines: give --token-file FILE with a token that"
             " requests must bear, or listen at 127.0.0.1",
             EXIT_USAGE,
         )
-    token = None if token_file is None else _read_token(token_file)
-    more = [Named("--store", store, "store"), Named("--token-file", token_file)]
-    options, stop, connectors = begin(given, more)
+    token = None if given.token_file is None else _read_token(given.token_file)
+    options, stop, connectors = begin(given)
     with ExitStack() as stack:
         try:
-            listener = stack.enter_context(listen(host, port, BACKLOG))
+            listener = stack.enter_context(listen(host, given.port, BACKLOG))
         except OSError as error:
-            fail(f"cannot listen at {host} port {port}: {error.strerror or error}", EXIT_USAGE)
+            fail(f"cannot listen at {host} port {given.port}: {error.strerror or error}", EXIT_USAGE)
         calibration = []
-        if given.source is not None:
-            calibration = [open_source(connectors, given.source, "source", options.columns, stack)]
-        state = open_store(connectors, store, stack)
+        if given.calibration is not None:
+            calibration = [open_source(connectors, given.calibration, "calibration", options.columns, stack)]
+        state = open_store(connectors, given.store, stack)
         if not isinstance(state, JournalStore):
-            fail(f"--store {store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
+            fail(f"--store {given.store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
+        url = given.alarms
         server = Server(
             options,
             state,
             calibration,
             token=token,
             loopback=loopback,
-            alarms=None if alarms is None else lambda: _open_webhook(connectors, alarms, stack),
+            alarms=None if url is None else lambda: _open_webhook(connectors, url, stack),
         )
         name = f"[{host}]" if ":" in host else host
         log.info("%s", version_line())

@@ -153,8 +153,8 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         maps,
         pipeline.tally,
         pipeline.quality.figures,
-        pipeline.counts,
-        pipeline.pending,
+        pipeline.join.counts,
+        pipeline.join.pending,
         pipeline.delay,
         checkpoint.positions,
     )
@@ -250,7 +250,7 @@ def replay_table(
     """
     checkpoint = store.load()
     pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
-    for source in (*inputs.calibration, *inputs.deployment):
+    for source in inputs.sources:
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))
     nowhere = Outputs(NullSink())

@@ -1,4 +1,4 @@
-"""The command line's terminal: messages on standard error, progress, signals and exit statuses."""
+"""The command line's terminal: messages on standard error, the closing table, signals and exit statuses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import FrameType
@@ -13,8 +15,12 @@ from typing import Final, NoReturn
 
 import msgspec
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from streamcal.mixture.newton_c import compiled
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import closing_rows
 from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
 
@@ -27,8 +33,10 @@ __all__ = [
     "RejectLog",
     "Stop",
     "fail",
+    "failing",
     "give_up_standard_output",
     "hold_standard_streams",
+    "run_table",
     "set_up_logging",
     "stop_status",
     "stopped",
@@ -113,6 +121,25 @@ def fail(message: str, status: int) -> NoReturn:
     """Log an error, and exit with a status."""
     log.error("streamcal: %s", message)
     raise typer.Exit(status)
+
+
+def run_table(status: Status) -> Table:
+    """Return the table at the end of a run."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for row in closing_rows(status):
+        table.add_row(*map(Text, row))  # Text: a key is not markup
+    return table
+
+
+@contextmanager
+def failing(status: int, *kinds: type[Exception], text: str = "") -> Iterator[None]:
+    """Log an error of one of these kinds, behind a text, and exit with a status."""
+    try:
+        yield
+    except kinds as error:
+        fail(f"{text}{error}", status)
 
 
 class Stop:

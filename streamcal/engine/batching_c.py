@@ -34,12 +34,8 @@ END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
 before an event by whose time something expires."""
 
 # As C has them.
-_END: Final = END
-_EVENT: Final = EVENT
-_BEGUN: Final = BEGUN
-_EXPIRES: Final = EXPIRES
-_DONE: Final = DONE
-_LABELLED: Final = LABELLED
+_END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
+_DONE, _LABELLED = DONE, LABELLED
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 
@@ -172,15 +168,15 @@ class BlockSteps:
         version, answered = -1, None  # of the latest prediction
         why = _END
         while at < end:
-            if has_odd and self._odd[at]:
-                why = _EVENT
-                break
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
             is_prediction = score == score
-            if is_prediction and not self._find_engine(self._codes[at] if has_codes else 0):
-                why = _EVENT
-                break
-            if is_prediction and self._engine.may_begin(is_target):  # type: ignore[union-attr]
+            if (has_odd and self._odd[at]) or (
+                is_prediction
+                and (
+                    not self._find_engine(self._codes[at] if has_codes else 0)
+                    or self._engine.may_begin(is_target)  # type: ignore[union-attr]
+                )
+            ):
                 why = _EVENT
                 break
             if rows.move(time) and rows.expire() != _DONE:

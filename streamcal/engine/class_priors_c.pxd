@@ -12,6 +12,7 @@ cdef class ClassPriors:
     cdef long long _read
 
     cpdef of(self, str domain)
+    @cython.locals(positives=double, n=double)
     cdef _counted(self, buffers_c.LabelBuffer labels)
     cpdef tuple weights(self)
     cpdef merge(self, ClassPriors other)

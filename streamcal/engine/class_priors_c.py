@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-import numpy as np
-
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.events import Domain
 from streamcal.maps import shift_c
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.priors.factory import TrackerState, make_tracker
-from streamcal.priors.tracker import NO_LIMIT, PriorTracker
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.priors.trackers import NO_LIMIT, PriorTracker, TrackerState, make_tracker
 from streamcal.values import Floats
 
 __all__ = ["ClassPriors"]
@@ -40,7 +36,7 @@ class ClassPriors:
         if self._by_scores or config.prior_window is not None:
             # With scores, all evidence would be too much: what came before a change would outweigh, for long,
             # what came after it.
-            window = config.prior_window or ("adwin" if self._by_scores else None)
+            window = config.prior_window or "adwin"
             self._tracker = make_tracker(config.prior, window, config.prior_smoothing)
         self._read = 0  # number of the first target label that the tracker has not read
 
@@ -55,11 +51,11 @@ class ClassPriors:
         return self._tracker is not None
 
     @property
-    def room(self) -> int:
+    def labels_until_due(self) -> int:
         """Number of target labels that may come before they must be read."""
         if self._tracker is None:
             return NO_LIMIT
-        return self._tracker.room - (self._target.end - self._read)
+        return self._tracker.labels_until_due - (self._target.end - self._read)
 
     def of(self, domain: Domain) -> float | None:
         """Return the estimate for a domain, in [0, 1]; None if nothing is known."""
@@ -70,13 +66,13 @@ class ClassPriors:
 
     def _counted(self, labels: DomainLabels) -> float | None:
         """Return the estimate by the counts of a domain's labels; None without labels."""
+        positives, n = float(labels.positives), float(labels.n)
         if labels.windowed or labels.weighted:
             positives, n = labels.remembered
-            return shift_c.class_prior(positives, n, self._smoothing) if n else None
-        return shift_c.class_prior(labels.positives, labels.n, self._smoothing) if labels.n else None
+        return shift_c.class_prior(positives, n, self._smoothing) if n else None
 
     @property
-    def fused(self) -> float | None:
+    def from_scores(self) -> float | None:
         """The target's prior inside (0, 1), if scores are evidence for it; else None."""
         prior = self.of("target") if self._by_scores else None
         return None if prior is None else min(max(prior, _LEAST), 1.0 - _LEAST)
@@ -89,9 +85,7 @@ class ClassPriors:
         """Read the target's labels that came since the last time."""
         if self._tracker is not None and self._read < self._target.end:
             run = self._target.since(self._read)
-            self._tracker.take_labels(
-                run.labels, run.scores, np.maximum(run.prediction_index, AT_ONCE), run.units
-            )
+            self._tracker.take_labels(run.labels, run.units)
             self._read = self._target.end
 
     def read_scores(self, scores: Floats) -> None:

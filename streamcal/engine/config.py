@@ -13,7 +13,7 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events import Domain
 from streamcal.join.config import JoinConfig
 from streamcal.maps.curves import Interpolation
-from streamcal.priors.tracker import PriorKind, PriorWindow
+from streamcal.priors.trackers import PriorKind, PriorWindow
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
 __all__ = [
@@ -74,8 +74,7 @@ class RecalibratorConfig(BaseModel):
         the source's prior for one more label of the target instead.
     prior
         what the target's class prior is estimated from. ``"labels"``: target labels. ``"scores"``: target
-        scores, by maximum likelihood under h_P. ``"both"``: the label of each prediction once it arrives,
-        until then its score.
+        scores, by maximum likelihood under h_P.
     prior_window
         number of the latest target predictions that this estimate uses, from 1 to 10,000,000. ``"adwin"``:
         those since the last detected change. None: ``"adwin"`` if ``prior`` uses scores, else all labels or
@@ -204,8 +203,6 @@ class RecalibratorConfig(BaseModel):
     @property
     def why_unweighted(self) -> str | None:
         """Reason why labels must not have weights; None if they may."""
-        if self.prior == "both":
-            return "prior='both' counts each prediction once, by its label or by its score"
         if self.prior == "labels" and self.prior_window == "adwin":
             return "prior_window='adwin' looks for changes among labels that count alike"
         if self.delay_limit_seconds is not None:
@@ -236,7 +233,7 @@ class RecalibratorOptions(TypedDict, total=False):
     window_domain: Literal["source", "target", "both"]
     prior_smoothing: float
     prior: PriorKind
-    prior_window: PriorWindow
+    prior_window: PriorWindow | None
     delta: float
     label_delay_limit: int | timedelta | None
 
@@ -270,7 +267,7 @@ def _why_fixed(config: RecalibratorConfig) -> str | None:
             f"window={config.window!r} keeps the latest labels, and does not know where in it a label stands."
             " Take a window of event time, such as window='P30D', or none"
         )
-    if config.prior == "both" or config.prior_window is not None:
+    if config.prior_window is not None:
         return (
             f"prior={config.prior!r} with prior_window={config.prior_window!r} follows the labels in their"
             " order. Leave both options out"

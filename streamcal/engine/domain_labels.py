@@ -2,33 +2,35 @@
 
 A label is kept, in the order of arrival, until every reader has read it: the log that it is sorted into, and
 in the target also the mixture and the estimate of the prior, which read at times of their own. Readers name
-labels
-by number: the first label ever appended is number 0.
+labels by number: the first label ever appended is number 0.
 
-Memory: the log, 17 bytes for each of at most about `BUFFERED` labels, and 16 more for each with a weight.
+Memory: the log, and 21 bytes for each of at most about `BUFFERED` labels.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
+from streamcal.engine.cohorts import Cohorts
+from streamcal.engine.label_log import LabelLog, LogState
+from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import BUFFERED
-from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
+from streamcal.sketch.weighing import NONE, ONE, Mass, check_units, unit_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainLabels", "DomainState", "LabelRun"]
+
+_SCORES: Final = 0
+_LABELS: Final = 1
+_UNITS: Final = 2
+_INDEX: Final = 3
 
 
 class LabelRun(NamedTuple):
@@ -64,7 +66,7 @@ class DomainLabels(buffers_c.LabelBuffer):
     ----------
     log
         the log that labels are sorted into.
-    keeps_seen
+    keeps_index
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
         keeps the newest labels in their order, until `take_newest`; None: no reader asks for them.
@@ -73,40 +75,27 @@ class DomainLabels(buffers_c.LabelBuffer):
         them.
     """
 
-    __slots__ = (
-        "_cohorts",
-        "_heavy",
-        "_heavy_units",
-        "_mass",
-        "_newest",
-        "_pane",
-        "_settled",
-        "log",
-    )
-
     def __init__(
         self,
         log: LabelLog,
         *,
-        keeps_seen: bool = False,
+        keeps_index: bool = False,
         newest: RecentLabels | None = None,
         cohorts: Cohorts | None = None,
     ) -> None:
-        super().__init__(keeps_seen, None if cohorts is None else cohorts.labelled)
+        super().__init__(keeps_index, None if cohorts is None else cohorts.labelled)
         self.log = log
         """Log of the labels that have been sorted; buffered labels are not in it."""
         self._take(log)
-        self._heavy = array("q")  # numbers of the buffered labels with a weight other than 1, ascending,
-        self._heavy_units = array("q")  # and the units of these
         self._newest = newest
         self._cohorts = cohorts
-        self._settled = 0  # number of the first label that is not in the log
+        self._flushed = 0  # number of the first label that is not in the log
         self._pane = 0  # of the window, where the labels lie that are not in the log
 
     def _take(self, log: LabelLog) -> None:
         """Set the counts to those of a log."""
         self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
-        self.windowed = log.window is not None
+        self.windowed = log.windowed
 
     @property
     def mass(self) -> Mass:
@@ -119,9 +108,9 @@ class DomainLabels(buffers_c.LabelBuffer):
         self._mass = mass if self.weighted else NONE  # which a state leaves out
 
     @property
-    def room(self) -> int:
-        """Number of labels that may be appended before `settle` is due."""
-        return BUFFERED - (self.end - self._settled)
+    def remaining(self) -> int:
+        """Number of labels that may be appended before `flush` is due."""
+        return BUFFERED - (self.end - self._flushed)
 
     @property
     def remembered(self) -> tuple[float, float]:
@@ -133,17 +122,11 @@ class DomainLabels(buffers_c.LabelBuffer):
             if not self.weighted:
                 return self.positives, self.n
             return self.mass.effective(self.positives, self.n)
-        positives, n = self.log.remembered
-        waiting = self._held_labels(self._settled - self.start)
-        counted = positives + int(np.count_nonzero(waiting)), n + len(waiting)
-        mass = self._mass_of_window
-        return counted if mass == NONE else mass.effective(*counted)
-
-    @property
-    def _mass_of_window(self) -> Mass:
-        """Weight of the labels of the window beyond one each, including buffered ones."""
-        mass, first = self.log.mass, self._settled - self.start
-        return mass.plus(Mass.of(self._held_labels(first), self._units_since(first)))
+        (positives, n), first = self.log.remembered, self._flushed - self.start
+        waiting, mass = self._part(_LABELS, first), self.log.mass
+        if self.weighted:
+            mass = mass.plus(Mass.of(waiting, self._part(_UNITS, first)))
+        return mass.effective(positives + int(np.count_nonzero(waiting)), n + len(waiting))
 
     def number_back(self, unread: int) -> int:
         """Return the number of the first of the last ``unread`` labels.
@@ -158,62 +141,42 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     # Appending
 
-    def weigh(self, label: int, units: int) -> None:
-        """Note the weight of the next label, in units; `append` of that label must follow.
-
-        A reader in between does not see it.
-        """
-        if units != ONE:
-            self._weigh(np.array([label], np.int8), np.array([units]))
-
     def extend(
-        self,
-        scores: Floats,
-        labels: Labels,
-        prediction_index: Counts | int | None,
-        units: Counts | None = None,
+        self, scores: Floats, labels: Labels, prediction_index: Counts | int | None, units: Counts
     ) -> None:
-        """Take checked labels, float64[k] and int8[k].
+        """Take checked labels, float64[k] and int8[k], with the units of their weights, int64[k].
 
         ``prediction_index`` is of each, int64[k], or of all; for cohorts, of the first, and the others
-        follow it. ``units`` are those of their weights, int64[k]; None: all are 1.
+        follow it.
         """
-        if units is not None:
-            self._weigh(labels, units)
-        if self._cohorts is not None and prediction_index is not None:
-            numbers = (
-                prediction_index
-                if isinstance(prediction_index, np.ndarray)
-                else np.arange(prediction_index, prediction_index + len(labels))
-            )
-            again = np.flatnonzero(~self._cohorts.labelled.take_many(numbers))
-            self._again.frombytes((again + self.end).tobytes())
-        if prediction_index is None:
-            prediction_index = AT_ONCE
-        elif not isinstance(prediction_index, np.ndarray) and self._cohorts is not None:
-            prediction_index = np.arange(prediction_index, prediction_index + len(labels))
-        self._put(scores, labels, prediction_index)
-        self.n += len(labels)
-        self.positives += int(np.count_nonzero(labels))
+        index = AT_ONCE if prediction_index is None else prediction_index
+        if self._cohorts is not None:
+            if not isinstance(index, np.ndarray):
+                index = np.arange(index, index + len(labels)) if index >= 0 else np.full(len(labels), index)
+            numbered = np.flatnonzero(index >= 0)
+            again = numbered[~self._cohorts.labelled.take_many(index[numbered])]
+            self._again += (again + self.end).tolist()
+        self._put(scores, labels, units, index)
+        self._count(labels, units)
 
-    def _weigh(self, labels: Labels, units: Counts) -> None:
-        """Note the units of the next labels, before they are appended."""
-        heavy = np.flatnonzero(units != ONE)
-        self._heavy.frombytes((heavy + self.end).tobytes())
-        self._heavy_units.frombytes(units[heavy].tobytes())
-        self.mass = self.mass.plus(Mass.of(labels, units))
-
-    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, units: Counts) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
 
-        There must be no cohorts. ``units`` are those of their weights, int64[k]; None: all are 1.
+        There must be no cohorts. Parameters are those of `extend`.
         """
         self._sort(scores, labels, units)
+        self._count(labels, units)
+        self.start += len(labels)
+        self._flushed = self.start
+
+    def _count(self, labels: Labels, units: Counts) -> None:
         self.mass = self.mass.plus(Mass.of(labels, units))
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
-        self.start += len(labels)
-        self._settled = self.start
+
+    def _weigh(self, label: int, units: int) -> None:
+        """Count the weight of a label that is appended alone."""
+        self.mass = self.mass.plus(Mass.of(np.array([label], np.int8), np.array([units])))
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take labels that were counted elsewhere, past the empty buffer; not under a window."""
@@ -222,7 +185,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         self.n += sketch.n
         self.positives += sketch.n_positives
         self.start += sketch.n
-        self._settled = self.start
+        self._flushed = self.start
 
     # Windows
 
@@ -234,9 +197,8 @@ class DomainLabels(buffers_c.LabelBuffer):
         ValueError
             if panes are of event time, and the label has none.
         """
-        window = self.log.window
-        pane = 0 if window is None else window.pane_of(time, self.end - self._settled)
-        return None if window is None or (pane == self._pane and window.total) else pane
+        pane = self.log.pane_of(time, self.end - self._flushed)
+        return None if not self.windowed or (pane == self._pane and self.log.filled) else pane
 
     def pane_cuts(self, size: int, times: Floats | None) -> list[int]:
         """Cut the next ``size`` labels into runs of one pane; return the end of each run, ascending.
@@ -246,70 +208,57 @@ class DomainLabels(buffers_c.LabelBuffer):
         ValueError
             if `next_pane` raises it for one of them.
         """
-        window = self.log.window
-        if not size:
-            return []
-        if window is None:
-            return [size]
-        if window.stride is not None:
-            room = window.stride - (window.total + self.end - self._settled) % window.stride
-            return [*range(room, size, window.stride), size]
+        if not size or not self.windowed:
+            return [size] if size else []
+        step = self.log.pane_size
+        if step is not None:
+            return [*range(step - (self.log.filled + self.end - self._flushed) % step, size, step), size]
         each = [None] * size if times is None else times.tolist()
-        panes = [window.pane_of(time, 0) for time in each]
+        panes = [self.log.pane_of(time, 0) for time in each]
         return [i for i in range(1, size) if panes[i] != panes[i - 1]] + [size]
 
     def open_pane(self, pane: int) -> bool:
-        """Open the pane of the next label; all labels before it must be settled.
+        """Open the pane of the next label; all labels before it must be flushed.
 
         Returns
         -------
         Whether the window slides by event time: a map version begins with the next label.
         """
-        window = self.log.window
-        if window is None:
-            return False
-        slides = window.stride is None and window.n > 0 and pane > window.newest
-        window.slide_to(pane)
         self._pane = pane
-        return slides
+        return self.log.slide_to(pane)
 
     # Reading
 
     def since(self, number: int) -> LabelRun:
         """Return a copy of the labels from this number on."""
         first = number - self.start
+        units = self._part(_UNITS, first).astype(np.int64) if self.weighted else unit_weights(0)
         return LabelRun(
-            self._held_scores(first).copy(),
-            self._held_labels(first).copy(),
-            self._held_seen(first).copy(),
-            self._units_since(first),
+            self._part(_SCORES, first).copy(),
+            self._part(_LABELS, first).copy(),
+            self._index_since(first).copy(),
+            units if (units != ONE).any() else None,
         )
 
-    def _units_since(self, first: int) -> Counts | None:
-        """Return the units of the buffered labels from this place on; None if all weights are 1."""
-        if not self._heavy:
-            return None
-        heavy = slice(bisect_left(self._heavy, self.start + first), bisect_left(self._heavy, self.end))
-        if heavy.start == heavy.stop:
-            return None
-        units = np.full(self._held - first, ONE)
-        units[np.array(self._heavy[heavy]) - (self.start + first)] = self._heavy_units[heavy]
-        return units
+    def _index_since(self, first: int) -> Counts:
+        """Return a view of the numbers of predictions from this place on; empty if they are not kept."""
+        index: Counts = self._part(_INDEX, first) if self._keeps_index else np.empty(0, np.int64)
+        return index
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Sort the labels that wait into the log."""
-        if self._settled < self.end:
-            scores, labels, prediction_index, units = self.since(self._settled)
-            self._sort(scores, labels, units)
+        if self._flushed < self.end:
+            scores, labels, index, units = self.since(self._flushed)
+            self._sort(scores, labels, unit_weights(len(labels)) if units is None else units)
             if self._cohorts is not None:
                 kept = np.ones(len(labels), bool)
-                kept[np.array(self._again, np.int64) - self._settled] = False
-                self._cohorts.label(scores[kept], labels[kept], np.maximum(prediction_index[kept], AT_ONCE))
-                self._again = array("q")
-            self._settled = self.end
+                kept[np.array(self._again, np.int64) - self._flushed] = False
+                self._cohorts.label(scores[kept], labels[kept], np.maximum(index[kept], AT_ONCE))
+                self._again = []
+            self._flushed = self.end
 
     def take_newest(self) -> RecentLabels | None:
-        """Return the newest labels, all settled, and keep them no longer; None if they are not kept."""
+        """Return the newest labels, all flushed, and keep them no longer; None if they are not kept."""
         newest, self._newest = self._newest, None
         return newest
 
@@ -332,8 +281,8 @@ class DomainLabels(buffers_c.LabelBuffer):
         if not self.log.relabel(score, label, time):
             return None
         self.positives += 2 * label - 1
-        labels, known = self._held_labels(0), self._held_seen(0)
-        found = (self._held_scores(0) == score) & (labels != label)
+        labels, known = self._part(_LABELS, 0), self._index_since(0)
+        found = (self._part(_SCORES, 0) == score) & (labels != label)
         if len(known):
             found &= known == prediction_index
         at = np.flatnonzero(found)[:1]
@@ -342,23 +291,20 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     def drop(self, number: int) -> None:
         """Forget buffered labels before this number that are in the log: every reader has read them."""
-        count = min(number, self._settled) - self.start
+        count = min(number, self._flushed) - self.start
         if count > 0:
             self._drop(count)
-            if self._heavy:
-                place = bisect_left(self._heavy, self.start)
-                del self._heavy[:place], self._heavy_units[:place]
+            self.start += count
 
     def replace(self, log: LabelLog) -> None:
         """Replace the log by another; buffered labels are dropped."""
         number = self.end
         self._take(log)
         self._clear()
-        self._heavy, self._heavy_units = array("q"), array("q")
-        self.start = self._settled = number
+        self.start = self._flushed = number
 
     def merge(self, other: Self) -> None:
-        """Add the labels of another, as later ones unless by event time; both must be settled.
+        """Add the labels of another, as later ones unless by event time; both must be flushed.
 
         If only one of them is closed, they hold labels of two laws, and these stay as they are.
         """
@@ -374,7 +320,7 @@ class DomainLabels(buffers_c.LabelBuffer):
     # State
 
     def to_state(self) -> DomainState:
-        """Return the state, with the labels that not everybody has read; all must be settled."""
+        """Return the state, with the labels that not everybody has read; all must be flushed."""
         run, newest = self.since(self.start), None if self._newest is None else self._newest.to_state()
         return DomainState(
             self.log.to_state(), run.scores, run.labels, run.prediction_index, newest, run.units, self.mass
@@ -384,7 +330,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         """Replace the state by another."""
         scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
         require(len(scores) == len(labels), f"{len(scores)} scores of {len(labels)} labels")
-        expected = len(labels) if self._keeps_seen else 0
+        expected = len(labels) if self._keeps_index else 0
         prediction_index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
         if units is not None:
             check_units(units, len(labels))
@@ -394,17 +340,11 @@ class DomainLabels(buffers_c.LabelBuffer):
         self.replace(self.log.restore(state.log))
         require(self.windowed or self.mass == state.mass, "the weights of labels do not fit their log")
         self.mass = state.mass
-        if units is not None:
-            heavy = np.flatnonzero(units != ONE)
-            self._heavy.frombytes((heavy + self.start).tobytes())
-            self._heavy_units.frombytes(units[heavy].tobytes())
-        self._put(scores, labels, prediction_index)
-        self._settled = self.end
-        window = self.log.window
-        self._pane = 0 if window is None else window.newest
+        self._put(scores, labels, unit_weights(len(labels)) if units is None else units, prediction_index)
+        self._flushed, self._pane = self.end, self.log.pane
         return self
 
-    def _sort(self, scores: Floats, labels: Labels, units: Counts | None) -> None:
+    def _sort(self, scores: Floats, labels: Labels, units: Counts) -> None:
         """Add labels to the log, and to the newest."""
         self.log.add(scores, labels, self._pane, units)
         if self._newest is not None:

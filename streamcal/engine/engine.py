@@ -10,34 +10,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.cohorts import Cohorts, CohortsState
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels, DomainState
-from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing
+from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
+from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions, VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.engine.unlabelled_scores import UnlabelledScores, UnlabelledState
 from streamcal.events import DOMAINS, Domain
-from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
-from streamcal.priors.factory import TrackerState
-from streamcal.priors.tracker import BLOCK
+from streamcal.priors.history import BLOCK
+from streamcal.priors.trackers import TrackerState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.cohorts import Cohorts, CohortsState
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
-from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores, UnlabelledState
-from streamcal.sketch.weighing import units_of
+from streamcal.sketch.weighing import unit_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainSummary", "Engine"]
@@ -80,7 +80,7 @@ class Engine(EventRules):
         long as thousands of events.
     """
 
-    __slots__ = ("_certifies", "_cohorts", "_key", "_priors", "_versions", "config")
+    __slots__ = ("_cohorts", "config")
 
     def __init__(
         self,
@@ -89,32 +89,27 @@ class Engine(EventRules):
         certifies: Callable[[], bool] = lambda: True,
     ) -> None:
         self.config = config
-        self._key, self._certifies = key, certifies
         cells = config.max_cells
         newest = RecentLabels(EARLIER) if config.mode == "auto" else None
         horizon = config.delay_limit_predictions
         self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
         source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
-        target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True, cohorts=cohorts)
-        self._priors = ClassPriors(config, source, target)
-        unlabelled = UnlabelledScores(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
-        self._versions = MapVersions(config, source, target, unlabelled, self._priors, cohorts)
+        target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_index=True, cohorts=cohorts)
+        priors = ClassPriors(config, source, target)
+        unlabelled = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0, cohorts)
+        versions = MapVersions(config, source, target, unlabelled, priors, cohorts)
         super().__init__(
             source,
             target,
             unlabelled,
-            self._versions.served,
-            begins_by_scores=self._priors.takes_scores,
-            exposed=config.delay_limit_seconds is not None and config.mode == "auto",
+            priors,
+            versions,
+            delayed=config.delay_limit_seconds is not None and config.mode == "auto",
+            key=key,
+            certifies=certifies,
         )
-        self._set_stops()
 
     # What it knows
-
-    @property
-    def _time(self) -> float | None:
-        """Latest event time of a label, in seconds; None before there is one."""
-        return None if self._latest == -math.inf else self._latest
 
     @property
     def prediction_count(self) -> int:
@@ -152,12 +147,27 @@ class Engine(EventRules):
         """Whether the score is served unchanged for lack of source labels, with enough target labels."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
-    def first_labelled(self, prediction_index: int, count: int) -> int | None:
-        """Return the first labelled one of ``count`` predictions from an index on; None if none is.
+    def check_predictions(self, first: int, count: int) -> None:
+        """Check ``count`` target predictions from an index on, which labels are to belong to.
 
-        Labels are numbered only under a ``label_delay_limit``, and those of long ago are forgotten.
+        Raises
+        ------
+        ValueError
+            if one was not observed; or, under a ``label_delay_limit``, if it has a label already, as far as
+            that is remembered.
         """
-        return None if self._cohorts is None else self._cohorts.labelled.first_of(prediction_index, count)
+        if not 0 <= first <= self.prediction_count - count:
+            last = f" to {first + count - 1}" if count > 1 else ""
+            raise ValueError(
+                f"prediction_index={first!r} names the target scores with number {first}{last}, counted from"
+                f" 0, but {self.prediction_count} were observed: give a score to observe_one before its label"
+            )
+        labelled = None if self._cohorts is None else self._cohorts.labelled.first_of(first, count)
+        if labelled is not None:
+            raise ValueError(
+                f"prediction_index={first!r}: the target score with number {labelled} has a label already,"
+                f" and under label_delay_limit={self.config.label_delay_limit} a score has one label"
+            )
 
     @property
     def first_cohort(self) -> int | None:
@@ -168,10 +178,6 @@ class Engine(EventRules):
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now, see `Recalibrator.certificate`."""
         return self._versions.certificate(self._time, publish=False)
-
-    def certify(self) -> Certificate | None:
-        """Return `certificate`, to be published with a map; it may raise an alarm."""
-        return self._versions.certificate(self._time, publish=True)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -195,16 +201,16 @@ class Engine(EventRules):
 
     # Events
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive that comes before its label is final, under ``label_delay_limit``.
 
         Returns
         -------
         The map version that this has begun, if it has, as in `answer`.
         """
-        if not self._exposed or told.domain != "target":
+        if not self._delayed or positive.domain != "target":
             return ()
-        if not self._versions.told(told.score, told.predicted_at, told.told_at):
+        if not self._versions.observe_early(positive.score, positive.predicted_at, positive.labelled_at):
             return ()
         self._set_stops()
         return (self._published(None),)
@@ -237,22 +243,6 @@ class Engine(EventRules):
 
     # Learning
 
-    def learn_weighted(
-        self,
-        score: float,
-        label: int,
-        domain: Domain,
-        time: float | None,
-        prediction_index: int | None,
-        weight: float,
-    ) -> None:
-        """Learn one checked score with its label, of a checked weight; see `Recalibrator.learn_one`."""
-        labels = self._target if domain == "target" else self._source
-        if not labels.closed:
-            labels.next_pane(time)  # raises where the label is refused, before its weight is noted
-            labels.weigh(label, units_of(weight))
-        self.learn_one(score, label, domain, time, prediction_index)
-
     def learn_many(
         self,
         scores: Floats,
@@ -270,6 +260,7 @@ class Engine(EventRules):
         if known.closed:
             return
         versions, size, start = self._versions, len(scores), 0
+        units = unit_weights(size) if units is None else units
         before: Counts | None = None
         if prediction_index is None and self.config.mode == "auto":
             before = _seen_in_call(size, known.n)
@@ -279,22 +270,23 @@ class Engine(EventRules):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
             while start < cut:
-                room = self._stop(domain) - known.n
+                remaining = self._stop(domain) - known.n
                 if direct:
                     skips = not known.windowed and known.n < last
-                    room = versions.next_needed(domain, last) - known.n if skips else versions.room(domain)
-                end = min(cut, start + max(1, room))
+                    remaining = versions.labels_until_due(domain)
+                    if skips:
+                        remaining = versions.next_needed(domain, last) - known.n
+                end = min(cut, start + max(1, remaining))
                 part, start = slice(start, end), end
-                own = None if units is None else units[part]
-                if direct and end - part.start > known.room:
-                    versions.settle(domain)
-                    known.add(scores[part], labels[part], own)
+                if direct and end - part.start > known.remaining:
+                    versions.flush(domain)
+                    known.add(scores[part], labels[part], units[part])
                 else:
                     number: Counts | int | None = None if before is None else before[part]
                     if prediction_index is not None:
                         number = prediction_index if self._cohorts is None else prediction_index + part.start
-                    known.extend(scores[part], labels[part], number, own)
-                if versions.room(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
+                    known.extend(scores[part], labels[part], number, units[part])
+                if versions.labels_until_due(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         self.served.forget_weights()
 
@@ -311,14 +303,14 @@ class Engine(EventRules):
 
     def observe_many(self, scores: Floats) -> None:
         """Take checked target scores, their labels not known."""
-        if len(scores) > self._unlabelled.room and not self._priors.takes_scores:
+        if len(scores) > self._unlabelled.remaining and not self._priors.takes_scores:
             self._unlabelled.add(scores)
             return
         start = 0
         while start < len(scores):
-            end = start + self._unlabelled.room
+            end = start + self._unlabelled.remaining
             if self._unlabelled.extend(scores[start:end]):
-                self._settle_scores()
+                self._drain_scores()
             start = end
 
     def refresh(self) -> None:
@@ -330,8 +322,8 @@ class Engine(EventRules):
         """Add labels and scores of others, and re-form the map: a new version; there must be no cohorts."""
         for other in others:
             for domain in DOMAINS:
-                self._versions.settle(domain)
-                other._versions.settle(domain)
+                self._versions.flush(domain)
+                other._versions.flush(domain)
             self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
             self._priors.merge(other._priors)
             self._versions.merge_forecasts(other._versions)
@@ -347,7 +339,7 @@ class Engine(EventRules):
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
         for domain in DOMAINS:
-            self._versions.settle(domain)
+            self._versions.flush(domain)
         state = _State(
             self._time,
             self._source.to_state(),
@@ -392,76 +384,16 @@ class Engine(EventRules):
 
     # Inside
 
-    def _catch_up(self, domain: Domain, *, forms: bool = True) -> None:
-        """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
-        labels = self._target if domain == "target" else self._source
-        if labels.room <= 0:
-            self._versions.settle(domain)
-        if self._priors.room <= 0:
-            self._priors.read_labels()
-        self._versions.catch_up(domain, forms=forms)
-        self._set_stops()
-
-    def _set_stops(self) -> None:
-        """Compute the label counts at which something is due next."""
-        source, target, versions = self._source, self._target, self._versions
-        self._source_stop = source.n + min(source.room, versions.room("source"))
-        self._target_stop = target.n + min(target.room, self._priors.room, versions.room("target"))
-
     def _stop(self, domain: Domain) -> int:
         """Return the label count at which something is due."""
-        return self._target_stop if domain == "target" else self._source_stop
-
-    def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
-        """Learn a label with which something is due; return the emissions."""
-        version, alarms = self.served.version, len(self.alarms)
-        self.learn_label(joined.score, joined.label, joined.domain == "target", time, joined.prediction_index)
-        published: tuple[Emission, ...] = ()
-        if self.served.version != version:
-            due = self._versions.is_certified or len(self.alarms) > alarms  # it says what was refuted
-            published = (self._published(self.certify() if due and self._certifies() else None),)
-        raised = self.alarms[alarms:]
-        if raised and self._key is not None:
-            raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
-        return published + raised
-
-    def _published(self, certificate: Certificate | None) -> MapPublished:
-        return MapPublished(self.map, certificate, self._key, self.mixing)
-
-    def _close_panes(self, score: float, time: float) -> bool:
-        """Count a prediction as exposed from now on; return whether a map version began by that."""
-        if not self._versions.predicted(score, time):
-            return False
-        self._set_stops()
-        return True
-
-    def _turn(self, domain: Domain, labels: Any, time: float | None) -> bool:
-        """Make ready for a label under a window; return whether the window slides by event time with it."""
-        pane = labels.next_pane(time)
-        if pane is None:
-            return False
-        self._versions.settle(domain)
-        slides: bool = labels.open_pane(pane)
-        if slides:
-            self._versions.hasten(domain)
-            self._set_stops()
-        return slides
+        stop: int = self._target_stop if domain == "target" else self._source_stop
+        return stop
 
     def _reads_labels(self, domain: Domain) -> bool:
         """Whether labels of a domain are read by more than the log and the counts."""
         if domain == "source":
             return False
         return self._cohorts is not None or self._priors.reads_labels or self._versions.reads_target
-
-    def _settle_scores(self) -> bool:
-        """Make room for scores; return whether the prior has moved so far that a version begins."""
-        block = self._unlabelled.settle()
-        if block is None:
-            return False
-        self._priors.read_scores(block)
-        begins: bool = self._versions.scores_read()
-        self._set_stops()
-        return begins
 
 
 def _seen_in_call(size: int, known: int) -> Counts:

@@ -5,6 +5,7 @@ from streamcal.sketch cimport buffers_c
 
 cdef double _NEVER
 cdef long long _AT_ONCE
+cdef int _ONE
 
 
 cdef class EventRules:
@@ -13,8 +14,10 @@ cdef class EventRules:
     cdef public served_map_c.ServedMap served
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
-    cdef public bint _exposed
+    cdef public bint _delayed
     cdef bint _begins_by_scores
+    cdef public object _priors, _versions
+    cdef object _key, _certifies
 
     @cython.locals(score=double, prediction_index=cython.longlong, probability=double, begins=bint)
     cpdef tuple answer(self, event)
@@ -22,11 +25,14 @@ cdef class EventRules:
     cpdef bint may_begin(self, bint is_target) noexcept
     @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
     cpdef bint is_due(self, bint is_target) noexcept
-    @cython.locals(is_target=bint, labels=buffers_c.LabelBuffer, latest=double, weight=double)
+    @cython.locals(is_target=bint, latest=double, units=int)
     cpdef tuple learn(self, joined)
-    cpdef learn_label(self, double score, int label, bint is_target, double time, long long prediction_index)
-    @cython.locals(is_target=bint)
+    cpdef learn_label(
+        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*
+    )
+    @cython.locals(is_target=bint, index=cython.longlong)
     cpdef bint learn_usual(self, score, label, domain, time, prediction_index, weight, positive) except -1
-    cpdef learn_one(self, double score, int label, str domain, time, prediction_index)
+    @cython.locals(index=cython.longlong)
+    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
-    cdef _learn(self, double score, int label, bint is_target, time, long long prediction_index)
+    cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)

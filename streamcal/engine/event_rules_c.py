@@ -5,25 +5,31 @@ Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from streamcal.certificates.record import Certificate
-from streamcal.engine import served_map_c
-from streamcal.engine.emissions import Emission, Recalibrated
+from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.domain_labels import DomainLabels
+from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
+from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.outcomes import Joined
-from streamcal.sketch import buffers_c
 from streamcal.sketch.buffers_c import AT_ONCE
-from streamcal.sketch.weighing import units_of
+from streamcal.sketch.weighing import ONE, units_of
 
 __all__ = ["EventRules"]
 
 _NEVER = float("-inf")
 _AT_ONCE = AT_ONCE
+_ONE = ONE
 
 
 class EventRules:
-    """The rules of an engine for one event; `streamcal.engine.engine.Engine` adds what is due at times.
+    """The rules of an engine for one event; `streamcal.engine.engine.Engine` adds those for many, and state.
 
     Parameters
     ----------
@@ -31,31 +37,39 @@ class EventRules:
         the labels of each domain.
     unlabelled
         the target's scores.
-    served
-        the map that is served.
-    begins_by_scores
-        whether scores alone may begin a version.
-    exposed
+    priors
+        the class priors.
+    versions
+        the map versions.
+    delayed
         whether event times may begin a version.
+    key
+        key of the events, which emissions name; None if events have none.
+    certifies
+        function that says, whenever a map is published, whether with a certificate.
     """
 
     def __init__(
         self,
-        source: buffers_c.LabelBuffer,
-        target: buffers_c.LabelBuffer,
-        unlabelled: buffers_c.ScoreBuffer,
-        served: served_map_c.ServedMap,
-        begins_by_scores: bool,
-        exposed: bool,
+        source: DomainLabels,
+        target: DomainLabels,
+        unlabelled: UnlabelledScores,
+        priors: ClassPriors,
+        versions: MapVersions,
+        delayed: bool,
+        key: str | None,
+        certifies: Callable[[], bool],
     ) -> None:
         self._source: Any = source
         self._target: Any = target
         self._unlabelled: Any = unlabelled
-        self.served = served
+        self._priors, self._versions = priors, versions
+        self.served = versions.served
         """Served map."""
-        self._begins_by_scores, self._exposed = begins_by_scores, exposed
+        self._begins_by_scores, self._delayed = priors.takes_scores, delayed
+        self._key, self._certifies = key, certifies
         self._latest = _NEVER  # the latest event time of a label
-        self._source_stop = self._target_stop = 0  # label counts at which something is due
+        self._set_stops()
 
     # A prediction
 
@@ -67,8 +81,8 @@ class EventRules:
         Returns
         -------
         The answer; the number of target scores observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
-        certificate, which uses labels only.
+        if it has: scores alone can move the prior, and time can close a pane of delayed feedback. That map
+        comes without a certificate, which uses labels only.
         """
         score, prediction_index = event.score, self._unlabelled.n
         probability = self.served.answer(score)
@@ -83,7 +97,8 @@ class EventRules:
         )
         if event.domain == "target":
             begins = self.observe_one(score)
-            if self._exposed and event.time is not None and self._close_panes(score, event.time):
+            if self._delayed and event.time is not None and self._versions.predicted(score, event.time):
+                self._set_stops()
                 begins = True
             if begins:
                 return answer, prediction_index, (self._published(None),)
@@ -92,12 +107,12 @@ class EventRules:
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""
         if self._unlabelled.append(score):
-            return self._settle_scores()
+            return self._drain_scores()
         return False
 
     def may_begin(self, is_target: bool) -> bool:
         """Whether the next score may begin a version."""
-        return bool(is_target and self._begins_by_scores and self._unlabelled.room <= 1)
+        return bool(is_target and self._begins_by_scores and self._unlabelled.remaining <= 1)
 
     # A label
 
@@ -115,25 +130,29 @@ class EventRules:
         The map version that the label has begun, if it has, and the alarms that it raised.
         """
         is_target = joined.domain == "target"
-        labels = self._target if is_target else self._source
-        if joined.weight != 1.0 and not labels.closed:
-            labels.weigh(joined.label, units_of(joined.weight))
+        units = _ONE if joined.weight == 1.0 else units_of(joined.weight)
         time = joined.labelled_at if joined.matured_at is None else joined.matured_at
         latest = _NEVER if time is None else time
         if self.is_due(is_target):
-            return self._learn_due(joined, latest)
-        self.learn_label(joined.score, joined.label, is_target, latest, joined.prediction_index)
+            return self._learn_due(joined, latest, units)
+        self.learn_label(joined.score, joined.label, is_target, latest, joined.prediction_index, units)
         return ()
 
     def learn_label(
-        self, score: float, label: int, is_target: bool, time: float, prediction_index: int
+        self,
+        score: float,
+        label: int,
+        is_target: bool,
+        time: float,
+        prediction_index: int,
+        units: int = _ONE,
     ) -> None:
-        """Learn a checked label of a prediction; ``time`` is its event time in seconds, or -inf."""
+        """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units."""
         if time > self._latest:
             self._latest = time
         elif time == _NEVER:
             time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
-        self._learn(score, label, is_target, time, prediction_index)
+        self._learn(score, label, is_target, time, prediction_index, units)
 
     def learn_usual(
         self,
@@ -160,52 +179,101 @@ class EventRules:
         is_target = domain == "target"
         if not (0.0 <= score <= 1.0 and (label == 0 or label == 1) and (is_target or domain == "source")):
             return False
-        self._learn(score, label, is_target, None, _AT_ONCE if prediction_index is None else prediction_index)
+        index = _AT_ONCE if prediction_index is None else prediction_index
+        self._learn(score, label, is_target, None, index, _ONE)
         return True
 
     def learn_one(
-        self, score: float, label: int, domain: str, time: float | None, prediction_index: int | None
+        self,
+        score: float,
+        label: int,
+        domain: str,
+        time: float | None,
+        prediction_index: int | None,
+        units: int,
     ) -> None:
-        """Learn one checked score with its label; see `Recalibrator.learn_one`."""
-        self._learn(
-            score, label, domain == "target", time, _AT_ONCE if prediction_index is None else prediction_index
-        )
+        """Learn one checked score with its label; ``units`` are those of its weight, in 1/256."""
+        index = _AT_ONCE if prediction_index is None else prediction_index
+        self._learn(score, label, domain == "target", time, index, units)
 
     def _learn(
-        self, score: float, label: int, is_target: bool, time: float | None, prediction_index: int
+        self, score: float, label: int, is_target: bool, time: float | None, index: int, units: int
     ) -> None:
         labels = self._target if is_target else self._source
         if labels.closed:
             return
         if labels.windowed:
             self._turn("target" if is_target else "source", labels, time)
-        n = labels.append(score, label, prediction_index)
+        n = labels.append(score, label, index, units)
         self.served.forget_weights()
         if n >= (self._target_stop if is_target else self._source_stop):
             self._catch_up("target" if is_target else "source")
 
-    # What an engine does when it is due
+    # What is due at some label counts
 
-    def _settle_scores(self) -> bool:
-        """Make room for scores; return whether a version begins by that."""
-        raise NotImplementedError
+    @property
+    def _time(self) -> float | None:
+        """Latest event time of a label, in seconds; None before there is one."""
+        return None if self._latest == _NEVER else self._latest
 
-    def _close_panes(self, score: float, time: float) -> bool:
-        """Count a prediction as exposed from now on; return whether a version begins by that."""
-        raise NotImplementedError
+    def certify(self) -> Certificate | None:
+        """Return the certificate of the served map, to be published with it; it may raise an alarm."""
+        return self._versions.certificate(self._time, publish=True)
 
-    def _published(self, certificate: Certificate | None) -> Emission:
-        """Return the emission for the served map."""
-        raise NotImplementedError
-
-    def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
-        """Learn a label with which something is due; return the emissions."""
-        raise NotImplementedError
-
-    def _turn(self, domain: Domain, labels: buffers_c.LabelBuffer, time: float | None) -> bool:
-        """Make ready for a label under a window; return whether the window slides by event time with it."""
-        raise NotImplementedError
+    def _set_stops(self) -> None:
+        """Compute the label counts at which something is due next."""
+        source, target, versions = self._source, self._target, self._versions
+        self._source_stop = source.n + min(source.remaining, versions.labels_until_due("source"))
+        self._target_stop = target.n + min(
+            target.remaining, self._priors.labels_until_due, versions.labels_until_due("target")
+        )
 
     def _catch_up(self, domain: Domain, *, forms: bool = True) -> None:
-        """Do what is due at this label count."""
-        raise NotImplementedError
+        """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
+        labels = self._target if domain == "target" else self._source
+        if labels.remaining <= 0:
+            self._versions.flush(domain)
+        if self._priors.labels_until_due <= 0:
+            self._priors.read_labels()
+        self._versions.catch_up(domain, forms=forms)
+        self._set_stops()
+
+    def _turn(self, domain: Domain, labels: DomainLabels, time: float | None) -> bool:
+        """Make ready for a label under a window; return whether the window slides by event time with it."""
+        pane = labels.next_pane(time)
+        if pane is None:
+            return False
+        self._versions.flush(domain)
+        slides = labels.open_pane(pane)
+        if slides:
+            self._versions.schedule_now(domain)
+            self._set_stops()
+        return slides
+
+    def _learn_due(self, joined: Joined, time: float, units: int) -> tuple[Emission, ...]:
+        """Learn a label with which something is due; return the emissions."""
+        versions = self._versions
+        version, alarms = self.served.version, len(versions.alarms)
+        is_target = joined.domain == "target"
+        self.learn_label(joined.score, joined.label, is_target, time, joined.prediction_index, units)
+        published: tuple[Emission, ...] = ()
+        if self.served.version != version:
+            due = versions.is_certified or len(versions.alarms) > alarms  # it says what was refuted
+            published = (self._published(self.certify() if due and self._certifies() else None),)
+        raised = versions.alarms[alarms:]
+        if self._key is not None:
+            raised = tuple([msgspec.structs.replace(alarm, key=self._key) for alarm in raised])
+        return published + raised
+
+    def _drain_scores(self) -> bool:
+        """Let readers take the scores that wait; return whether a version begins by that."""
+        block = self._unlabelled.drain()
+        if block is None:
+            return False
+        self._priors.read_scores(block)
+        begins = self._versions.scores_read()
+        self._set_stops()
+        return begins
+
+    def _published(self, certificate: Certificate | None) -> MapPublished:
+        return MapPublished(self.served.map, certificate, self._key, self._versions.mixing)

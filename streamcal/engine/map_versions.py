@@ -17,23 +17,23 @@ from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.ledger import Ledger, LedgerState
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import LabelCounts
-from streamcal.engine.auto import Auto, AutoState
 from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.mixture_controller import ControllerState, MixtureController
 from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map_c import ServedMap
+from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
 __all__ = ["MapVersions", "VersionsState"]
 
@@ -57,7 +57,7 @@ class VersionsState(msgspec.Struct):
     begun: dict[Domain, Number]
     base: bytes | None
     ledger: LedgerState
-    auto: AutoState | None
+    auto: ControllerState | None
     mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
 
 
@@ -73,21 +73,6 @@ class MapVersions:
     cohorts
         cohorts of the target's predictions; None: certificates rest on the labels that have arrived.
     """
-
-    __slots__ = (
-        "_auto",
-        "_cohorts",
-        "_config",
-        "_ledger",
-        "_mixed_prior",
-        "_priors",
-        "_source",
-        "_target",
-        "_unlabelled",
-        "_versions",
-        "_watched",
-        "served",
-    )
 
     def __init__(
         self,
@@ -105,7 +90,9 @@ class MapVersions:
         """Served map."""
         self._auto = None
         if mode == "auto":
-            self._auto = Auto(config.max_cells, source, target, unlabelled, config.delay_limit_seconds)
+            self._auto = MixtureController(
+                config.max_cells, source, target, unlabelled, config.delay_limit_seconds
+            )
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
@@ -115,9 +102,9 @@ class MapVersions:
         )
         self._ledger = Ledger(about, config.max_cells)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
-        strides = {"source": source.log.stride, "target": target.log.stride}
+        steps = {"source": source.log.pane_size, "target": target.log.pane_size}
         self._versions = Versions(
-            {domain: Schedule(config.growth, strides[domain]) for domain in counted},
+            {domain: Schedule(config.growth, steps[domain]) for domain in counted},
             ("source",) if mode == "auto" else counted,
         )
         self._mixed_prior: float | None = None  # the prior from scores, as of the last mix
@@ -183,12 +170,12 @@ class MapVersions:
 
     # When something is due
 
-    def room(self, domain: Domain) -> int:
+    def labels_until_due(self, domain: Domain) -> int:
         """Return the number of labels of a domain that may come before `catch_up` must be called."""
         if domain == "source":
             return self._versions.due["source"] - self._source.n
-        room = min(self._versions.due["target"] - self._target.n, self._watch_room)
-        return room if self._auto is None else min(room, self._auto.room)
+        until = min(self._versions.due["target"] - self._target.n, self._labels_until_look)
+        return until if self._auto is None else min(until, self._auto.labels_until_due)
 
     def last_version(self, domain: Domain, more: int) -> int:
         """Return the label count of the last version that the next ``more`` labels of a domain begin.
@@ -209,10 +196,10 @@ class MapVersions:
             return last
         return min(last, self._versions.first_due(domain, max(labels.n + 1, due)))
 
-    def hasten(self, domain: Domain) -> None:
+    def schedule_now(self, domain: Domain) -> None:
         """Let the next label of a domain begin a version: a window slides with it."""
         labels = self._target if domain == "target" else self._source
-        self._versions.hasten(domain, labels.n + 1)
+        self._versions.schedule_now(domain, labels.n + 1)
 
     @property
     def reads_target(self) -> bool:
@@ -225,20 +212,22 @@ class MapVersions:
         if labels.n >= self._versions.due[domain]:
             self._begin_version(domain, forms=forms)
         if domain == "target":
-            if self._auto is not None and (self._auto.room <= 0 or not self._auto.begun):
-                self._mix_on_time(self._auto)
-            if self._watch_room <= 0:
+            if self._auto is not None and not self._auto.begun:
+                self._begin_to_mix(self._auto, self._target.end - 1)
+            elif self._auto is not None and self._auto.labels_until_due <= 0:
+                self._mix(self._auto)
+            if self._labels_until_look <= 0:
                 self._look()
 
     def scores_read(self) -> bool:
         """Note that the prior has read scores; return whether it moved so far that a version begins."""
         self.served.forget_weights()
-        prior, before, auto = self._priors.fused, self._mixed_prior, self._auto
+        prior, before, auto = self._priors.from_scores, self._mixed_prior, self._auto
         if auto is None or prior is None or not self._source.n:
             return False
         if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
             return False
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         self._mix(auto)
         return True
 
@@ -247,14 +236,16 @@ class MapVersions:
         auto = self._auto
         return auto is not None and auto.predict(score, time) and self._take_evidence(auto)
 
-    def told(self, score: float, predicted_at: float, told_at: float) -> bool:
+    def observe_early(self, score: float, predicted_at: float, labelled_at: float) -> bool:
         """Note a positive that comes before its label is final; return whether a version begins."""
         auto = self._auto
-        return auto is not None and auto.tell(score, predicted_at, told_at) and self._take_evidence(auto)
+        if auto is None or not auto.observe_early(score, predicted_at, labelled_at):
+            return False
+        return self._take_evidence(auto)
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
             self._ledger.on_schedule = False
@@ -263,10 +254,10 @@ class MapVersions:
             self._form("source")
             self._mix(self._auto)
 
-    def settle(self, domain: Domain) -> None:
+    def flush(self, domain: Domain) -> None:
         """Let every reader but the mixture read the buffered labels; drop labels that all have read."""
         if domain == "source":
-            self._source.settle()
+            self._source.flush()
             self._source.drop(self._source.end)
             return
         target = self._target
@@ -274,7 +265,7 @@ class MapVersions:
         self._priors.read_labels()
         if self._cohorts is not None:
             self._unlabelled.sort()  # labels are of predictions that the cohorts hold
-        target.settle()
+        target.flush()
         if self._auto is not None:
             self._auto.gather()
         target.drop(target.end if self._auto is None else self._auto.read)
@@ -295,7 +286,7 @@ class MapVersions:
         prediction_index
             number of scores observed before the prediction, as it was learned.
         """
-        self.settle(domain)
+        self.flush(domain)
         labels = self._target if domain == "target" else self._source
         unread = labels.relabel(score, label, time, prediction_index)
         if unread is None:
@@ -307,7 +298,7 @@ class MapVersions:
 
     def add_sketch(self, domain: Domain, sketch: ScoreSketch) -> None:
         """Add labels of a domain that were counted elsewhere; `catch_up` must follow."""
-        self.settle(domain)
+        self.flush(domain)
         if domain == "source":
             self._source.add_sketch(sketch)
             return
@@ -319,7 +310,7 @@ class MapVersions:
     # Merging, and state
 
     def merge_forecasts(self, other: Self) -> None:
-        """Add the forecasts of another, before the labels are merged; all must be settled."""
+        """Add the forecasts of another, before the labels are merged; all must be flushed."""
         sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]] = {
             "source": (self._source.log.sketch, other._source.log.sketch),
             "target": (self._target.log.sketch, other._target.log.sketch),
@@ -342,7 +333,7 @@ class MapVersions:
         self._versions.merge(other._versions, {"source": self._source.n, "target": self._target.n})
 
     def to_state(self) -> VersionsState:
-        """Return the state, all labels settled."""
+        """Return the state, all labels flushed."""
         return VersionsState(
             self._versions.off_schedule,
             self._versions.begun,
@@ -381,7 +372,7 @@ class MapVersions:
             labels = self._target if domain == "target" else self._source
             due = self._ledger.forecasts_due(domain)
             if due is not None and labels.n >= due:
-                self.settle(domain)
+                self.flush(domain)
                 self._ledger.score(domain, labels.log.sketch)
             if forms:
                 self._form_on_schedule(domain)
@@ -407,7 +398,7 @@ class MapVersions:
 
     def _count_target(self) -> None:
         """Record the target's window or cohorts at this version: claims by label shift rest on them."""
-        self.settle("target")
+        self.flush("target")
         if self._cohorts is not None:
             matured = self._data_of(self._cohorts)
             if matured is not None:
@@ -420,7 +411,7 @@ class MapVersions:
             self._ledger.count(VersionData(PackedSketch(sketch), whole, 1, before, "target"))
 
     def _data_of(self, cohorts: Cohorts) -> VersionData | None:
-        """Return the record of the matured cohorts to certify, all labels settled; None if there are none."""
+        """Return the record of the matured cohorts to certify, all labels flushed; None if there are none."""
         matured = cohorts.matured
         if matured is None:
             return None
@@ -433,7 +424,7 @@ class MapVersions:
         labels = self._target if domain == "target" else self._source
         if not labels.n:
             return None
-        self.settle(domain)
+        self.flush(domain)
         sketch = labels.log.sketch
         if not sketch.n:  # a window of event time may have let go of them all
             return None
@@ -466,27 +457,20 @@ class MapVersions:
 
     # Mode auto
 
-    def _begin_to_mix(self, auto: Auto, first: int) -> None:
-        self.settle("source")
+    def _begin_to_mix(self, auto: MixtureController, first: int) -> None:
+        self.flush("source")
         auto.begin(first)
 
-    def _mix_on_time(self, auto: Auto) -> None:
-        """Run the mixture's steps that are due by the count of target labels; that may begin a version."""
-        if auto.begun:
-            self._mix(auto)
-        else:
-            self._begin_to_mix(auto, self._target.end - 1)
-
-    def _take_evidence(self, auto: Auto) -> bool:
+    def _take_evidence(self, auto: MixtureController) -> bool:
         """Mix anew with the early positives of a closed pane; return whether there is such evidence."""
         evidence = auto.evidence()
         if evidence is None:
             return False
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         self._mix(auto, evidence)
         return True
 
-    def _mix(self, auto: Auto, evidence: Evidence | None = None) -> None:
+    def _mix(self, auto: MixtureController, evidence: Evidence | None = None) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
         generation = auto.take_generation()
         if generation is not None:
@@ -496,7 +480,7 @@ class MapVersions:
             self._ledger.replace_source()
             self._watched = self._target.end
             self._form_on_schedule("source")
-        self._mixed_prior = self._priors.fused
+        self._mixed_prior = self._priors.from_scores
         auto.step(self._mixed_prior, evidence)
         if auto.mixed is not None:
             self._serve(auto.mixed)
@@ -505,13 +489,13 @@ class MapVersions:
     def _target_scores(self) -> ScoreSketch:
         if self._unlabelled.n >= self._target.n:
             return self._unlabelled.sketch
-        self.settle("target")
+        self.flush("target")
         return self._target.log.sketch
 
     # The test of label shift
 
     @property
-    def _watch_room(self) -> int:
+    def _labels_until_look(self) -> int:
         """Number of target labels that may come before the test of label shift is due."""
         watch = self._ledger.watch
         return NEVER if watch is None else watch.next_look - watch.labels - (self._target.end - self._watched)
@@ -535,12 +519,12 @@ class MapVersions:
             self._ledger.watch.pass_by()
             return
         if self._source.n and self._ledger.watch is not None and self._ledger.watch.reads_sketches:
-            self.settle("source")
-            self.settle("target")
+            self.flush("source")
+            self.flush("target")
         refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
         if refuted and self._auto is not None:
             self._auto.refute_label_shift()
-            self._versions.begin_off_schedule()
+            self._versions.off_schedule += 1
             self._mix(self._auto)
 
 

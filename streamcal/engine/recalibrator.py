@@ -3,6 +3,8 @@
 It checks what users hand in; the work is done by `streamcal.engine.engine`. State: one labelled sketch a
 domain, one sketch of unlabelled target scores, the map h as it was last formed, and the join of
 `Recalibrator.step`. Memory is bounded by ``max_cells`` and ``max_pending``.
+
+More than half of this file is the documentation of the public methods, which belong to one class.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
-from streamcal.events import DOMAINS, Domain, Event
+from streamcal.events import Domain, Event
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
@@ -33,7 +35,7 @@ from streamcal.sketch.decoding import restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import Time, as_times, check_time
-from streamcal.values import Floats, shown
+from streamcal.values import Floats, check_domain, shown
 
 __all__ = ["DomainSummary", "Recalibrator"]
 
@@ -229,15 +231,14 @@ class Recalibrator:
             score, label, domain, time, prediction_index, weight, positive
         ):
             score, label = checks.check_score(score), checks.check_label(label, positive)
-            if domain not in DOMAINS:
-                raise ValueError(_bad_domain(domain))
+            check_domain(domain)
             if self._numbers and domain == "target":
-                self._check_prediction_index(prediction_index, 1)
+                self._check_index(prediction_index, 1)
             moment = check_time(time)
-            if weight is None:
-                engine.learn_one(score, label, domain, moment, prediction_index)
-            else:
-                engine.learn_weighted(score, label, domain, moment, prediction_index, self._weight(weight))
+            units = ONE if weight is None else units_of(check_weight(weight))
+            if units != ONE:
+                self._check_weighs()
+            engine.learn_one(score, label, domain, moment, prediction_index, units)
         if self._seeks_source:
             self._seek_source()
 
@@ -291,10 +292,9 @@ class Recalibrator:
         values, classes = checks.as_scores(scores), checks.as_labels(labels, positive)
         if len(values) != len(classes):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        if domain not in DOMAINS:
-            raise ValueError(_bad_domain(domain))
+        check_domain(domain)
         if self._numbers and domain == "target" and len(values):
-            self._check_prediction_index(prediction_index, len(values))
+            self._check_index(prediction_index, len(values))
         moments = None if times is None else as_times(times, len(values))
         units = None if weights is None else as_units(weights, len(values))
         if units is not None:
@@ -346,8 +346,7 @@ class Recalibrator:
             windows, a prior that follows scores; or if the sketch has no labels or another ``max_cells``.
         """
         self._check_sketch(sketch, labelled=True)
-        if domain not in DOMAINS:
-            raise ValueError(_bad_domain(domain))
+        check_domain(domain)
         self._engine.learn_sketch(sketch, domain)
 
     def observe_sketch(self, sketch: ScoreSketch) -> None:
@@ -464,47 +463,25 @@ class Recalibrator:
             self._seek_source()
         return emitted(outcomes)
 
-    def _weight(self, weight: float) -> float:
-        """Return a checked weight; None if there is none."""
-        value = check_weight(weight)
-        if units_of(value) != ONE:
-            self._check_weighs()
-        return value
-
     def _check_weighs(self) -> None:
         """Check that these options take labels with weights."""
         why = self.config.why_unweighted
         if why is not None:
             raise ValueError(f"labels must not have weights other than 1: {why}")
 
-    def _check_prediction_index(self, prediction_index: int | None, count: int) -> None:
-        """Check that labels of the target belong to observed predictions."""
-        if prediction_index is None:
-            if self._uncertified:
-                self._uncertified = False
-                warnings.warn(
-                    f"under label_delay_limit={self.config.label_delay_limit} a label of the target"
-                    " without 'prediction_index' teaches the map, but counts for no certificate. Give"
-                    " prediction_index=, what engine.prediction_count was before"
-                    " the score was given to observe_one, or let step join predictions and labels",
-                    stacklevel=3,
-                )
-        elif not 0 <= prediction_index <= self._engine.prediction_count - count:
-            last = f" to {prediction_index + count - 1}" if count > 1 else ""
-            raise ValueError(
-                f"prediction_index={prediction_index!r} names the target scores with number"
-                f" {prediction_index}{last}, counted from 0, but"
-                f" {self._engine.prediction_count} were observed: give a score to observe_one before"
-                " its label"
+    def _check_index(self, prediction_index: int | None, count: int) -> None:
+        """Check that labels of the target belong to observed predictions; warn once where they do not."""
+        if prediction_index is not None:
+            self._engine.check_predictions(prediction_index, count)
+        elif self._uncertified:
+            self._uncertified = False
+            warnings.warn(
+                f"under label_delay_limit={self.config.label_delay_limit} a label of the target without"
+                " 'prediction_index' teaches the map, but counts for no certificate. Give"
+                " prediction_index=, what engine.prediction_count was before the score was given to"
+                " observe_one, or let step join predictions and labels",
+                stacklevel=3,
             )
-        else:
-            labelled = self._engine.first_labelled(prediction_index, count)
-            if labelled is not None:
-                raise ValueError(
-                    f"prediction_index={prediction_index!r}: the target score with number {labelled}"
-                    " has a label already, and under"
-                    f" label_delay_limit={self.config.label_delay_limit} a score has one label"
-                )
 
     def _seek_source(self) -> None:
         """Warn of a mode that has no source to form its map from, once; a source ends the search."""
@@ -554,7 +531,3 @@ def _check_config(config: object) -> None:
         raise TypeError(
             f"config must be a RecalibratorConfig, got {shown(config)}; options go by name: {hint}"
         )
-
-
-def _bad_domain(domain: object) -> str:
-    return f"a domain must be 'source' or 'target', got {domain!r}"

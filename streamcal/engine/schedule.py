@@ -1,7 +1,7 @@
 """The schedule of map versions: label counts at which one is due, and the number begun.
 
 In the modes of the paper's estimators, and for the source in mode ``auto``, h is re-formed when the label
-count reaches n_j = ⌈64·ρ^j⌉. Under a window the steps stop growing where they would exceed the stride by
+count reaches n_j = ⌈64·ρ^j⌉. Under a window the steps stop growing where they would exceed the step by
 which the window slides. In mode ``auto`` the mixture decides on further versions.
 """
 
@@ -28,35 +28,35 @@ class Schedule:
     ----------
     growth
         ρ, greater than 1.
-    stride
+    step
         the longest step, in labels; None: no limit.
     """
 
-    __slots__ = ("_growth", "_last", "_log_growth", "_stride")
+    __slots__ = ("_growth", "_last", "_log_growth", "_step")
 
-    def __init__(self, growth: float, stride: int | None = None) -> None:
+    def __init__(self, growth: float, step: int | None = None) -> None:
         self._growth = growth
         self._log_growth = math.log(growth)
-        self._stride = stride or 0
+        self._step = step or 0
         self._last: int | None = None  # the last j that the growth alone decides
-        if stride is not None:
-            steps = math.log(stride / (FIRST_LABELS * (growth - 1.0))) / self._log_growth
+        if step is not None:
+            steps = math.log(step / (FIRST_LABELS * (growth - 1.0))) / self._log_growth
             self._last = max(0, int(steps) - 2)
-            while self._geometric(self._last + 1) - self._geometric(self._last) <= stride:
+            while self._geometric(self._last + 1) - self._geometric(self._last) <= step:
                 self._last += 1
 
     def count(self, j: int) -> int:
         """Return n_j, j ≥ 0."""
         if self._last is None or j <= self._last:
             return self._geometric(j)
-        return self._geometric(self._last) + (j - self._last) * self._stride
+        return self._geometric(self._last) + (j - self._last) * self._step
 
     def passed(self, labels: int) -> int:
         """Return the number of n_j that are at most ``labels``: the number of versions formed by then."""
         if labels < FIRST_LABELS:
             return 0
         if self._last is not None and labels >= self.count(self._last):
-            return self._last + 1 + (labels - self.count(self._last)) // self._stride
+            return self._last + 1 + (labels - self.count(self._last)) // self._step
         passed = max(0, int(math.log(labels / FIRST_LABELS) / self._log_growth) - 1)
         while self._geometric(passed) <= labels:
             passed += 1
@@ -108,16 +108,12 @@ class Versions:
         self.begun[domain] = max(self.begun[domain] + 1, self._schedules[domain].passed(labels))
         self.plan(domain, labels)
 
-    def begin_off_schedule(self) -> None:
-        """Count a version that no label count has begun: a refresh, an alarm, a prior that moved."""
-        self.off_schedule += 1
-
     def begin_generation(self, labels: int) -> None:
         """Count the version that a new generation of the source begins, with this many labels."""
         self.begun["source"] += 1
         self.plan("source", labels)
 
-    def hasten(self, domain: Domain, labels: int) -> None:
+    def schedule_now(self, domain: Domain, labels: int) -> None:
         """Let a version begin at this many labels, if none is due before."""
         if domain in self._schedules:
             self.due[domain] = min(self.due[domain], labels)

@@ -45,13 +45,8 @@ class ServedMap:
     def base(self) -> RecalibrationMap:
         """The map h; its own version and weights are ignored."""
         if self._mixed is not None:
-            self._lay_out(self._mixed.map)
+            self._use(self._mixed.map)
         return self._base
-
-    @property
-    def weights(self) -> tuple[float, float]:
-        """(w₀, w₁) of g, as of the latest label."""
-        return self.weights_now()
 
     @property
     def map(self) -> RecalibrationMap:
@@ -65,16 +60,16 @@ class ServedMap:
         if isinstance(base, Mixed):
             self._mixed, self._mixture = base, base.steps
         else:
-            self._lay_out(base)
+            self._use(base)
 
-    def _lay_out(self, base: RecalibrationMap) -> None:
+    def _use(self, base: RecalibrationMap) -> None:
         self._base, self._mixed, self._mixture = base, None, None
         function = base.function
         self._steps = function if isinstance(function, StepFunction) else None
         self._line = function if isinstance(function, LinearFunction) else None
 
     def weights_now(self) -> tuple[float, float]:
-        """Return `weights`."""
+        """Return (w₀, w₁) of g, as of the latest label."""
         if self._weights is None and self._priors is not None:
             self._weights = self._priors.weights()
         return self._weights  # type: ignore[return-value]
@@ -86,12 +81,9 @@ class ServedMap:
 
     def predict_one(self, score: object) -> float:
         """Return the probability of one score; see `Recalibrator.predict_one`."""
-        if type(score) is not float:
-            return self.answer(checks.check_score(score))
-        value: float = score
-        if not 0.0 <= value <= 1.0:
-            checks.check_score(score)
-        return self.answer(value)
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = checks.check_score(score)
+        return self.answer(score)
 
     def answer(self, score: float) -> float:
         """Return the probability of one checked score."""

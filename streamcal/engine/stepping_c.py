@@ -3,7 +3,7 @@
 The join says what an event means: a new prediction, a label that met its prediction, a duplicate. The engine
 answers and learns. Neither calls the other; `step` asks both, one after the other.
 
-A prediction that matures is learned before the event whose time matures it (`pass_on`).
+A prediction that matures is learned before the event whose time matures it (`emit`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol, TypeAlias
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join_c import Join, OriginOf
-from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected, Relabelled
 
-__all__ = ["Learner", "Outcome", "emitted", "pass_on", "step"]
+__all__ = ["Learner", "Outcome", "emit", "emitted", "step"]
 
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
@@ -33,7 +33,7 @@ class Learner(Protocol):
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return the emissions."""
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
 
     def relabel(self, relabelled: Relabelled) -> None:
@@ -71,7 +71,7 @@ def step(
     """
     rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
     if time is not None and rows.move(time):
-        expired = pass_on(join.expire(), engine_of)
+        expired = emit(join.expire(), engine_of)
     if type(event) is not LabelEvent and isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
     elif isinstance(event, LabelEvent):
@@ -86,7 +86,7 @@ def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
     return tuple([outcome for outcome in outcomes if type(outcome) is not Joined])  # type: ignore[misc]
 
 
-def pass_on(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
+def emit(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
     """Let engines learn matured predictions; return these with their emissions."""
     outcomes: list[Outcome] = []
     for each in left:
@@ -116,13 +116,13 @@ def _prediction(
     return (
         answer,
         *begun,
-        *_met(join.ripen(early), engine),
+        *_met(join.finalize(early), engine),
         *_met(join.match(early, origin_of, is_new=False), engine),
     )
 
 
 def _met(
-    met: Joined | Told | Relabelled | Contradicted | Rejected | None, engine: Learner
+    met: Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None, engine: Learner
 ) -> tuple[Outcome, ...]:
     """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
@@ -130,8 +130,8 @@ def _met(
         return _met(met.outcome, engine)
     if isinstance(met, Joined):
         return (met, *engine.learn(met))
-    if isinstance(met, Told):
-        return engine.tell(met)
+    if isinstance(met, EarlyPositive):
+        return engine.observe_early(met)
     if isinstance(met, Relabelled):
         engine.relabel(met)
         return ()
@@ -144,7 +144,7 @@ def _label(
     engine_of: Callable[[str | None], Learner],
     origin_of: OriginOf | None,
 ) -> tuple[Outcome, ...]:
-    ripe = join.ripen(event) if join.matures else None
+    ripe = join.finalize(event) if join.matures else None
     before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
     if isinstance(found, Joined):

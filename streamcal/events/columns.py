@@ -16,8 +16,8 @@ __all__ = [
     "ROLES",
     "WEIGHTS",
     "Columns",
+    "InputKind",
     "Role",
-    "SourceKind",
     "check_header",
     "did_you_mean",
 ]
@@ -25,8 +25,8 @@ __all__ = [
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain", "weight", "propensity"]
 """Role of a column: what it holds."""
 
-SourceKind: TypeAlias = Literal["events", "labels", "source"]
-"""Which input of a run: predictions, labels that come apart from them, or the source of calibration."""
+InputKind: TypeAlias = Literal["events", "labels", "calibration"]
+"""Which input of a run: predictions, labels that come apart from them, or labelled events to begin with."""
 
 ROLES: Final[tuple[Role, ...]] = ("id", "score", "label", "time", "key", "domain")
 WEIGHTS: Final[tuple[Role, ...]] = ("weight", "propensity")
@@ -60,8 +60,8 @@ class Columns(BaseModel):
         0 and 1, ``yes`` and ``no``, ``true`` and ``false``, as numbers or texts.
     keep
         columns whose values go into the rows of ``--output`` as they are, at most 32.
-    labels, source
-        names for ``--labels`` and for ``--source`` only, where these differ.
+    labels, calibration
+        names for ``--labels`` and for ``--calibration`` only, where these differ.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class Columns(BaseModel):
     positive: str | int | float | bool | None = None
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
-    source: dict[Role, _Name] = {}
+    calibration: dict[Role, _Name] = {}
 
     @field_validator("positive")
     @classmethod
@@ -104,7 +104,7 @@ class Columns(BaseModel):
 
     @model_validator(mode="after")
     def _has_a_column_for_each(self) -> Self:
-        for overrides in ({}, self.labels, self.source):
+        for overrides in ({}, self.labels, self.calibration):
             names = self.names | overrides
             held: dict[str, str] = {}
             for role, name in names.items():
@@ -126,20 +126,20 @@ class Columns(BaseModel):
         """Whether every role has the column that is named like it."""
         return all(role == name for role, name in self.names.items())
 
-    def of(self, kind: SourceKind) -> Columns:
+    def of(self, kind: InputKind) -> Columns:
         """Return the columns of one input."""
-        overrides = {"events": {}, "labels": self.labels, "source": self.source}[kind]
+        overrides = {"events": {}, "labels": self.labels, "calibration": self.calibration}[kind]
         given = {role: name for role, name in self.names.items() if role in self.model_fields_set}
         return Columns.model_validate(
             {
                 **given,
                 **overrides,
                 "positive": self.positive,
-                "keep": () if kind == "source" else self.keep,
+                "keep": () if kind == "calibration" else self.keep,
             }
         )
 
-    def required(self, kind: SourceKind, *, labels_apart: bool = False) -> frozenset[str]:
+    def required(self, kind: InputKind, *, labels_apart: bool = False) -> frozenset[str]:
         """Return the columns that a CSV file must have, of those that were named.
 
         Parameters
@@ -149,15 +149,15 @@ class Columns(BaseModel):
         labels_apart
             whether labels come from another file than events.
         """
-        roles: dict[SourceKind, tuple[Role, ...]] = {
+        roles: dict[InputKind, tuple[Role, ...]] = {
             "events": ("id", "score", "time", "key", *WEIGHTS) + (() if labels_apart else ("label",)),
             "labels": ("id", "label"),
-            "source": ("score", "label"),
+            "calibration": ("score", "label"),
         }
         own = self.of(kind)
         named = {own.names[role] for role in roles[kind] if role in own.model_fields_set}
         # Weights stand on predictions or on labels, so those of the table are for events alone.
-        overrides: dict[SourceKind, dict[Role, str]] = {"labels": self.labels, "source": self.source}
+        overrides: dict[InputKind, dict[Role, str]] = {"labels": self.labels, "calibration": self.calibration}
         named |= {name for role, name in overrides.get(kind, {}).items() if role in WEIGHTS}
         return frozenset(named | set(own.keep if kind == "events" else ()))
 

@@ -2,7 +2,7 @@
 cimport cython
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
-cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _HEAD, _TAIL, _COUNT, _FRONT, _SIZE_BITS, _SIZES
+cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
 cdef Py_ssize_t _FEWEST, _MORE, _NAMES
 cdef unsigned long long _WORD, _ROW, _SEED, _ODD
 cdef double _NONE
@@ -15,7 +15,7 @@ cdef class IdTable:
     cdef public dict objects, noted
     cdef object _read_ahead
     cdef dict _codes, _columns
-    cdef long long[::1] _queues, _whole, _seq
+    cdef long long[::1] _counts, _fronts, _whole, _seq
     cdef double[::1] _real
     cdef unsigned int[::1] _links
     cdef int[::1] _key
@@ -38,7 +38,7 @@ cdef class IdTable:
     cpdef since(self, Py_ssize_t row)
     cpdef label_of(self, Py_ssize_t row)
     cpdef Py_ssize_t oldest(self, Py_ssize_t queue) except -1
-    @cython.locals(queue=Py_ssize_t, before=Py_ssize_t, after=Py_ssize_t)
+    @cython.locals(queue=Py_ssize_t, before=Py_ssize_t)
     cpdef put_in_front(self, Py_ssize_t row)
     cpdef int remove(self, Py_ssize_t row) except -1
     @cython.locals(place=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, text=cython.p_uchar)
@@ -49,8 +49,10 @@ cdef class IdTable:
     cpdef take_object(self, Py_ssize_t row)
     @cython.locals(real=Py_ssize_t, since=double, time=double)
     cdef _pending(self, Py_ssize_t row)
-    @cython.locals(queue=Py_ssize_t, last=Py_ssize_t)
+    @cython.locals(queue=Py_ssize_t)
     cdef void _enqueue(self, Py_ssize_t row, int state) noexcept
+    @cython.locals(after=Py_ssize_t)
+    cdef void _link(self, Py_ssize_t row, Py_ssize_t before) noexcept
     @cython.locals(queue=Py_ssize_t, before=Py_ssize_t, after=Py_ssize_t)
     cdef int _leave(self, Py_ssize_t row) except -1
     @cython.locals(

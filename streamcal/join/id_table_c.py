@@ -36,29 +36,12 @@ REAL, PAIR = 4, 2
 """Numbers per row in the columns of floats (since, score, probability, time), of integers (prediction index,
 and the place of the id) and of links (next and previous)."""
 
-COUNT = 6
-"""Index of the counts of the queues."""
-
 # As C has them.
-_WAITING: Final = WAITING
-_ENDED: Final = ENDED
-_EARLY: Final = EARLY
-_FREE: Final = FREE
-_WAITS: Final = WAITS
-_COMES: Final = COMES
-_EXPIRED: Final = EXPIRED
-_LABELLED: Final = LABELLED
-_DOMAIN: Final = DOMAIN
-_LINKED: Final = LINKED
-_HELD: Final = HELD
-_REAL: Final = REAL
-_PAIR: Final = PAIR
-_HEAD: Final = 0
-_TAIL: Final = 3
-_COUNT: Final = COUNT
-_FRONT: Final = 9  # the last of the rows that were read ahead from the store
-_QUEUES: Final = 3
-
+_WAITING, _ENDED, _EARLY = WAITING, ENDED, EARLY
+_FREE, _WAITS, _COMES, _EXPIRED, _LABELLED = FREE, WAITS, COMES, EXPIRED, LABELLED
+_DOMAIN, _LINKED, _HELD = DOMAIN, LINKED, HELD
+_REAL, _PAIR = REAL, PAIR
+_QUEUES = 3  # the first rows are the ends of the queues: before the first row of each, and behind its last
 _SIZE_BITS: Final = 16
 _SIZES: Final = (1 << 16) - 1
 _WORD: Final = (1 << 64) - 1
@@ -99,18 +82,18 @@ class IdTable:
         self.renumbered = 0
         """Number of times that the numbers of keys have changed."""
         self._codes: dict[str | None, int] = {None: 0}
-        self._queues = _zeros(4 * _QUEUES, np.int64)
+        self._counts = _zeros(_QUEUES, np.int64)  # rows of each queue, including those in the store
         self._columns: dict[str, Any] = {}
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows, but not the number of rows in the store."""
-        self._rows = self._free = self._live = 0
-        self._limit = 0
+        self._rows = self._limit = _QUEUES - 1  # the number of the last row, and of the last with memory
+        self._free = self._live = 0
         for name, (kind, width) in _COLUMNS.items():
             if name == "seq" and not self.stored:
                 continue
-            self._columns[name] = _zeros(width, kind)
+            self._columns[name] = _zeros(width * _QUEUES, kind)
         self._see_columns()
         self._slots = _zeros(2 * _FEWEST, np.uint64)
         self._mask = 2 * _FEWEST - 1
@@ -119,8 +102,9 @@ class IdTable:
         self.objects: dict[int, Any] = {}
         self.removed: list[dict[int, str]] = [{} for _ in range(_QUEUES)]
         self.noted: dict[int, int] = {}
+        self._fronts = _zeros(_QUEUES, np.int64)  # the last of the rows of each queue that were read ahead
         for queue in range(_QUEUES):
-            self._queues[_HEAD + queue] = self._queues[_TAIL + queue] = self._queues[_FRONT + queue] = 0
+            self._links[_PAIR * queue] = self._links[_PAIR * queue + 1] = queue
 
     def __len__(self) -> int:
         """Return the number of rows in memory."""
@@ -209,34 +193,33 @@ class IdTable:
 
     def entries(self, queue: int, *, new: bool = False) -> list[tuple[str, Entry]]:
         """Return a queue in order, with the ids; with ``new``, only the rows that are not in a store."""
-        row = self._queues[_HEAD + queue]
-        if new and self._queues[_FRONT + queue]:
-            row = self._links[_PAIR * self._queues[_FRONT + queue]]
+        before = self._fronts[queue] if new else 0
+        row = self._links[_PAIR * (before or queue)]
         found = list[tuple[str, Entry]]()
-        while row:
+        while row != queue:
             found.append((self.id_of(row), self.entry(row)))
             row = self._links[_PAIR * row]
         return found
 
     def count(self, queue: int) -> int:
         """Return the number of rows in a queue, including those in the store."""
-        count: int = self._queues[_COUNT + queue]
+        count: int = self._counts[queue]
         return count
 
     def set_count(self, queue: int, count: int) -> None:
         """Set the number of rows in a queue that is all in the store."""
-        self._queues[_COUNT + queue] = count
+        self._counts[queue] = count
 
     def oldest(self, queue: int) -> int:
         """Return the first row of a queue, 0 if there is none."""
-        if self.stored and not self._queues[_FRONT + queue] and self.has_more[queue]:
+        if self.stored and self.has_more[queue] and not self._fronts[queue]:
             self._read_ahead(queue)
-        row: int = self._queues[_HEAD + queue]
-        return row
+        row: int = self._links[_PAIR * queue]
+        return 0 if row == queue else row
 
     def front(self, queue: int) -> int:
         """Return the first row of a queue that was read ahead from the store, 0 if there is none."""
-        return self._queues[_HEAD + queue] if self._queues[_FRONT + queue] else 0
+        return self._links[_PAIR * queue] if self._fronts[queue] else 0
 
     def queue_of(self, row: int) -> int:
         """Return the queue of a row."""
@@ -245,19 +228,8 @@ class IdTable:
     def put_in_front(self, row: int) -> None:
         """Put a row that the store has behind the oldest rows of its queue that were read before."""
         queue = _queue_of(self._state[row])
-        before = self._queues[_FRONT + queue]
-        after = self._links[_PAIR * before] if before else self._queues[_HEAD + queue]
-        self._links[_PAIR * row], self._links[_PAIR * row + 1] = after, before
-        if before:
-            self._links[_PAIR * before] = row
-        else:
-            self._queues[_HEAD + queue] = row
-        if after:
-            self._links[_PAIR * after + 1] = row
-        else:
-            self._queues[_TAIL + queue] = row
-        self._queues[_FRONT + queue] = row
-        self._flags[row] |= _LINKED
+        self._link(row, self._fronts[queue] or queue)
+        self._fronts[queue] = row
 
     def seq_of(self, row: int) -> int:
         """Return the number of a row in the store; 0 if it is not there."""
@@ -301,7 +273,7 @@ class IdTable:
     def _renumber(self) -> None:
         """Forget the keys that no row has; give the others new numbers."""
         before, self.names, self._codes = self.names, [None], {None: 0}
-        for row in range(1, self._rows + 1):
+        for row in range(_QUEUES, self._rows + 1):
             if self._state[row] != _FREE:
                 key = before[self._key[row]]
                 if key not in self._codes:
@@ -348,14 +320,14 @@ class IdTable:
         """Put a row that is in no queue behind the others of its state."""
         self._state[row] = state
         queue = _queue_of(state)
-        last = self._queues[_TAIL + queue]
-        self._links[_PAIR * row], self._links[_PAIR * row + 1] = 0, last
-        if last:
-            self._links[_PAIR * last] = row
-        else:
-            self._queues[_HEAD + queue] = row
-        self._queues[_TAIL + queue] = row
-        self._queues[_COUNT + queue] += 1
+        self._link(row, self._links[_PAIR * queue + 1])
+        self._counts[queue] += 1
+
+    def _link(self, row: int, before: int) -> None:
+        """Put a row behind another one of a queue, or behind its end, which is before the first row."""
+        after = self._links[_PAIR * before]
+        self._links[_PAIR * row], self._links[_PAIR * row + 1] = after, before
+        self._links[_PAIR * before] = self._links[_PAIR * after + 1] = row
         self._flags[row] |= _LINKED
 
     def _leave(self, row: int) -> None:
@@ -363,18 +335,11 @@ class IdTable:
         queue = _queue_of(self._state[row])
         if self._flags[row] & _LINKED:
             after, before = self._links[_PAIR * row], self._links[_PAIR * row + 1]
-            if before:
-                self._links[_PAIR * before] = after
-            else:
-                self._queues[_HEAD + queue] = after
-            if after:
-                self._links[_PAIR * after + 1] = before
-            else:
-                self._queues[_TAIL + queue] = before
-            if self._queues[_FRONT + queue] == row:
-                self._queues[_FRONT + queue] = before
+            self._links[_PAIR * before], self._links[_PAIR * after + 1] = after, before
+            if self._fronts[queue] == row:
+                self._fronts[queue] = 0 if before == queue else before
             self._flags[row] &= ~_LINKED
-        self._queues[_COUNT + queue] -= 1
+        self._counts[queue] -= 1
         if self.stored and self._seq[row]:
             self.removed[queue][self._seq[row]] = self.id_of(row)
             self._seq[row] = 0
@@ -488,7 +453,7 @@ class IdTable:
             return
         moved = bytearray((self._text_live + size) * 4 // 3 + 64 * _FEWEST)
         text, to, end = self._text, moved, 0
-        for row in range(1, self._rows + 1):
+        for row in range(_QUEUES, self._rows + 1):
             if self._state[row] != _FREE:
                 place = self._whole[_PAIR * row + 1]
                 start, count = place >> _SIZE_BITS, place & _SIZES

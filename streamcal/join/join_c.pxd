@@ -16,7 +16,7 @@ cdef class Join:
     cpdef admit(self, event, origin_of=*)
     @cython.locals(early=object)
     cpdef hold(self, event, double probability, long long prediction_index, answer=*)
-    cpdef ripen(self, event)
+    cpdef finalize(self, event)
     cpdef take_early(self, str id_)
     @cython.locals(row=Py_ssize_t)
     cpdef match(self, event, origin_of=*, bint is_new=*)

@@ -13,7 +13,7 @@ The join calls no other part. Each method takes one step of an event, and return
 
 * a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
 * a label: `Join.match`;
-* before either, `Join.move_to` the event's time, and `Join.ripen` the prediction of a label.
+* before either, `Join.move_to` the event's time, and `Join.finalize` the prediction of a label.
 
 At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`). The
 rules of one event are in `streamcal.join.rules_c`, which also takes blocks of events.
@@ -33,7 +33,7 @@ from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Early, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
-from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
 from streamcal.join.tables import Tables
 from streamcal.times import show_duration, show_time
@@ -53,18 +53,6 @@ OriginOf: TypeAlias = Callable[[], Origin | None]
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
 
-class _State(msgspec.Struct, omit_defaults=True):
-    """Entries of every queue in order of arrival; ``since`` is the clock at arrival, in seconds."""
-
-    clock: float | None
-    start: float | None
-    counts: JoinCounts
-    pending: dict[str, Pending]
-    early: dict[str, Early]
-    settled: dict[str, Settled]
-    guard: GuardState = GuardState()
-
-
 class JoinState(msgspec.Struct):
     """State of the join without its tables."""
 
@@ -73,6 +61,15 @@ class JoinState(msgspec.Struct):
     start: float | None
     """First time that the clock showed, in seconds."""
     counts: JoinCounts
+
+
+class _State(JoinState, omit_defaults=True):
+    """Entries of every queue in order of arrival; ``since`` is the clock at arrival, in seconds."""
+
+    pending: dict[str, Pending]
+    early: dict[str, Early]
+    settled: dict[str, Settled]
+    guard: GuardState = GuardState()
 
 
 class Join:
@@ -224,23 +221,19 @@ class Join:
         after = show_duration(self._label_delay_limit)
         return f"{what} needs a time: predictions without a label count as 0 after {after} of event time"
 
-    def ripen(self, event: LabelEvent) -> Joined | None:
+    def finalize(self, event: LabelEvent) -> Joined | None:
         """Join the prediction of a label that is too late for it, if the clock has not joined it yet.
 
         Where partitions are read one ahead of another, such a label may come before the clock and the
         watermark have passed its prediction's time. The label that a prediction is joined with depends on
         times alone.
         """
-        after = self._label_delay_limit
-        if after is None:
-            return None
-        row = self.rows.known(event.id)
-        if not row or not self.rows.is_waiting(row) or event.time is None:
+        after, row = self._label_delay_limit, self.rows.known(event.id)
+        if after is None or event.time is None or not row or not self.rows.is_waiting(row):
             return None
         predicted_at = self.rows.held(row).time
-        if predicted_at is None or event.time <= predicted_at + after:
-            return None
-        return self._mature(row)
+        is_late = predicted_at is not None and event.time > predicted_at + after
+        return self._mature(row) if is_late else None
 
     # Predictions
 
@@ -290,7 +283,7 @@ class Join:
                 answer,
                 weight=event.weight,
             )
-        early = rows.hold(
+        joined = rows.hold(
             event.id,  # type: ignore[arg-type]
             event.score,
             probability,
@@ -300,12 +293,11 @@ class Join:
             event.key,
             held,
         )
-        if early is None:
-            return None
-        if held is not None and self._corrects:
-            held.told = early.label, early.time
-        self._joined += 1
-        return _joined(event, probability, prediction_index, early.label, early.time, early.weight)
+        if joined is not None:
+            self._joined += 1
+            if held is not None and self._corrects:
+                held.told = joined.label, joined.labelled_at
+        return joined
 
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is to be held until it is matured, if one did.
@@ -324,13 +316,23 @@ class Join:
         self._predictions += 1
         self._labels += 1
         self._joined += 1
-        return _joined(event, probability, prediction_index, event.label, event.time, None)
+        return Joined(
+            event.score,
+            probability,
+            event.label,
+            event.domain,
+            event.time,
+            event.time,
+            prediction_index,
+            event.key,
+            weight=1.0 if event.weight is None else event.weight,
+        )
 
     # Labels
 
     def match(
         self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
-    ) -> Joined | Told | Relabelled | Contradicted | Rejected | None:
+    ) -> Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
         The reject may be of an earlier label, if the largest number of labels waits already. A label from
@@ -400,18 +402,15 @@ class Join:
         DamagedStateError
             if the bytes are not such a state.
         """
-        try:
-            state = msgspec.json.decode(data, type=_State)
-        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
-            raise DamagedStateError(f"not the state of a join: {error}") from None
         tables = Tables()
         try:
+            state = msgspec.json.decode(data, type=_State)
             for entries in (state.pending, state.early, state.settled):
                 for id_, entry in entries.items():
                     tables.rows.put(id_, entry)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting, of an id twice
             raise DamagedStateError(f"not the state of a join: {error}") from None
-        join = cls(config, tables, JoinState(state.clock, state.start, state.counts))
+        join = cls(config, tables, state)
         join.guard = TimeGuard(join.max_jump, state.guard)
         return join
 
@@ -422,7 +421,9 @@ class Join:
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
         return Rejected(_with_origin(event, origin_of), reason)
 
-    def _tell(self, row: int, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
+    def _tell(
+        self, row: int, event: LabelEvent, origin_of: OriginOf | None
+    ) -> EarlyPositive | Rejected | None:
         """Take a label of a prediction that is held until it is matured: the last one counts."""
         held, label, time = self.rows.held(row), event.label, event.time
         if held.told is not None:
@@ -433,7 +434,7 @@ class Join:
         self.rows.note(row)
         if not label or held.time is None or time is None:
             return None
-        return Told(held.score, held.time, time, held.domain, held.key)
+        return EarlyPositive(held.score, held.time, time, held.domain, held.key)
 
     def _mature(self, row: int) -> Joined:
         """Join a matured prediction."""
@@ -499,30 +500,3 @@ def _with_origin(event: T, origin_of: OriginOf | None) -> T:
     if origin_of is None or event.origin is not None:
         return event
     return msgspec.structs.replace(event, origin=origin_of())
-
-
-def _joined(
-    event: PredictionEvent | LabelledEvent,
-    probability: float,
-    prediction_index: int,
-    label: int,
-    time: float | None,
-    weight: float | None,
-) -> Joined:
-    return Joined(
-        event.score,
-        probability,
-        label,
-        event.domain,
-        event.time,
-        time,
-        prediction_index,
-        event.key,
-        weight=_weight(weight, event.weight),
-    )
-
-
-def _weight(of_label: float | None, of_prediction: float | None) -> float:
-    """Return the weight of a label: its own, or else that of its prediction."""
-    weight = of_prediction if of_label is None else of_label
-    return 1.0 if weight is None else weight

@@ -8,7 +8,7 @@ import msgspec
 
 from streamcal.events import Domain, Event
 
-__all__ = ["Contradicted", "JoinCounts", "Joined", "Rejected", "Relabelled", "Told"]
+__all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected", "Relabelled"]
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
@@ -42,13 +42,13 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class EarlyPositive(msgspec.Struct, frozen=True, gc=False):
     """A label 1 that came before its prediction matured: it is not joined yet."""
 
     score: float
     predicted_at: float
     """Event time of the prediction, in seconds."""
-    told_at: float
+    labelled_at: float
     """Event time of the label, in seconds; not before that of the prediction."""
     domain: Domain
     key: str | None

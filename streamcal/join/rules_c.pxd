@@ -3,7 +3,7 @@ cimport cython
 from streamcal.join cimport id_table_c
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
-cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _COUNT
+cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR
 cdef int _DONE, _FLUSH, _MATURE, _REJECT
 cdef double _NEVER, _FOREVER, _NONE
 

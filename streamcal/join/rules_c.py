@@ -23,24 +23,12 @@ DONE, FLUSH, MATURE, REJECT = 0, 1, 2, 3
 """Tasks that `JoinRules.expire` leaves to its caller: none, a flush, the oldest prediction or label."""
 
 # As C has them.
-_DONE: Final = DONE
-_FLUSH: Final = FLUSH
-_MATURE: Final = MATURE
-_REJECT: Final = REJECT
-_WAITING: Final = id_table_c.WAITING
-_ENDED: Final = id_table_c.ENDED
-_EARLY: Final = id_table_c.EARLY
-_FREE: Final = id_table_c.FREE
-_WAITS: Final = id_table_c.WAITS
-_COMES: Final = id_table_c.COMES
-_EXPIRED: Final = id_table_c.EXPIRED
-_LABELLED: Final = id_table_c.LABELLED
-_DOMAIN: Final = id_table_c.DOMAIN
-_LINKED: Final = id_table_c.LINKED
-_HELD: Final = id_table_c.HELD
-_REAL: Final = id_table_c.REAL
-_PAIR: Final = id_table_c.PAIR
-_COUNT: Final = id_table_c.COUNT
+_DONE, _FLUSH, _MATURE, _REJECT = DONE, FLUSH, MATURE, REJECT
+_WAITING, _ENDED, _EARLY = id_table_c.WAITING, id_table_c.ENDED, id_table_c.EARLY
+_FREE, _WAITS, _COMES = id_table_c.FREE, id_table_c.WAITS, id_table_c.COMES
+_EXPIRED, _LABELLED = id_table_c.EXPIRED, id_table_c.LABELLED
+_DOMAIN, _LINKED, _HELD = id_table_c.DOMAIN, id_table_c.LINKED, id_table_c.HELD
+_REAL, _PAIR = id_table_c.REAL, id_table_c.PAIR
 _NEVER: Final = float("-inf")
 _FOREVER: Final = float("inf")
 _NONE: Final = float("nan")
@@ -185,8 +173,8 @@ class JoinRules(id_table_c.IdTable):
         domain: str,
         key: str | None,
         held: Pending | None,
-    ) -> LabelEvent | None:
-        """Hold an answered prediction; or end it with the label that waited for it, and return that label.
+    ) -> Joined | None:
+        """Hold an answered prediction; or join it with the label that waited for it.
 
         Parameters
         ----------
@@ -213,10 +201,9 @@ class JoinRules(id_table_c.IdTable):
         if held is not None:
             self.hold_object(row, held)
         if early is not None:
-            self.settle(row, _LABELLED + early.label)
-        else:
-            self._begin_wait(row)
-        return early
+            return self.meet(row, early.label, early.time, early.weight)
+        self._begin_wait(row)
+        return None
 
     def meet(self, row: int, label: int, time: float | None, weight: float | None) -> Joined:
         """Join a prediction that waits with its label."""
@@ -245,7 +232,7 @@ class JoinRules(id_table_c.IdTable):
             self._leave(row)
         self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
         self._enqueue(row, state)
-        if self._queues[_COUNT + _ENDED] > self._most:
+        if self._counts[_ENDED] > self._most:
             self.remove(self.oldest(_ENDED))
 
     def mature(self, row: int) -> Joined:
@@ -280,7 +267,7 @@ class JoinRules(id_table_c.IdTable):
     def _begin_wait(self, row: int) -> None:
         self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
         self._enqueue(row, _WAITS)
-        if self._queues[_COUNT + _WAITING] > self._most:
+        if self._counts[_WAITING] > self._most:
             self._expire_oldest()
 
     # One event, by the bytes of its id

@@ -5,7 +5,7 @@ from 0 to m: bin b consists of the cells ``splits[b]:splits[b+1]``.
 
 Labels may have weights (`streamcal.sketch.weighing`). Counts are then sums of weights w in one unit, and bins
 have equal shares of these. What depends on how many labels there are also takes the sums of w², float64[m]:
-weights are no evidence. Where it is None, all weights are 1.
+weights are no evidence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "choose_bins",
     "cube_root",
     "effective",
-    "leave_one_out_brier",
     "leave_one_out_losses",
     "uniform_mass",
     "uniform_mass_of_each",
@@ -96,38 +95,26 @@ def bin_sums(counts: npt.NDArray[_Number], splits: Counts) -> npt.NDArray[_Numbe
     return sums
 
 
-def leave_one_out_brier(positives: Counts, totals: Counts, squares: Floats | None = None) -> float:
-    """Return the leave-one-out Brier score of the bin means, in closed form.
+def leave_one_out_losses(positives: npt.NDArray[Any], totals: npt.NDArray[Any], squares: Floats) -> Floats:
+    """Return the sum of the leave-one-out squared errors in each bin, in closed form, float64[B].
 
-    Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for positives S and totals N, both
-    int64[B]. A bin with a single score counts with the largest loss, 1, because no other label can predict
-    its label.
+    S (1 − (S−1)/(N−1))² + (N−S) (S/(N−1))², for S positives among N labels. A bin with a single score counts
+    with the largest loss, 1, because no other label can predict its label. Weighted labels are treated as
+    (Σw)² / Σw² labels of equal weight Σw² / Σw.
     """
-    return float(leave_one_out_losses(positives, totals, squares).sum() / totals.sum())
-
-
-def leave_one_out_losses(
-    positives: npt.NDArray[Any], totals: npt.NDArray[Any], squares: Floats | None = None
-) -> Floats:
-    """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B].
-
-    Weighted labels are treated as (Σw)² / Σw² labels of equal weight Σw² / Σw.
-    """
-    if squares is not None:
-        weight: Floats = squares / totals
-        losses: Floats = weight * leave_one_out_losses(positives / weight, totals / weight)
-        return losses
-    others = np.maximum(totals - 1, 1)
+    weight: Floats = squares / totals
+    positives, totals = positives / weight, totals / weight
+    others = np.maximum(totals - 1.0, 1.0)
     misses = totals - positives
     # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
     losses = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
-    return np.where(totals > 1, losses, 1.0)
+    return weight * np.where(totals > 1.0, losses, 1.0)
 
 
-def effective(totals: Counts, squares: Floats | None) -> int:
+def effective(totals: Counts, squares: Floats) -> int:
     """Return the effective number of labels, rounded down, at least 1."""
     n = int(totals.sum())
-    return n if squares is None else max(1, int(n * (n / float(squares.sum()))))
+    return max(1, int(n * (n / float(squares.sum()))))
 
 
 def candidate_bins(n: int, cells: int) -> list[int]:
@@ -140,7 +127,7 @@ def candidate_bins(n: int, cells: int) -> list[int]:
     return sorted({min(largest, round(_RATIO**step)) for step in range(steps + 1)})
 
 
-def choose_bins(negatives: Counts, positives: Counts, squares: Floats | None = None) -> int:
+def choose_bins(negatives: Counts, positives: Counts, squares: Floats) -> int:
     """Return the candidate B with the lowest smoothed leave-one-out Brier score, the smallest of equals.
 
     The score of each candidate is first averaged over its neighbours, with Gaussian weights of standard
@@ -163,16 +150,16 @@ def _leave_one_out_brier_of_each(
     positives: Counts,
     totals: Counts,
     candidates: list[int],
-    squares: Floats | None = None,
+    squares: Floats,
 ) -> Floats:
-    """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k]."""
+    """Return the mean of `leave_one_out_losses` under `uniform_mass` for each candidate, float64[k]."""
     splits, first = uniform_mass_of_each(totals, candidates)
     # Skip the "bin" between the last edge of a candidate and the first edge of the next.
-    own = None if squares is None else bin_sums(squares, splits)
-    losses = leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits), own)
+    sums = bin_sums(positives, splits), bin_sums(totals, splits), bin_sums(squares, splits)
+    losses = leave_one_out_losses(*sums)
     last = np.append(first[1:], len(splits)) - 1
-    sums = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
-    return np.array(sums) / int(totals.sum())
+    lost = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
+    return np.array(lost) / int(totals.sum())
 
 
 def uniform_mass_of_each(totals: Counts, candidates: list[int]) -> tuple[Counts, Counts]:

@@ -47,24 +47,14 @@ class LabelsPerCell(NamedTuple):
     totals: Counts
     logits: Floats
     """The logit of the score in the middle of each cell, or the mean logit of a group of cells."""
-    squares: Floats | None = None
-    """Sums of squared weights, float64[m], in the squared unit of the counts; None if all weights are 1."""
-
-    @property
-    def variances(self) -> Counts | Floats:
-        """Σw² per cell, or the number of labels if they have no weights: proportional to a sum's variance."""
-        return self.totals if self.squares is None else self.squares
-
-    @property
-    def numbers(self) -> Counts | Floats:
-        """The effective number of labels."""
-        return self.totals if self.squares is None else self.totals * (self.totals / self.squares)
+    squares: Floats
+    """Sums of squared weights, float64[m], in the squared unit of the counts: the variances of sums."""
 
     def grouped(self, splits: Counts) -> LabelsPerCell:
         """Return the labels per group of cells; ``splits``, int64[g+1], go from 0 to m."""
         totals = binning.bin_sums(self.totals, splits)
         logits = np.add.reduceat(self.totals * self.logits, splits[:-1]) / totals
-        squares = None if self.squares is None else np.add.reduceat(self.squares, splits[:-1])
+        squares = np.add.reduceat(self.squares, splits[:-1])
         return LabelsPerCell(binning.bin_sums(self.positives, splits), totals, logits, squares)
 
     def copies(self, number: int) -> LabelsPerCell:
@@ -74,7 +64,7 @@ class LabelsPerCell(NamedTuple):
             np.tile(self.positives, number),
             np.tile(self.totals, number),
             np.tile(self.logits, number) + apart,
-            None if self.squares is None else np.tile(self.squares, number),
+            np.tile(self.squares, number),
         )
 
 
@@ -93,7 +83,8 @@ class Steps(NamedTuple):
         """
         blocks = cells.grouped(self.splits)
         losses = np.zeros(len(cells.totals))
-        losses[self.splits[:-1]] = binning.leave_one_out_losses(*_sums(blocks))
+        errors = binning.leave_one_out_losses(blocks.positives, blocks.totals, blocks.squares)
+        losses[self.splits[:-1]] = errors
         return np.repeat(self.values, np.diff(self.splits)), losses
 
 
@@ -126,7 +117,7 @@ class Line(NamedTuple):
         moved = 1.0 / (np.add.reduceat(cells.totals, self.splits[:-1]) * rates * (1.0 - rates))
         weights = (1.0 - part) * (self.block[left] == own) + part * (self.block[right] == own)
         noise = forecasts * (1.0 - forecasts)
-        errors += 2.0 * cells.variances * noise**2 * weights * moved[own]
+        errors += 2.0 * cells.squares * noise**2 * weights * moved[own]
         return forecasts, errors
 
     @property
@@ -187,7 +178,9 @@ def fit_curve(
     squares
         the sums of the squares of the weights, float64[m], in the unit of the counts; None: all are 1.
     """
-    labels = LabelsPerCell(counts[1], counts[0] + counts[1], cell_logits(cells, level), squares)
+    totals = counts[0] + counts[1]
+    squares = totals.astype(np.float64) if squares is None else squares
+    labels = LabelsPerCell(counts[1], totals, cell_logits(cells, level), squares)
     drawn, loss = _choose(labels, interpolation, monotone=monotone)
     if isinstance(drawn, Line):
         knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
@@ -226,7 +219,7 @@ def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: boo
     if len(best) > 1:
         other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
         here, there = (forecasts[k][best[k]] for k in (0, other))
-        error = 2.0 * math.sqrt(groups.variances @ (here * (1.0 - here) * (there - here) ** 2))
+        error = 2.0 * math.sqrt(groups.squares @ (here * (1.0 - here) * (there - here) ** 2))
         if smooth[other, best[other]] + error < smooth[0, best[0]]:
             chosen = other
     splits = binning.uniform_mass(cells.totals, numbers[best[chosen]])
@@ -267,10 +260,6 @@ def _curves(
     return curves
 
 
-def _sums(cells: LabelsPerCell) -> tuple[Counts, Counts, Floats | None]:
-    return cells.positives, cells.totals, cells.squares
-
-
 def _inside(blocks: LabelsPerCell) -> Floats:
     """Return the rate of each block, inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1).
 
@@ -281,7 +270,7 @@ def _inside(blocks: LabelsPerCell) -> Floats:
     neighbours = copy[1:] == copy[:-1]
     above = np.append(np.where(neighbours & (rates[1:] > 0.0), rates[1:], 1.0), 1.0)
     below = np.concatenate(([0.0], np.where(neighbours & (rates[:-1] < 1.0), rates[:-1], 0.0)))
-    doubt = 0.5 / (blocks.numbers + 1.0)
+    doubt = 0.5 / (blocks.totals * (blocks.totals / blocks.squares) + 1.0)  # by the effective numbers
     inside: Floats = np.where(rates == 0.0, np.minimum(doubt, above), rates)
     return np.where(rates == 1.0, np.maximum(1.0 - doubt, below), inside)
 

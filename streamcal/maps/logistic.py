@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.maps.logistic_c import group, minimise
+from streamcal.maps.logistic_c import minimise
 from streamcal.values import Floats
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "PLATT",
     "Family",
     "fit_logistic",
-    "group_logits",
 ]
 
 KNOTS: Final = np.array((-3.0, -1.5, 0.0, 1.5, 3.0))
@@ -50,25 +49,6 @@ class Family(NamedTuple):
 
 PLATT: Final = Family((0, 1), np.ones(2))
 HINGE: Final = Family((0, 1, *range(2, FEATURES)), np.array((1.0, 1.0, *(4.0,) * len(KNOTS))))
-
-
-def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    """Join neighbouring scores into groups of at most ⅛ nat, and of about 1 in 128 labels.
-
-    Parameters
-    ----------
-    logits
-        float64[m], ascending.
-    counts
-        float64[2, m], labels 1 and all labels of each, of which no score has none.
-
-    Returns
-    -------
-    Mean logit of each group, float64[g], and its counts, float64[2, g].
-    """
-    means, sums = np.empty(len(logits)), np.empty(counts.shape)
-    groups = group(logits, counts, means, sums)
-    return means[:groups], sums[:, :groups]
 
 
 def fit_logistic(

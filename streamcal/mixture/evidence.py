@@ -2,48 +2,46 @@
 
 The weights follow losses on final labels, whose predictions are as old as a label takes. The loss of a
 forecast on the predictions since is estimated without bias: with E exposures and S early positives of a
-score,
-the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The served weights
-are the weights by final labels times e^(−trust·loss / 2). The tilt is not learned, because the same
+score, the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The served
+weights are the weights by final labels times e^(−trust·loss / 2). The tilt is not learned, because the same
 predictions come again, with their labels.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Final
 
+import msgspec
 import numpy as np
 
-from streamcal.maps.platt import IDENTITY
-from streamcal.mixture.forecasts import Points
-from streamcal.mixture.names import EXPOSURES
-from streamcal.sketch.decoding import require, within
+from streamcal.maps.platt import IDENTITY, logit
+from streamcal.mixture.forecasts_c import Snapshot, forecast
+from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES
+from streamcal.sketch.decoding import Probability, within
 from streamcal.values import Floats
 
-__all__ = ["NO_EVIDENCE", "Evidence"]
+__all__ = ["NO_EVIDENCE", "Evidence", "forecasts"]
 
-_OWN: Final = len(EXPOSURES)
-_HEAD: Final = 1 + 2 * _OWN
 _MOST: Final = 1e15
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
 _RATE: Final = 0.5
 _LEAST: Final = 1e-5  # a forecast closer to 0 or 1 counts as this one
 
 
-class Evidence(NamedTuple):
-    """Counts of early positives and exposures by score, and the maps fitted to them."""
+class Evidence(msgspec.Struct, frozen=True):
+    """Counts of early positives and exposures by score, and the maps fitted to them: its own state."""
 
     platt: Floats
-    """Parameters (a, b) of `names.EXPOSURES`, float64[2, 2]."""
-    points: Points
+    """Parameters (a, b) of each of `names.DELAYED`, float64[4]."""
+    scores: Floats
     """Scores, m of them, at which predictions and positives are counted."""
     exposures: Floats
     """Exposures of each score, float64[m]: each prediction counts by the share of positives that have come by
     now."""
     positives: Floats
     """Early positives of each score, float64[m]."""
-    trust: float
-    """Trust in the evidence, in [0, 1], a factor on its losses; at 0 it changes nothing."""
+    trust: Probability
+    """Trust in the evidence, a factor on its losses; at 0 it changes nothing."""
 
     def tilt(self, weights: Floats, forecasts: Floats) -> Floats:
         """Return the weights to serve, float64[K].
@@ -53,7 +51,7 @@ class Evidence(NamedTuple):
         weights
             float64[K], not negative, with sum 1.
         forecasts
-            forecasts of each candidate for the points, float64[K, m].
+            forecasts of each candidate for the scores, float64[K, m].
         """
         if not len(self.exposures) or not self.trust:
             return weights
@@ -64,24 +62,24 @@ class Evidence(NamedTuple):
         tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(losses, 0.0))
         return tilted / float(tilted.sum())
 
-    def to_state(self) -> Floats:
-        """Return the state, float64[5 + 3 m]."""
-        head = self.trust, *self.platt.ravel().tolist()
-        return np.concatenate((head, self.points.scores, self.exposures, self.positives))
-
-    @classmethod
-    def restored(cls, state: Floats) -> Self:
-        """Return the evidence of a state."""
-        require(len(state) >= _HEAD, f"{len(state)} numbers for the evidence")
-        scores, exposures, positives = within(state, -_MOST, _MOST, "evidence")[_HEAD:].reshape(3, -1)
-        trust = float(state[0])
-        within(state[:1], 0.0, 1.0, "trust in the evidence")
-        within(scores, 0.0, 1.0, "scores of the evidence")
-        within(state[_HEAD:], 0.0, _MOST, "counts of the evidence")
-        return cls(state[1:_HEAD].reshape(_OWN, 2), Points.of(scores), exposures, positives, trust)
+    def check(self) -> None:
+        """Raise ValueError if these cannot be counts of early positives."""
+        m = len(self.scores)
+        within(self.platt, -_MOST, _MOST, "maps of the evidence", 2 * len(DELAYED))
+        within(self.scores, 0.0, 1.0, "scores of the evidence")
+        for counts in (self.exposures, self.positives):
+            within(counts, 0.0, _MOST, "counts of the evidence", m)
 
 
-NO_EVIDENCE: Final = Evidence(
-    np.tile(np.array(IDENTITY), (_OWN, 1)), Points.of(np.empty(0)), np.empty(0), np.empty(0), 0.0
-)
-"""Evidence before enough positives came: the exposures' maps change nothing."""
+NO_EVIDENCE: Final = Evidence(np.array(IDENTITY * len(DELAYED)), np.empty(0), np.empty(0), np.empty(0), 0.0)
+"""Evidence before enough positives came: its maps change nothing."""
+
+
+def forecasts(snapshot: Snapshot, scores: Floats, logits: Floats | None = None) -> Floats:
+    """Return the forecast of every candidate for every score, float64[K, n] in [0, 1].
+
+    ``logits`` are those of the scores, float64[n]; None: they are computed.
+    """
+    values = np.empty((len(NAMES) + len(snapshot.logistic) - LOGISTIC_ROWS, len(scores)))
+    forecast(snapshot, scores, logit(scores) if logits is None else logits, values)
+    return values

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, PLATT, fit_logistic, group_logits
+from streamcal.maps.logistic import IDENTITY_ROW, KNOTS, PLATT, Family
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
@@ -26,11 +26,10 @@ from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
     "Source",
-    "fit_hinge",
     "fit_isotonic",
     "fit_line",
+    "fit_map",
     "fit_source",
-    "grouped_labels",
 ]
 
 _SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
@@ -66,8 +65,7 @@ def fit_source(sketch: ScoreSketch) -> Source:
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(cells, level, *counted)
     logits = cell_logits(cells, level)
-    grouped, (positives, totals) = grouped_labels(logits, counted)
-    slope, intercept = fit_logistic(PLATT, grouped, positives, totals)[:2].tolist()
+    slope, intercept = fit_map(PLATT, logits, counted, IDENTITY_ROW)[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
     variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
@@ -80,38 +78,26 @@ def fit_source(sketch: ScoreSketch) -> Source:
     return Source(max(1, round(n)), prior, (slope, intercept), curve, losses)
 
 
-def grouped_labels(logits: Floats, counted: Weighed) -> tuple[Floats, Floats]:
-    """Return the logits and labels that a logistic regression is fitted to, in groups (`group_logits`).
+def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> Floats:
+    """Return θ of the map of a family, float64[7], fitted to labels in groups of near scores.
 
     Parameters
     ----------
     logits, counted
-        logits of the cells, float64[m], ascending, and their labels.
-
-    Returns
-    -------
-    Logits, float64[g], and the labels 1 and all labels of each, float64[2, g]. Labels with weights add up to
-    their effective number.
+        logits of the cells, float64[m], ascending, and their labels. Labels with weights add up to their
+        effective number.
+    start
+        θ to start from, float64[7]: the previous fit of the family, or the identity.
     """
-    counts = np.empty((2, len(logits)))
-    fits_c.put_labels(counted.masses, _scale(counted), counts)
-    return group_logits(logits, counts)
-
-
-def fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
-    """Return θ of the hinge map of `grouped_labels`, float64[7]; ``start`` is the previous fit."""
-    theta = start.copy()
-    fits_c.fit_hinge(logits, counted.masses, _scale(counted), KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+    theta, used = start.copy(), len(family.used)
+    scale = counted.labels / float(counted.masses.sum())
+    knots, centre = KNOTS[: used - 2], IDENTITY_ROW[:used]
+    fits_c.fit_logistic(logits, counted.masses, scale, knots, centre, family.ridge, theta[:used])
     return theta
 
 
-def _scale(counted: Weighed) -> float:
-    """Return the factor that makes labels add up to their effective number."""
-    return 1.0 if counted.squares is None else counted.labels / float(counted.masses.sum())
-
-
 def fit_line(
-    cells: Cells, level: int, counts: Counts, squares: Floats | None = None, *, monotone: bool = True
+    cells: Cells, level: int, counts: Counts, squares: Floats, *, monotone: bool = True
 ) -> tuple[Line, float]:
     """Fit the map of ``bins="auto"``; return it with the Brier loss per label expected on new labels.
 
@@ -128,7 +114,7 @@ def fit_line(
     return _as_line(curve.map), curve.loss
 
 
-def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) -> Line:
+def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks.
 
     Parameters
@@ -138,7 +124,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) 
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
     squares
-        Σw² per cell, float64[m]; None: all weights are 1.
+        Σw² per cell, float64[m].
     """
     both = np.empty((2, 2 * len(logits)))
     used = fits_c.isotonic_knots(logits, counts, squares, both[0], both[1])

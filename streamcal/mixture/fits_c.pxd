@@ -11,14 +11,11 @@ cpdef Py_ssize_t isotonic_knots(
     double[::1] values
 )
 
-@cython.locals(i=Py_ssize_t)
-cpdef put_labels(const long long[:, :] counts, double scale, double[:, ::1] out)
-
 @cython.locals(
     m=Py_ssize_t, own="double[:, ::1]", sums="double[:, ::1]", means="double[::1]", groups=Py_ssize_t,
     known="double[:, ::1]", i=Py_ssize_t,
 )
-cpdef fit_hinge(
+cpdef fit_logistic(
     const double[::1] logits, const long long[:, :] counts, double scale, const double[::1] bends,
     const double[::1] centre, const double[::1] ridge, double[::1] theta
 )

@@ -7,18 +7,16 @@ import numpy as np
 from streamcal.maps import isotonic_c, logistic_c
 from streamcal.values import Counts, Floats
 
-__all__ = ["fit_hinge", "isotonic_knots", "put_labels"]
+__all__ = ["fit_logistic", "isotonic_knots"]
 
 
-def isotonic_knots(
-    logits: Floats, counts: Counts, squares: Floats | None, knots: Floats, values: Floats
-) -> int:
+def isotonic_knots(logits: Floats, counts: Counts, squares: Floats, knots: Floats, values: Floats) -> int:
     """Fit isotonic regression; return how many knots there are: two for each block.
 
     Parameters
     ----------
     logits, counts, squares
-        As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m] or None.
+        As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m].
     knots, values
         float64[2 m]; the front gets the first and the last logit of each block, and its value.
     """
@@ -28,7 +26,7 @@ def isotonic_knots(
         positives = float(counts[1, i])
         weight = positives + counts[0, i]
         if i == 0 or i == m - 1:
-            one = 1.0 if squares is None else squares[i] / weight
+            one = squares[i] / weight
             weight += one
             positives += 0.5 * one
         means[i], sizes[i] = positives / weight, weight
@@ -39,20 +37,10 @@ def isotonic_knots(
     return 2 * blocks
 
 
-def put_labels(counts: Counts, scale: float, out: Floats) -> None:
-    """Put the labels 1 and all labels of m cells into ``out``, float64[2, m], multiplied by ``scale``.
-
-    ``counts`` are the labels 0 and 1 of each, int64[2, m].
-    """
-    for i in range(counts.shape[1]):
-        out[0, i] = scale * counts[1, i]
-        out[1, i] = scale * (counts[0, i] + counts[1, i])
-
-
-def fit_hinge(
+def fit_logistic(
     logits: Floats, counts: Counts, scale: float, bends: Floats, centre: Floats, ridge: Floats, theta: Floats
 ) -> None:
-    """Fit a hinge map to m cells, in place.
+    """Fit a logistic map to m cells, in place.
 
     Parameters
     ----------
@@ -67,7 +55,9 @@ def fit_hinge(
     """
     m = len(logits)
     own, sums, means = np.empty((2, m)), np.empty((2, m)), np.empty(m)
-    put_labels(counts, scale, own)
+    for i in range(m):
+        own[0, i] = scale * counts[1, i]
+        own[1, i] = scale * (counts[0, i] + counts[1, i])
     groups = logistic_c.group(logits, own, means, sums)
     known = np.empty((3, groups))
     for i in range(groups):

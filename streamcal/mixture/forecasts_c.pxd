@@ -3,7 +3,7 @@ cimport cython
 cimport libc.math as math
 
 cdef const double[::1] _BENDS
-cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _EXPOSED
+cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _DELAYED
 cdef double _LARGEST, _END
 
 

@@ -25,7 +25,7 @@ _WINDOWS: Final = 4
 _CURVE: Final = 1 + _WINDOWS
 _LOGISTIC: Final = _CURVE + 1
 _SHIFTED: Final = _LOGISTIC + 7
-_EXPOSED: Final = _SHIFTED + 2
+_DELAYED: Final = _SHIFTED + 2
 _LARGEST: Final = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
 _END: Final = 2.0**-40  # scores nearer to 0 or 1 share one cell of the grid
 
@@ -80,7 +80,7 @@ class Snapshot:
         weights of the candidates, and the weights by each tracker, float64[3, K]: see `weights.Weights`.
     logistic
         θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
-        them those of `names.EXPOSURES` where these are candidates.
+        them those of `names.DELAYED` where these are candidates.
     isotonic
         One map per window; none before the first labels: these candidates equal the identity then.
     curve
@@ -131,7 +131,7 @@ class Snapshot:
             out[1 + row] = self.isotonic_at(row, score, logit)
         out[_CURVE] = self.curve_at(score, logit)
         for row in range(self._theta.shape[0]):
-            place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _EXPOSED - _SHIFTED + _LOGISTIC)
+            place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _DELAYED - _SHIFTED + _LOGISTIC)
             out[place] = self.logistic_at(row, logit)
         out[_SHIFTED] = out[_SHIFTED + 1] = score
         if self._shifted is not None:
@@ -198,7 +198,7 @@ class Snapshot:
                     if self._theta[row, j] != before._theta[row, j]:
                         same = False
             if not same:
-                place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _EXPOSED - _SHIFTED + _LOGISTIC)
+                place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _DELAYED - _SHIFTED + _LOGISTIC)
                 for i in range(n):
                     out[place, i] = self.logistic_at(row, logits[i])
         new = before is None or self._shifted is not before._shifted
@@ -338,7 +338,7 @@ def lose(
     scores: Floats,
     labels: Labels,
     least: float,
-    counted: Floats | None,
+    counted: Floats,
     logits: Floats,
     losses: Floats,
     tracked: Floats,
@@ -360,7 +360,7 @@ def lose(
     least
         smallest distance of a forecast from 0 or 1, in (0, ½].
     counted
-        weight of each label, float64[n]; None: one.
+        what each label counts for, float64[n].
     logits
         float64[n], filled with the logits of the scores.
     losses
@@ -373,7 +373,7 @@ def lose(
     edges, middles, places = (scores, scores, scores) if cells is None else cells
     last = len(edges)
     for i in range(len(scores)):
-        score, weight = scores[i], 1.0 if counted is None else counted[i]
+        score, weight = scores[i], counted[i]
         inside = min(max(score, _END), 1.0 - _END)
         x = logits[i] = math.log(inside / (1.0 - inside))
         if which is None or kinds > 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.table import Table
+if TYPE_CHECKING:
+    from streamcal.mixture.forecasts_c import Snapshot
+    from streamcal.mixture.table import Table
 
 __all__ = ["MixedSteps"]
 

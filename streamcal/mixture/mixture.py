@@ -25,18 +25,16 @@ from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
-from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
+from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, forecasts
 from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
 from streamcal.mixture.label_counts import LabelCounts, shared
-from streamcal.mixture.mixed import Mixed, Mixing
-from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_of
+from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
-from streamcal.mixture.table import ServedTable
+from streamcal.mixture.table import Mixed, Mixing, ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -63,8 +61,8 @@ class Mixture:
 
     Parameters
     ----------
-    exposed
-        whether positives come before a label is final: `names.EXPOSURES` are candidates then.
+    delayed
+        whether positives come before a label is final: `names.DELAYED` are candidates then.
     """
 
     __slots__ = (
@@ -84,17 +82,17 @@ class Mixture:
         "_windows",
     )
 
-    def __init__(self, *, exposed: bool = False) -> None:
+    def __init__(self, *, delayed: bool = False) -> None:
         self._counts = LabelCounts()
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._source: Source | None = None
         # Labels that are final come in the order of their predictions: neither class comes first.
-        self._first_labels = FirstLabels(fair=exposed)
-        self._evidence = NO_EVIDENCE if exposed else None
-        self._weights = Weights(exposed=exposed)
+        self._first_labels = FirstLabels(fair=delayed)
+        self._evidence = NO_EVIDENCE if delayed else None
+        self._weights = Weights(delayed=delayed)
         self._leader = 0
-        self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
+        self._recent = RecentLosses(names_of(delayed=delayed, by_scores=False))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
         self._next_step = next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
@@ -110,8 +108,8 @@ class Mixture:
         return self._counts.n
 
     @property
-    def exposed(self) -> bool:
-        """Whether `names.EXPOSURES` are candidates."""
+    def delayed(self) -> bool:
+        """Whether `names.DELAYED` are candidates."""
         return self._evidence is not None
 
     @property
@@ -183,10 +181,10 @@ class Mixture:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
-        shares = None if units is None else shared(units, Mass.of(labels, units), len(labels))
+        shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
-            told, counted = labels[part], None if shares is None else shares[part]
+            told, counted = labels[part], shares[part]
             now, logits = self._snapshot(self.observed, None), np.empty(len(told))
             losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
             lose(now, (), None, None, scores[part], told, self._least, counted, logits, losses, tracked)
@@ -241,7 +239,7 @@ class Mixture:
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
-        shares = self._counts.shares(labels, units)
+        shares = self._counts.add(labels, units)
         number = 0 if observed is None else observed.number
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
@@ -260,7 +258,7 @@ class Mixture:
                     self._windows = Windows()
                     self._table.expire()
                 known, told, weighed = self._windows.newest()
-                counted = None if weighed is None else shared(weighed, Mass.of(told, weighed), len(told))
+                counted = shared(weighed, Mass.of(told, weighed), len(told), len(told))
                 self._online.learn(logit(known), told, counted)
         else:
             logits = np.empty(len(scores))
@@ -271,7 +269,6 @@ class Mixture:
             self._recent.add(losses)
             self._online.learn(logits, labels, shares)
             self._windows.add(scores, labels, units)
-        self._counts.add(labels, units)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
@@ -306,7 +303,7 @@ class Mixture:
             self._snapshots.begin(snapshot)
         self._next_step = next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
-        names = names_of(exposed=self.exposed, by_scores=prior is not None)
+        names = names_of(delayed=self.delayed, by_scores=prior is not None)
         leader, before = snapshot.leader(), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
@@ -362,7 +359,7 @@ class Mixture:
                 leader=self._leader,
                 recent=losses,
                 recent_labels=recent_labels,
-                evidence=None if self._evidence is None else self._evidence.to_state(),
+                evidence=self._evidence,
             )
         )
 
@@ -376,7 +373,7 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = decoded(data, codec.MixtureState, "a mixture")
-        mixture = cls(exposed=state.evidence is not None)
+        mixture = cls(delayed=state.evidence is not None)
         with restoring("not the state of a mixture"):
             mixture._restore(state)
         return mixture
@@ -387,7 +384,8 @@ class Mixture:
         self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
         require(state.next_step <= next_step(n, at_once=False), f"the next step at {state.next_step} of {n}")
         if state.evidence is not None:
-            self._evidence = Evidence.restored(state.evidence)
+            state.evidence.check()
+            self._evidence = state.evidence
         *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
         self._source = now.source
         self._snapshots = Snapshots(snapshots)
@@ -413,7 +411,7 @@ class Mixture:
         """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
-        rows = LOGISTIC_ROWS + (len(EXPOSURES) if self.exposed else 0)
+        rows = LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0)
         logistic = np.empty((rows, FEATURES))
         put_rows(fits.hinges, self._online.parameters, logistic)
         isotonic, curve = fits.isotonic, fits.curve
@@ -426,7 +424,7 @@ class Mixture:
                 logistic[:LOGISTIC_ROWS, :2] = source.platt
                 isotonic, curve = (source.curve,) * len(WINDOWS), source.curve
             if not self.n:
-                weights = by_source(source, shifted=prior is not None, exposed=self.exposed)
+                weights = by_source(source, shifted=prior is not None, delayed=self.delayed)
                 weights = np.tile(weights, (3, 1))
             odds = self._counts.odds(source.prior, prior)
         by_scores = source is not None and prior is not None
@@ -437,11 +435,11 @@ class Mixture:
         evidence = self._evidence
         if evidence is None:
             return made(weights)
-        logistic[LOGISTIC_ROWS:, :2] = evidence.platt
+        logistic[LOGISTIC_ROWS:, :2] = evidence.platt.reshape(-1, 2)
         weights = weights.copy()
         weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
         weights[0] /= weights[0].sum()
-        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.points))
+        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.scores))
         return made(weights)
 
     @property
@@ -454,7 +452,7 @@ class Mixture:
         scores: Floats,
         labels: Labels,
         prediction_index: Counts | None,
-        shares: Floats | None,
+        shares: Floats,
         logits: Floats,
     ) -> tuple[Floats, Floats]:
         """Return the log losses of the forecasts for n scores.
@@ -485,9 +483,9 @@ class Mixture:
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""
         if not self._weights.active[before]:
-            name = names_of(exposed=self.exposed, by_scores=False)[before]
+            name = names_of(delayed=self.delayed, by_scores=False)[before]
             return f"{name} is out: label shift is refuted"
-        if self.exposed and int(self._weights.served[0].argmax()) != leader:
+        if self.delayed and int(self._weights.served[0].argmax()) != leader:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"

@@ -12,8 +12,9 @@ import numpy as np
 
 __all__ = [
     "COMPOSITE",
+    "DELAYED",
     "DISCOUNTS",
-    "EXPOSURES",
+    "LOGISTIC_ROWS",
     "NAMES",
     "NAMES_BY_SCORES",
     "RECENT_PRIOR",
@@ -26,6 +27,9 @@ WINDOWS: Final = (250, 1000, 4000, 16_000)
 
 DISCOUNTS: Final = (0.98, 0.9997)
 """Discount of a label in each online Platt scaling when one more has come."""
+
+LOGISTIC_ROWS: Final = len(WINDOWS) + 1 + len(DISCOUNTS)
+"""Number of logistic maps before those of `DELAYED`: hinge maps, and online Platt scalings."""
 
 RECENT_PRIOR: Final = 300
 """Number of the latest target labels that estimate the more recent of the two priors."""
@@ -50,16 +54,16 @@ NAMES_BY_SCORES: Final = (*NAMES[: -len(_PRIORS)], *("composite/curve/scores" fo
 
 Both composites are then the same."""
 
-EXPOSURES: Final = ("exposure/platt/all", "exposure/platt/recent")
-"""Candidates behind all others if positives come before a label is final: fitted to the positives so far and
-to exposures, of all predictions or of those since the latest change (`streamcal.exposure`). Final labels do
-not weigh them: these are about predictions as old as a label takes."""
+DELAYED: Final = ("delayed/platt/all", "delayed/platt/recent")
+"""Candidates behind all others if positives come before a label is final: fitted to early positives and
+exposures, of all predictions or of those since the latest change (`streamcal.delayed`). Final labels do not
+weigh them: these are about predictions as old as a label takes."""
 
 COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
 """Mask of the candidates that need a source and assume label shift between source and target, bool[K]."""
 
 
-def names_of(*, exposed: bool, by_scores: bool) -> tuple[str, ...]:
+def names_of(*, delayed: bool, by_scores: bool) -> tuple[str, ...]:
     """Return the names of all candidates; ``by_scores`` as in `NAMES_BY_SCORES`."""
     names = NAMES_BY_SCORES if by_scores else NAMES
-    return names + EXPOSURES if exposed else names
+    return names + DELAYED if delayed else names

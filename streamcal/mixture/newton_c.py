@@ -53,12 +53,12 @@ class OnlinePlatt:
     def learn(self, logits: Floats, labels: Labels, shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
 
-        ``shares`` are the weights of the labels, float64[n]; None: one each.
+        ``shares`` are what the labels count for, float64[n]; None: one each.
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
         fits = self._fits.copy()
-        learn_labels(fits, logits, labels, shares)
+        learn_labels(fits, logits, labels, np.ones(len(labels)) if shares is None else shares)
         self._fits = fits
 
     def merge(self, other: OnlinePlatt, labels: int) -> None:
@@ -87,7 +87,7 @@ class OnlinePlatt:
         return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
-def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats | None) -> None:
+def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats) -> None:
     """Let every scaling take its steps for the next labels, in place.
 
     Compiled where there is a C compiler: `newton_c.pxd` has the types.
@@ -99,7 +99,7 @@ def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats | 
     logits, labels
         float64[n], finite, and int8[n].
     shares
-        weight of each label, float64[n]; None: one.
+        what each label counts for, float64[n].
     """
     n, block, least = len(labels), _BLOCK, _LEAST_CURVATURE
     for start in range(0, n, block):
@@ -117,9 +117,8 @@ def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats | 
                 # With t = tanh((a·x + b) / 2), p − y is (t − (2y − 1)) / 2, and p (1 − p) is (1 − t²) / 4.
                 x, t = logits[i], math.tanh(0.5 * (a * logits[i] + b))
                 first, second = 0.5 * (t + 1.0) - labels[i], max(0.25 * (1.0 - t * t), least)
-                if shares is not None:
-                    first *= shares[i]
-                    second *= shares[i]
+                first *= shares[i]
+                second *= shares[i]
                 slope_a = discount * slope_a + first * x
                 slope_b = discount * slope_b + first
                 aa = discount * aa + second * x * x

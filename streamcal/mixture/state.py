@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.logistic import FEATURES
+from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import Source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS
 from streamcal.mixture.forecasts_c import Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
-from streamcal.mixture.names import EXPOSURES, NAMES, WINDOWS
-from streamcal.mixture.partition import LAST
+from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES, WINDOWS
+from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Positive, ascending, require, within
@@ -98,7 +98,7 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     leader: Count
     recent: Floats
     recent_labels: list[Count]
-    evidence: Floats | None = None
+    evidence: Evidence | None = None
     """Evidence of early positives; None if exposures are not candidates."""
 
 
@@ -153,7 +153,7 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     in_order = steps[0] == 0 and steps == sorted(set(steps)) and observed == sorted(observed)
     require(in_order, f"{len(steps)} snapshots are out of order")
-    more = 0 if state.evidence is None else len(EXPOSURES)
+    more = 0 if state.evidence is None else len(DELAYED)
     snapshots, size = [], FEATURES * (LOGISTIC_ROWS + more)
     for held in (*state.snapshots, state.arrival or state.snapshots[-1], state.now):
         windows = len(held.isotonic)

@@ -1,23 +1,132 @@
-"""Table of the forecasts of all candidates, from which their mixture is read as one step map.
+"""The mixture as one step map: intervals on which it is constant, and what all candidates forecast there.
+
+The edges of the intervals are fixed ones, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², and
+quantiles of the scores.
 
 Memory: float64 for every candidate and interval, about 50 kB.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from streamcal.mixture.forecasts import Points, Snapshot
-from streamcal.mixture.forecasts_c import mix
-from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
-from streamcal.mixture.windows import Windows
+from streamcal.maps.platt import logit
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.forecasts_c import Snapshot, mix
+from streamcal.mixture.mixed_c import MixedSteps
+from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
+from streamcal.sketch.decoding import Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
-__all__ = ["ServedTable", "Table"]
+__all__ = ["LAST", "Mixed", "Mixing", "ServedTable", "Table", "choose_partition"]
+
+LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
+"""Cell of score 1 on the finest grid."""
+
+_OCTAVE: Final = 1 << (52 - grid.MIN_LEVEL)  # cells of the finest grid
+_OCTAVES: Final = 39  # from 2⁻⁴⁰ to ½
+
+
+def _fixed_edges() -> Cells:
+    """Return 48 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond.
+
+    The first and the last cell are intervals of their own: many scores may be 0 or 1.
+    """
+    below = [
+        octave * _OCTAVE + part * _OCTAVE // parts
+        for octave in range(_OCTAVES)
+        for parts in [48 if octave >= _OCTAVES - 3 else 8 if octave >= _OCTAVES - 11 else 1]
+        for part in range(parts)
+    ]
+    lower = np.array([1, *below[1:]])
+    return np.concatenate((lower, [LAST // 2], LAST - lower[::-1])).astype(np.int32)
+
+
+_FIXED: Final = _fixed_edges()
+
+
+def choose_partition(edges: Cells) -> Cells:
+    """Return the left ends of the intervals, int32[p] in cells of the finest grid, ascending from 0.
+
+    Parameters
+    ----------
+    edges
+        Edges to cut the fixed intervals by, in cells of the finest grid.
+    """
+    starts = np.unique(np.concatenate((np.zeros(1, np.int32), _FIXED, edges)))
+    # Close to 1 there are more cells than float64 scores.
+    left = grid.left_edges(starts, grid.MIN_LEVEL)
+    return starts[np.concatenate(([True], left[1:] > left[:-1]))]
+
+
+class Mixing(msgspec.Struct, frozen=True):
+    """Weights of the candidates in the map of mode ``auto``."""
+
+    leader: str
+    """Candidate with the largest weight."""
+    weights: dict[str, Probability]
+    """Positive weights by candidate; they sum to 1."""
+    reason: str | None = None
+    """Reason why the leader differs from that of the version before; None if it does not."""
+
+
+class Mixed:
+    """A new map, and its weights; both are computed when they are first asked for.
+
+    Parameters
+    ----------
+    table, snapshot
+        table and snapshot that are mixed.
+    names
+        names of all candidates.
+    leader, reason
+        As in `Mixing`.
+    """
+
+    def __init__(
+        self, table: Table, snapshot: Snapshot, names: Sequence[str], leader: str, reason: str | None
+    ) -> None:
+        self._table, self._snapshot, self._names = table, snapshot, names
+        self._leader, self._reason = leader, reason
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mixed) and (self.map, self.mixing) == (other.map, other.mixing)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def map(self) -> RecalibrationMap:
+        """Map to serve from now on: a step map of version 0, without shift correction."""
+        # All that the constructor checks holds already.
+        return RecalibrationMap.model_construct(
+            version=0, edges=self._table.edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
+        )
+
+    @cached_property
+    def steps(self) -> MixedSteps:
+        """Same map, only to be evaluated at single scores."""
+        return MixedSteps(self._table, self._snapshot)
+
+    @cached_property
+    def _values(self) -> Floats:
+        return self._table.mixed(self._snapshot)
+
+    @cached_property
+    def mixing(self) -> Mixing:
+        """Weights of the candidates."""
+        named: dict[str, float] = {}
+        for name, weight in zip(self._names, self._snapshot.weights[0].tolist(), strict=True):
+            if weight > 0.0:
+                named[name] = named.get(name, 0.0) + weight
+        return Mixing(self._leader, named, self._reason)
+
 
 _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores
 
@@ -37,9 +146,9 @@ class Table:
         self.partition = partition
         """Left ends of the intervals."""
         middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
-        points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
+        scores = grid.left_edges(middles, grid.MIN_LEVEL - 1)
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self.cells = lefts[1:].copy(), *points
+        self.cells = lefts[1:].copy(), scores, logit(scores)
         """Left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
         self._filled: Snapshot | None = None
         self._base, self._values = np.empty(len(partition)), np.empty((0, len(partition)))

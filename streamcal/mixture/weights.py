@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from streamcal.mixture.fits import Source
-from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights_c import move, trust
 from streamcal.values import Bytes, Flags, Floats
 
@@ -52,14 +52,14 @@ _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _CONSTANTS: Final = np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST))
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.75  # of the first weight, with a source: they need few labels
-_EXPOSED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
+_DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
 
 class _Roles(NamedTuple):
     """Candidates that can take part, and the first weights with and without composites; arrays of K."""
 
     composite: Flags
-    exposed: Flags
+    delayed: Flags
     first: Floats
     first_without_shift: Floats
     asleep: Bytes
@@ -68,25 +68,25 @@ class _Roles(NamedTuple):
     @classmethod
     def of(cls, exposures: int) -> Self:
         composite = np.append(COMPOSITE, np.zeros(exposures, np.bool_))
-        exposed = np.append(np.zeros(len(COMPOSITE), np.bool_), np.ones(exposures, np.bool_))
-        without = np.where(composite | exposed, 0.0, 1.0)
+        delayed = np.append(np.zeros(len(COMPOSITE), np.bool_), np.ones(exposures, np.bool_))
+        without = np.where(composite | delayed, 0.0, 1.0)
         without[0] = _IDENTITY
-        without *= (1.0 - _EXPOSED * bool(exposures)) / without.sum()
-        without[exposed] = _EXPOSED / max(exposures, 1)
-        shifted = _with_composites(without, composite, exposed)
-        return cls(composite, exposed, shifted, without, (composite | exposed).view(np.uint8))
+        without *= (1.0 - _DELAYED * bool(exposures)) / without.sum()
+        without[delayed] = _DELAYED / max(exposures, 1)
+        shifted = _with_composites(without, composite, delayed)
+        return cls(composite, delayed, shifted, without, (composite | delayed).view(np.uint8))
 
 
-def _with_composites(weights: Floats, composite: Flags, exposed: Flags) -> Floats:
+def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Floats:
     """Return weights, float64[..., K], of which the composites have got their first part from the others."""
-    kept: Floats = np.where(exposed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
+    kept: Floats = np.where(delayed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
     rest = 1.0 - kept.sum(axis=-1, keepdims=True)
     out: Floats = kept + rest * (composite / composite.sum())
     return out
 
 
 _USUAL: Final = _Roles.of(0)
-_WITH_EXPOSURES: Final = _Roles.of(len(EXPOSURES))
+_WITH_DELAYED: Final = _Roles.of(len(DELAYED))
 
 
 class Weights:
@@ -101,14 +101,14 @@ class Weights:
 
     Parameters
     ----------
-    exposed
-        whether `names.EXPOSURES` are candidates.
+    delayed
+        whether `names.DELAYED` are candidates.
     """
 
     __slots__ = ("_each", "_lead", "_loss", "_roles", "_shift_allowed", "_sourced", "served")
 
-    def __init__(self, *, exposed: bool = False) -> None:
-        roles = self._roles = _WITH_EXPOSURES if exposed else _USUAL
+    def __init__(self, *, delayed: bool = False) -> None:
+        roles = self._roles = _WITH_DELAYED if delayed else _USUAL
         self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
         # Discounted sums of the log loss by each tracker, and of labels.
         self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
@@ -151,13 +151,13 @@ class Weights:
         tracked
             Losses of the two trackers' own mixtures as of the prediction, float64[2, n].
         counted
-            Weight of each label, float64[n], by which the losses are multiplied; None: one.
+            What each label counts for, float64[n], by which the losses are multiplied; None: one.
         earlier
             Number of target labels that came before. None: the labels are the source's, to which the
             composites were fitted: these sleep.
         """
         roles = self._roles
-        asleep = roles.asleep if earlier is None else roles.exposed.view(np.uint8)
+        asleep = roles.asleep if earlier is None else roles.delayed.view(np.uint8)
         served, before = self.served.copy(), -1.0 if earlier is None else float(earlier)
         self._lead = move(
             served,
@@ -165,7 +165,7 @@ class Weights:
             self._lead,
             losses,
             tracked,
-            counted,
+            np.ones(losses.shape[2]) if counted is None else counted,
             self._first,
             asleep,
             before,
@@ -187,7 +187,7 @@ class Weights:
         self._sourced = True
         self._shift_allowed |= new_generation
         if enters:
-            self._set(_with_composites(self._each, self._roles.composite, self._roles.exposed))
+            self._set(_with_composites(self._each, self._roles.composite, self._roles.delayed))
         return enters
 
     def refute_label_shift(self) -> None:
@@ -235,15 +235,15 @@ class Weights:
         self._set(np.divide(kept, totals, out=first.copy(), where=totals > 0.0))
 
 
-def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats:
+def by_source(source: Source, *, shifted: bool, delayed: bool = False) -> Floats:
     """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
     Parameters
     ----------
     shifted
         Whether the target's prior is known to differ: then only the composites follow it.
-    exposed
-        Whether `names.EXPOSURES` are candidates: they have a small part.
+    delayed
+        Whether `names.DELAYED` are candidates: they have a small part.
     """
     maps = np.exp(-_FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     weights = np.zeros(len(NAMES))
@@ -253,6 +253,6 @@ def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats
         weights[0], weights[NAMES.index("target/hinge/all")] = identity, platt
     total = float(weights.sum())
     weights = np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
-    if not exposed:
+    if not delayed:
         return weights
-    return np.append((1.0 - _EXPOSED) * weights, [_EXPOSED / len(EXPOSURES)] * len(EXPOSURES))
+    return np.append((1.0 - _DELAYED) * weights, [_DELAYED / len(DELAYED)] * len(DELAYED))

@@ -17,7 +17,7 @@ def move(
     lead: float,
     losses: Floats,
     tracked: Floats,
-    counted: Floats | None,
+    counted: Floats,
     first: Floats,
     asleep: Bytes,
     earlier: float,
@@ -56,11 +56,9 @@ def move(
     lost, each = np.empty(candidates), served[1:]
     for start in range(0, n, block):
         end = min(start + block, n)
-        known = float(end - start)
-        if counted is not None:
-            known = 0.0
-            for i in range(start, end):
-                known += counted[i]
+        known = 0.0
+        for i in range(start, end):
+            known += counted[i]
         product = rate
         if earlier >= 0.0:
             product = rate * (1.0 + early / (earlier + start + 0.5 * block))

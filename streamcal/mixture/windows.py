@@ -10,23 +10,24 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamcal.maps.logistic import IDENTITY_ROW
+from streamcal.maps import binning
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import fit_hinge, fit_isotonic, fit_line
+from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
-from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["Fits", "Windows", "WindowsState"]
+__all__ = ["Fits", "Windows", "WindowsState", "quantile_edges"]
 
 _MAX_CELLS: Final = 512
 _RECENT: Final = 4000  # labels whose quantiles the partition of the table follows
 _WAITING: Final = 8192  # labels that may wait before they are sorted into the sketch of all
+_QUANTILES: Final = 128
 _PARTS: Final = 4  # a window's maps are fitted again after this part of its labels
 
 
@@ -116,14 +117,14 @@ class Windows:
                 cells, counted = self._newest.weighed(length)
                 logits = cell_logits(cells, grid.MIN_LEVEL)
                 lines[window] = fit_isotonic(logits, *counted)
-                hinges[window] = fit_hinge(logits, counted, hinges[window])
+                hinges[window] = fit_map(HINGE, logits, counted, hinges[window])
             fitted_at[window] = n
         is_due, curve = n >= _due_at(fitted_at[-1], None), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
             curve = fit_line(cells, level, *counted, monotone=False)[0]
-            hinges[-1] = fit_hinge(cell_logits(cells, level), counted, hinges[-1])
+            hinges[-1] = fit_map(HINGE, cell_logits(cells, level), counted, hinges[-1])
             fitted_at[-1] = n
         self.fits = Fits(tuple(lines), hinges, curve)
         self._due = min(map(_due_at, fitted_at, (*WINDOWS, None)))
@@ -174,3 +175,19 @@ def _due_at(fitted_at: int, length: int | None) -> int:
     if length is not None:
         due = min(due, fitted_at + length // _PARTS)
     return max(due, fitted_at + 1)
+
+
+def quantile_edges(cells: Cells, level: int, totals: Counts) -> Cells:
+    """Return the edges between at most 128 intervals of near-equal mass, in cells of the finest grid.
+
+    Parameters
+    ----------
+    cells, level
+        The grid, int32[m].
+    totals
+        Labels per cell, int64[m].
+    """
+    occupied = np.flatnonzero(totals)
+    splits = binning.uniform_mass(totals[occupied], _QUANTILES)
+    ends = cells[occupied[splits[1:-1] - 1]] + np.int32(1)
+    return ends << np.int32(level - grid.MIN_LEVEL)

@@ -31,7 +31,7 @@ from streamcal.monitor.status import (
 )
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
 from streamcal.quality.history import History, Totals
-from streamcal.run.outcome import Moment, kind_of
+from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
 from streamcal.values import Floats
@@ -66,10 +66,11 @@ def build_status(
     claims
         whether to work out certificates, each of which takes as long as thousands of events.
     """
-    quality, tally, clock = pipeline.quality, pipeline.tally, pipeline.clock
+    quality, tally, join = pipeline.quality, pipeline.tally, pipeline.join
+    clock = join.clock
     delays = quality.delays
     old = clock - delays.quantile(_OLD) if clock is not None and delays.labels else -np.inf
-    labelled, unlabelled = quality.reach.unreached(old)
+    labelled, unlabelled = quality.coverage.uncovered(old)
     unknown: Counter[str] = Counter()
     for source in sources or ():
         unknown.update(source.unknown_fields)
@@ -95,10 +96,10 @@ def build_status(
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],
-        join=pipeline.counts,
+        join=join.counts,
         label_delay_limit=pipeline.label_delay_limit,
-        corrects=pipeline.corrects,
-        pending=pipeline.pending,
+        corrects=join.config.corrections,
+        pending=join.pending,
         delay=pipeline.delay,
         delays=[DelayQuantile(share, delays.quantile(share)) for share in _SHARES if delays.labels],
         trend=delays.trend,
@@ -129,7 +130,7 @@ def _views(
     quality, alone = pipeline.quality, len(pipeline.engines) == 1
 
     def past(key: str | None) -> tuple[Versions, Priors]:
-        return history.versions(key), history.priors(key, Moment.of(engines[key], pipeline.clock))
+        return history.versions(key), history.priors(key, PriorSnapshot.of(engines[key], pipeline.join.clock))
 
     (only,) = engines if alone else (None,)
     everything = View(
@@ -144,7 +145,7 @@ def _views(
     )
     views = [everything]
     for key, own in {} if alone else quality.by_key.items():
-        before, after = own.totals
+        before, after = own.sides
         views.append(
             View(
                 key,

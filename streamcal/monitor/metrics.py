@@ -6,26 +6,25 @@ half a batch, and an event costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
-from streamcal.monitor.endpoint import Endpoint
+from streamcal.events import DOMAINS
+from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.status import Served, Status
-from streamcal.quality.delays import Delay
-from streamcal.quality.figures import WINDOW, Figures
+from streamcal.quality.figures import WINDOW
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 
@@ -35,17 +34,7 @@ _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
-_OUTCOMES: Final = (
-    "joined",
-    "early",
-    "late",
-    "duplicate",
-    "corrected",
-    "expired",
-    "unmatched",
-    "implied",
-    "contradicted",
-)
+_OUTCOMES: Final = JoinCounts.__struct_fields__[2:]  # without predictions and labels
 
 
 class _Risks(msgspec.Struct):
@@ -92,26 +81,9 @@ class RunMetrics(Collector):
         self._delays = _Histogram(_DELAYS)
         self._batches = _Histogram(_SECONDS)
         self._alarms = 0
-        self._leader_changes = 0
+        self._changes = 0
         self._risks: dict[str, _Risks] = {}
         self._shown: list[Metric] = []
-
-    def serve(self, host: str, port: int) -> Endpoint:
-        """Answer scrapes at ``http://host:port/metrics``; port 0 takes a free one.
-
-        Raises
-        ------
-        OSError
-            if it cannot listen there.
-        """
-        registry = CollectorRegistry()
-        registry.register(self)
-
-        def answer(accept: str) -> tuple[bytes, str]:
-            encode, kind = choose_encoder(accept)
-            return encode(registry), kind
-
-        return Endpoint(host, port, answer)
 
     def batch(self, seconds: float, outcome: Outcome) -> None:
         """Record a micro-batch: its duration in seconds, 0 of what is none, and its outcome."""
@@ -121,7 +93,7 @@ class RunMetrics(Collector):
         self._alarms += len(outcome.alarms)
         for row in outcome.maps:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
-            self._leader_changes += mixing is not None and mixing.reason is not None
+            self._changes += mixing is not None and mixing.reason is not None
             risks = msgspec.json.decode(row.certificate, type=_Risks | None)
             if risks is not None:  # else those of the version before are the newest
                 self._risks[row.key or ""] = risks
@@ -135,60 +107,49 @@ class RunMetrics(Collector):
         return self._shown
 
     def _read(self, status: Status) -> Iterable[Metric]:
-        counts = status.join
-        yield CounterMetricFamily("streamcal_events", "Events read, bad ones among them.", status.events)
-        yield CounterMetricFamily("streamcal_rejects", "Events that changed nothing.", status.rejected)
-        yield CounterMetricFamily("streamcal_predictions", "Predictions answered.", counts.predictions)
-        yield CounterMetricFamily("streamcal_labels", "Labels read.", counts.labels)
+        counts, delay = status.join, status.delay
+        for name, text, count in (
+            ("streamcal_events", "Events read, bad ones among them.", status.events),
+            ("streamcal_rejects", "Events that changed nothing.", status.rejected),
+            ("streamcal_predictions", "Predictions answered.", counts.predictions),
+            ("streamcal_labels", "Labels read.", counts.labels),
+            ("streamcal_drift_alarms", "Assumptions refuted.", self._alarms),
+            (
+                "streamcal_leader_changes",
+                "Changes of the leading candidate, mode auto.",
+                self._changes,
+            ),
+        ):
+            yield CounterMetricFamily(name, text, count)
         outcomes = CounterMetricFamily(
             "streamcal_join_outcomes", "Outcomes of predictions and labels.", labels=["outcome"]
         )
         for outcome in _OUTCOMES:
             outcomes.add_metric([outcome], getattr(counts, outcome))
         yield outcomes
-        yield GaugeMetricFamily("streamcal_pending", "Predictions waiting for their label.", status.pending)
         yield self._delays.metric(
             "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
         )
-        yield from self._read_delay(status.delay)
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
-        yield CounterMetricFamily("streamcal_drift_alarms", "Assumptions refuted.", self._alarms)
-        yield CounterMetricFamily(
-            "streamcal_leader_changes", "Changes of the leading candidate, mode auto.", self._leader_changes
-        )
-        lags = GaugeMetricFamily(
-            "streamcal_source_lag",
-            "What is there to be read: records of a topic, bytes of a file.",
-            labels=["source", "partition"],
-        )
-        for source in self._sources:
-            for partition, lag in source.lag().items():
-                lags.add_metric([source.name, partition], lag)
-        yield lags
-        yield from self._read_quality(status.quality)
-        yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", status.keys)
-        yield from self._read_engines(status.engines)
-
-    def _read_delay(self, delay: Delay) -> Iterable[Metric]:
-        quantiles = GaugeMetricFamily(
-            "streamcal_label_delay_quantile_seconds",
-            "Delay that such a share of the joined labels did not exceed.",
-            labels=["quantile"],
-        )
-        for quantile, seconds in (("0.5", delay.median), ("0.9", delay.most)):
-            if seconds is not None:
-                quantiles.add_metric([quantile], seconds)
-        yield quantiles
         for name, text, value in (
+            ("streamcal_pending", "Predictions waiting for their label.", status.pending),
             ("streamcal_out_ratio", "Share of the predictions that wait for their label.", delay.out),
             ("streamcal_oldest_pending_seconds", "How long the oldest of them has waited.", delay.oldest),
+            ("streamcal_keys", "Keys with an engine.", status.keys),
         ):
-            family = GaugeMetricFamily(name, text)
-            if value is not None:
-                family.add_metric([], value)
-            yield family
-
-    def _read_quality(self, both: Mapping[str, Figures]) -> Iterable[Metric]:
+            yield _gauge(name, text, [], [([], value)])
+        yield _gauge(
+            "streamcal_label_delay_quantile_seconds",
+            "Delay that such a share of the joined labels did not exceed.",
+            ["quantile"],
+            [(["0.5"], delay.median), (["0.9"], delay.most)],
+        )
+        yield _gauge(
+            "streamcal_source_lag",
+            "What is there to be read: records of a topic, bytes of a file.",
+            ["source", "partition"],
+            [([source.name, part], lag) for source in self._sources for part, lag in source.lag().items()],
+        )
         for field, name, text in (
             ("brier", "streamcal_brier_score", "Brier score by the joined labels."),
             ("log_loss", "streamcal_log_loss", "Log loss by the joined labels."),
@@ -197,55 +158,47 @@ class RunMetrics(Collector):
             ("latest_gap", "streamcal_latest_gap", f"Gap of the latest full window of {WINDOW:,} labels."),
             ("worst_gap", "streamcal_worst_gap", f"Largest gap of a window of {WINDOW:,} labels."),
         ):
-            family = GaugeMetricFamily(name, text, labels=["recalibration"])
-            for when, figures in both.items():
-                value = getattr(figures, field)
-                if value is not None:
-                    family.add_metric([when], value)
-            yield family
+            both = [([when], getattr(figures, field)) for when, figures in status.quality.items()]
+            yield _gauge(name, text, ["recalibration"], both)
+        yield from self._read_engines(status.engines)
 
     def _read_engines(self, engines: Sequence[Served]) -> Iterable[Metric]:
-        versions = GaugeMetricFamily("streamcal_map_version", "Map version served.", labels=["key"])
-        bins = GaugeMetricFamily("streamcal_map_bins", "Bins of the map; 0: identity.", labels=["key"])
-        priors = GaugeMetricFamily(
-            "streamcal_prior", "Running probability of class 1.", labels=["key", "domain"]
-        )
-        evidence = GaugeMetricFamily(
-            "streamcal_label_shift_log_e_value", "Log of the e-value against label shift.", labels=["key"]
-        )
-        risks = GaugeMetricFamily(
-            "streamcal_certified_risk", "Certified upper bound on the map's risk.", labels=["key", "kind"]
-        )
-        pending = GaugeMetricFamily(
-            "streamcal_certified_pending",
-            "Labels of matured cohorts that the certificate counts at their worst.",
-            labels=["key"],
-        )
-        mixed = GaugeMetricFamily(
-            "streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", labels=["key", "mode"]
-        )
-        for engine in engines:
-            name = engine.key or ""
-            versions.add_metric([name], engine.version)
-            bins.add_metric([name], engine.bins or 0)
-            for domain, prior in (("source", engine.source_prior), ("target", engine.target_prior)):
-                if prior is not None:
-                    priors.add_metric([name, domain], prior)
-            certified = self._risks.get(name, _Risks())
-            for kind in _KINDS:
-                value = getattr(certified, kind)
-                if value is not None:
-                    risks.add_metric([name, kind], value)
-            if certified.cohorts == "matured":
-                pending.add_metric([name], certified.pending)
-            weights: dict[str, float] = {}
-            for candidate, weight in engine.weights.items():
-                mode = candidate.split("/")[0]
-                weights[mode] = weights.get(mode, 0.0) + weight
-            for mode, weight in weights.items():
-                mixed.add_metric([name, mode], weight)
-            if engine.log_e_value is not None:
-                evidence.add_metric([name], engine.log_e_value)
-        yield from (versions, bins, priors, risks, evidence, mixed)
-        if pending.samples:  # of label_delay_limit only
-            yield pending
+        named = [(engine.key or "", engine) for engine in engines]
+        versions = [([name], each.version) for name, each in named]
+        bins = [([name], each.bins or 0) for name, each in named]
+        priors = [
+            ([name, domain], getattr(each, f"{domain}_prior")) for name, each in named for domain in DOMAINS
+        ]
+        certified = [(name, self._risks[name]) for name, _ in named if name in self._risks]
+        risks = [([name, kind], getattr(each, kind)) for name, each in certified for kind in _KINDS]
+        log_e = [([name], each.log_e_value) for name, each in named]
+        weights: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for name, each in named:
+            for candidate, weight in each.weights.items():
+                weights[name, candidate.split("/")[0]] += weight
+        mixed = [*weights.items()]
+        gauges: list[tuple[str, str, list[str], list[Any]]] = [
+            ("streamcal_map_version", "Map version served.", ["key"], versions),
+            ("streamcal_map_bins", "Bins of the map; 0: identity.", ["key"], bins),
+            ("streamcal_prior", "Running probability of class 1.", ["key", "domain"], priors),
+            ("streamcal_certified_risk", "Certified upper bound on the map's risk.", ["key", "kind"], risks),
+            ("streamcal_label_shift_log_e_value", "Log of the e-value against label shift.", ["key"], log_e),
+            ("streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", ["key", "mode"], mixed),
+        ]
+        pending = [([name], each.pending) for name, each in certified if each.cohorts == "matured"]
+        if pending:  # of a label_delay_limit by number only
+            text = "Labels of matured cohorts that the certificate counts at their worst."
+            gauges.append(("streamcal_certified_pending", text, ["key"], pending))
+        for gauge in gauges:
+            yield _gauge(*gauge)
+
+
+def _gauge(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]
+) -> Metric:
+    """Return a gauge with a value for each set of labels; none where the value is None."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for place, value in values:
+        if value is not None:
+            family.add_metric(place, value)
+    return family

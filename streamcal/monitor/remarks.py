@@ -170,7 +170,7 @@ def _source(status: Status) -> list[str]:
         which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1].key)}"
     return [
         f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
-        " from before the deployment with --source, each with its key if there are keys, or take"
+        " from before the deployment with --calibration, each with its key if there are keys, or take"
         ' [recalibrator] mode = "auto" or "target", which need none.'
     ]
 

@@ -16,7 +16,7 @@ from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import advised
 from streamcal.monitor.status import Alarm, Priors, Versions
-from streamcal.run.outcome import Moment, Outcome
+from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 
@@ -37,16 +37,16 @@ class _Thinned(Generic[T]):
 
     def __init__(self) -> None:
         self._kept: list[T] = []
-        self._stride, self._count = 1, 0
+        self._step, self._count = 1, 0
         self.latest: T | None = None
 
     def add(self, value: T) -> None:
         """Add one."""
-        if self._count % self._stride == 0:
+        if self._count % self._step == 0:
             if len(self._kept) == _MOST_POINTS:
                 self._kept = self._kept[::2]
-                self._stride *= 2
-            if self._count % self._stride == 0:
+                self._step *= 2
+            if self._count % self._step == 0:
                 self._kept.append(value)
         self.latest = value
         self._count += 1
@@ -69,7 +69,7 @@ class RunHistory:
 
     def __init__(self) -> None:
         self._maps: dict[str | None, _Thinned[MapRow]] = {}
-        self._moments: dict[str | None, _Thinned[Moment]] = {}
+        self._priors: dict[str | None, _Thinned[PriorSnapshot]] = {}
         self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
         self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
         """The latest, with the raw text: newest last."""
@@ -77,8 +77,8 @@ class RunHistory:
     def take(self, outcome: Outcome) -> None:
         """Take note of what a micro-batch gave."""
         self.take_maps(outcome.maps)
-        for row, moment in zip(outcome.maps, outcome.moments, strict=False):  # of a calibration: none
-            self._take_moment(row.key, moment)
+        for row, prior in zip(outcome.maps, outcome.priors, strict=False):  # of a calibration: none
+            self._take_prior(row.key, prior)
         self._alarms.extend(outcome.alarms)
         self.rejects.extend(outcome.rejects[-LATEST_REJECTS:])
 
@@ -99,11 +99,11 @@ class RunHistory:
         maps = self._maps.get(key)
         return _versions([] if maps is None else maps.values)
 
-    def priors(self, key: str | None, now: Moment) -> Priors:
+    def priors(self, key: str | None, now: PriorSnapshot) -> Priors:
         """Return the running priors of a key up to now, and take note of the latest."""
-        self._moments.setdefault(key, _Thinned())  # a shown key always keeps its history
-        self._take_moment(key, now)
-        columns: list[list[Any]] = [list(column) for column in zip(*self._moments[key].values, strict=True)]
+        self._priors.setdefault(key, _Thinned())  # a shown key always keeps its history
+        self._take_prior(key, now)
+        columns: list[list[Any]] = [list(column) for column in zip(*self._priors[key].values, strict=True)]
         return Priors(*columns)
 
     def alarms(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
@@ -116,14 +116,14 @@ class RunHistory:
         raised += [alarm for alarm in self._alarms if alarm.key not in engines]
         return [advised(alarm) for alarm in raised[-_MOST_ALARMS:]]
 
-    def _take_moment(self, key: str | None, moment: Moment) -> None:
-        moments = self._moments.get(key)
-        if moments is None:
-            if len(self._moments) > _MOST_KEYS:
+    def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:
+        priors = self._priors.get(key)
+        if priors is None:
+            if len(self._priors) > _MOST_KEYS:
                 return
-            moments = self._moments[key] = _Thinned()
-        if moments.values[-1:] != [moment]:
-            moments.add(moment)
+            priors = self._priors[key] = _Thinned()
+        if priors.values[-1:] != [prior]:
+            priors.add(prior)
 
 
 def stored_history(store: Store) -> RunHistory:

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streamcal.monitor.endpoint import is_loopback, listen, named_host
+from streamcal.page.addresses import is_loopback, listen, names_this_machine
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 
@@ -81,17 +81,14 @@ class PageServer:
 
 
 class _OwnHosts:
-    """Answers to loopback addresses only.
-
-    Otherwise another site could have this page read by letting a name of its own mean 127.0.0.1.
-    """
+    """Answers requests that name this machine only, and so no page of another site."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         named = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        if is_loopback(named_host(named)):
+        if names_this_machine(named):
             await self._app(scope, receive, send)
         else:
             text = f"this page answers to its own address, such as 127.0.0.1, not to {named!r}\n"

@@ -1,64 +1,102 @@
-"""The class prior of the target, q = Q[Y=1], by maximum likelihood from its scores, its labels, or both.
+"""The class prior of the target, q = Q[Y=1], by maximum likelihood from its scores.
 
 Let p = P[Y=1] be the prior of the source, and μ the label mean of a bin under the source. Under label shift,
 a target score in that bin has the density q μ/p + (1−q)(1−μ)/(1−p) relative to the source (maximum likelihood
-label shift, MLLS: Saerens et al. 2002; Garg et al. 2020; h_Q^ML in the paper's appendix). A label has
-probability q or 1 − q. The log of their product is concave in q. The estimate from scores is the paper's; its
-fusion with labels goes beyond the paper.
+label shift, MLLS: Saerens et al. 2002; Garg et al. 2020; h_Q^ML in the paper's appendix). The log of their
+product is concave in q.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from streamcal.values import Counts, Floats
+from streamcal.sketch import checks, grid
+from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["fused_prior"]
+__all__ = ["SourceMap", "likeliest_prior"]
 
 _MOST_STEPS: Final = 1100  # as many bisections lead from 1 to the smallest float
 _CLOSE: Final = 1e-12  # relative: after a Newton step this short, the error is below double precision
 
 
-def fused_prior(
-    masses: Floats | Counts,
-    means: Floats,
-    source_prior: float,
-    positives: float = 0.0,
-    labels: float = 0.0,
-) -> float | None:
-    """Return the likeliest prior of the target, given unlabelled scores and labels.
+class SourceMap(msgspec.Struct, frozen=True):
+    """A step map h of the source, through which scores are evidence; the fields are the state.
 
-    This is the q in [0, 1] that maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + S log q + (N−S) log(1−q),
-    to double precision.
+    Raises
+    ------
+    ValueError
+        if shapes or ranges are wrong.
+    """
+
+    edges: Floats
+    """Edges between bins, float64[B+1] ascending from 0 to 1."""
+    values: Floats
+    """Values of the bins, float64[B] in [0, 1]."""
+    prior: float
+    """Class prior P[Y=1] of the source, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        edges, bins = checks.as_scores(self.edges), len(checks.as_scores(self.values))
+        checks.check_score(self.prior)
+        ends = edges[[0, -1]].tolist() if len(edges) else None
+        if len(edges) != bins + 1 or ends != [0.0, 1.0] or not (np.diff(edges) > 0.0).all():
+            raise ValueError(f"{len(edges)} edges of {bins} bins do not ascend from 0 to 1")
+
+    def means(self, cells: Cells, level: int) -> Floats:
+        """Return the mean value of the map in each cell, int32[m], of a level: float64[m].
+
+        The mean assumes that scores are uniform inside a bin, and that all bins have the same mass, as in a
+        uniform-mass map without ties. It is exactly the value of the bin where a cell lies inside one bin.
+        """
+        left, right = grid.left_edges(cells, level), grid.left_edges(cells + np.int32(1), level)
+        edges, values = self.edges, self.values
+        first_bin = np.minimum(np.searchsorted(edges, left, side="right") - 1, len(values) - 1)
+        last_bin = np.maximum(np.searchsorted(edges, right, side="left") - 1, first_bin)
+        bins = np.arange(len(edges), dtype=np.float64)
+        sums = np.concatenate(([0.0], np.cumsum(values)))
+        mass = np.interp(right, edges, bins) - np.interp(left, edges, bins)
+        value = np.interp(right, edges, sums) - np.interp(left, edges, sums)
+        means = values[first_bin]
+        across = last_bin > first_bin
+        means[across] = np.clip(value[across] / mass[across], 0.0, 1.0)
+        return means
+
+
+def likeliest_prior(
+    masses: Counts, means: Floats, source_prior: float, smoothing: float = 0.0
+) -> float | None:
+    """Return the likeliest prior of the target, given its scores.
+
+    This is the q in [0, 1] that maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + s log q + s log(1−q), to
+    double precision.
 
     Parameters
     ----------
     masses
-        m_b ≥ 0, [B]: the number of unlabelled target scores in each bin, not necessarily whole.
+        m_b ≥ 0, int64[B]: the number of target scores in each bin.
     means
         μ_b in [0, 1], float64[B]: the label mean of each bin under the source.
     source_prior
-        p in [0, 1], P[Y=1]. At 0 or 1, scores say nothing about the target, and do not count.
-    positives, labels
-        S and N, 0 ≤ S ≤ N: the number of target labels that are 1, and of all. Smoothing adds s to S and 2s
-        to N.
+        p in [0, 1], P[Y=1].
+    smoothing
+        s ≥ 0: so many labels of each class are evidence, too.
 
     Returns
     -------
-    float in [0, 1]; None if there are no labels, and no scores outside bins with μ = p: scores in such bins
-    are equally likely under every q.
+    float in [0, 1]; None without scores, or if p is 0 or 1: scores then say nothing about the target. None as
+    well without smoothing if all bins have μ = p: their scores are equally likely under every q.
     """
-    ones, zeros = float(positives), float(labels - positives)
-    if not 0.0 < source_prior < 1.0 or not len(masses):
-        return ones / (ones + zeros) if ones + zeros else None
+    if not 0.0 < source_prior < 1.0 or not masses.any():
+        return None
     # Relative to p(1 − p), the two class densities of a bin: finite however near p is to 0 or 1.
     one, zero = means * (1.0 - source_prior), (1.0 - means) * source_prior
     # At μ = 0 or 1 a score is as good as its label. Once it counts as one, all densities left are positive.
     sure_one, sure_zero = zero == 0.0, one == 0.0
-    ones += float(masses @ sure_one)
-    zeros += float(masses @ sure_zero)
+    ones = smoothing + float(masses @ sure_one)
+    zeros = smoothing + float(masses @ sure_zero)
     counted = np.flatnonzero((masses > 0) & (one != zero) & ~(sure_one | sure_zero))
     if not len(counted):
         return ones / (ones + zeros) if ones + zeros else None

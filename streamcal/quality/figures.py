@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from functools import partial
+from typing import Final, Self
 
 import msgspec
 import numpy as np
 
+from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.delays import Delays
-from streamcal.quality.history import GRAIN, History, HistoryState
+from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
@@ -32,7 +34,6 @@ __all__ = [
     "WINDOW",
     "Figures",
     "ForecastQuality",
-    "ForecastQualityState",
     "Quality",
     "QualityState",
     "Unrated",
@@ -70,24 +71,8 @@ class Figures(msgspec.Struct):
     """Gap of the latest full window."""
 
 
-class ForecastQualityState(msgspec.Struct, omit_defaults=True):
-    """All of a `ForecastQuality`."""
-
-    squares: Finite
-    log_losses: Finite
-    sketch: ScoreSketch
-    forecasts: Floats
-    """Sum of the forecasts of each cell of the sketch."""
-    open_gap: Finite
-    """Sum of forecast − label in the window that is not full yet."""
-    worst_gap: Finite | None
-    latest_gap: Finite | None
-    open_weight: Finite = 0.0
-    """Sum of weight − 1 in that window."""
-
-
-class ForecastQuality:
-    """Quality of one stream of forecasts.
+class ForecastQuality(msgspec.Struct, omit_defaults=True):
+    """Quality of one stream of forecasts; its fields are its state.
 
     Examples
     --------
@@ -98,25 +83,36 @@ class ForecastQuality:
     (0.1875, 0.5623, 0.25, -0.25)
     """
 
-    def __init__(self) -> None:
-        self._squares = 0.0
-        self._log_losses = 0.0
-        self._sketch = ScoreSketch(_CELLS)
-        self._forecasts: Floats = np.empty(0)  # their sum in each cell of the sketch
-        self._open_gap = 0.0
-        self._open_weight = 0.0
-        self._worst_gap: float | None = None
-        self._latest_gap: float | None = None
+    squares: Finite = msgspec.field(default_factory=float)
+    log_losses: Finite = msgspec.field(default_factory=float)
+    sketch: ScoreSketch = msgspec.field(default_factory=partial(ScoreSketch, _CELLS))
+    forecasts: Floats = msgspec.field(default_factory=partial(np.empty, 0))
+    """Sum of the forecasts of each cell of the sketch."""
+    open_gap: Finite = msgspec.field(default_factory=float)
+    """Sum of forecast − label in the window that is not full yet."""
+    worst_gap: Finite | None = msgspec.field(default_factory=lambda: None)
+    latest_gap: Finite | None = msgspec.field(default_factory=lambda: None)
+    open_weight: Finite = 0.0
+    """Sum of weight − 1 in that window."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.sketch = self.sketch.checked_as(ScoreSketch(_CELLS))
+        cells = len(self.sketch.cells)
+        self.forecasts = within(self.forecasts, 0.0, MOST, "sums of forecasts", cells)
+        most = self._masses.sum(axis=0) if cells else self.forecasts
+        fewer = (self.forecasts <= most).all()
+        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
 
     @property
     def labels(self) -> int:
         """Number of labels."""
-        return self._sketch.n
+        return self.sketch.n
 
     @property
     def positives(self) -> int:
         """Number of labels that are 1."""
-        return self._sketch.n_positives
+        return self.sketch.n_positives
 
     @property
     def figures(self) -> Figures:
@@ -124,27 +120,27 @@ class ForecastQuality:
         if not self.labels:
             return Figures()
         positives, n = self._masses[1], self._weight
-        excess = self._forecasts - positives
-        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), ECE_BINS)
+        excess = self.forecasts - positives
+        splits = binning.uniform_mass(self.sketch.weighed.masses.sum(axis=0), ECE_BINS)
         return Figures(
-            self._squares / n,
-            self._log_losses / n,
+            self.squares / n,
+            self.log_losses / n,
             float(np.abs(np.add.reduceat(excess, splits[:-1])).sum()) / n,
             float(excess.sum()) / n,
-            self._worst_gap,
-            self._latest_gap,
+            self.worst_gap,
+            self.latest_gap,
         )
 
     @property
     def _weight(self) -> float:
         """The sum of the labels' weights; their number, where all are 1."""
-        n, mass = self.labels, self._sketch.mass
+        n, mass = self.labels, self.sketch.mass
         return n + mass.labels / ONE if any(mass) else n
 
     @property
     def _masses(self) -> Floats:
         """The weight of the labels of each class and cell, float64[2, m]."""
-        masses = self._sketch.weighed.masses
+        masses = self.sketch.weighed.masses
         unit = int(masses.sum()) / self._weight  # 1, or the units of 1
         return masses.astype(np.float64) / unit
 
@@ -168,8 +164,8 @@ class ForecastQuality:
             return losses
         units = None if weights is None else as_units(weights, len(values))
         each = np.ones(len(values)) if units is None else units / ONE
-        self._log_losses = _sum_on(self._log_losses, each * losses)
-        self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
+        self.log_losses = _sum_on(self.log_losses, each * losses)
+        self.squares = _sum_on(self.squares, each * (values - labels) ** 2)
         rounded = np.rint(each * values / GRAIN) * GRAIN
         self._add_gaps(rounded - each * labels, each - 1.0)
         self._add_to_cells(values, rounded, labels, units)
@@ -181,8 +177,8 @@ class ForecastQuality:
         The arrays are float64[bins]; there has to be a label.
         """
         masses = self._masses
-        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), most)
-        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
+        splits = binning.uniform_mass(self.sketch.weighed.masses.sum(axis=0), most)
+        forecasts = np.add.reduceat(self.forecasts, splits[:-1])
         return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
 
     def diagram(self, bins: int) -> tuple[Floats, Floats]:
@@ -193,93 +189,111 @@ class ForecastQuality:
         mass, forecasts, positives = self.bins(bins)
         return forecasts / mass, positives / mass
 
-    @property
-    def state(self) -> ForecastQualityState:
-        """All of it, to be stored."""
-        return ForecastQualityState(
-            self._squares,
-            self._log_losses,
-            self._sketch,
-            self._forecasts,
-            self._open_gap,
-            self._worst_gap,
-            self._latest_gap,
-            self._open_weight,
-        )
-
-    @classmethod
-    def restore(cls, state: ForecastQualityState) -> Self:
-        """Go on from a state; raise ValueError if it is none."""
-        made = cls()
-        made._sketch = state.sketch.checked_as(made._sketch)
-        cells = len(made._sketch.cells)
-        made._forecasts = within(state.forecasts, 0.0, MOST, "sums of forecasts", cells)
-        most = made._masses.sum(axis=0) if cells else made._forecasts
-        fewer = (made._forecasts <= most).all()
-        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
-        made._squares, made._log_losses = state.squares, state.log_losses
-        made._open_gap, made._open_weight = state.open_gap, state.open_weight
-        made._worst_gap, made._latest_gap = state.worst_gap, state.latest_gap
-        return made
-
     def _add_gaps(self, excess: Floats, more: Floats) -> None:
         """Add forecast − label of the labels behind those in the sketch; end each window that is full.
 
         ``more`` is weight − 1 of each, which the excess is a multiple of.
         """
-        sums = self._open_gap + np.cumsum(excess)
-        weights = self._open_weight + np.cumsum(more)
+        sums = self.open_gap + np.cumsum(excess)
+        weights = self.open_weight + np.cumsum(more)
         full = slice(WINDOW - 1 - self.labels % WINDOW, None, WINDOW)
         ends, weights_then = sums[full], weights[full]
         if not len(ends):
-            self._open_gap, self._open_weight = float(sums[-1]), float(weights[-1])
+            self.open_gap, self.open_weight = float(sums[-1]), float(weights[-1])
             return
-        self._open_weight = float(weights[-1] - weights_then[-1])
+        self.open_weight = float(weights[-1] - weights_then[-1])
         gaps = np.diff(ends, prepend=0.0) / (WINDOW + np.diff(weights_then, prepend=0.0))
         worst = float(gaps[np.abs(gaps).argmax()])
-        if self._worst_gap is None or abs(worst) > abs(self._worst_gap):
-            self._worst_gap = worst
-        self._latest_gap = float(gaps[-1])
-        self._open_gap = float(sums[-1] - ends[-1])
+        if self.worst_gap is None or abs(worst) > abs(self.worst_gap):
+            self.worst_gap = worst
+        self.latest_gap = float(gaps[-1])
+        self.open_gap = float(sums[-1] - ends[-1])
 
     def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, units: Counts | None) -> None:
-        held, level = self._sketch.cells, self._sketch.level
-        self._sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
-        cells, risen = self._sketch.cells, self._sketch.level - level
+        held, level = self.sketch.cells, self.sketch.level
+        self.sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
+        cells, risen = self.sketch.cells, self.sketch.level - level
         where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
-        sums = np.concatenate([self._forecasts, rounded])
-        self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
+        sums = np.concatenate([self.forecasts, rounded])
+        self.forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
 
 
-class Unrated(NamedTuple):
-    """Joined labels that were not rated yet, with what was forecast: columns, in the order of the labels."""
+_NO_TIME: Final = float("nan")
 
-    scores: array[float]
-    probabilities: array[float]
-    labels: array[int]
-    keys: list[str | None]
-    delays: array[float]
+
+def _numbers() -> array[float]:
+    return array("d")
+
+
+class Unrated(msgspec.Struct):
+    """Predictions and joined labels that were not rated yet: columns, in their order."""
+
+    scores: array[float] = msgspec.field(default_factory=_numbers)
+    """Scores of the predictions whose labels have come."""
+    probabilities: array[float] = msgspec.field(default_factory=_numbers)
+    labels: array[int] = msgspec.field(default_factory=partial(array, "b"))
+    keys: list[str | None] = []
+    delays: array[float] = msgspec.field(default_factory=_numbers)
     """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
-    predicted_at: array[float]
+    predicted_at: array[float] = msgspec.field(default_factory=_numbers)
     """Event time of the prediction; NaN: none."""
-    times: array[float]
-    """By which each counts: that of the label, or of maturity; NaN: none."""
-    weights: dict[int, float]
-    """By index, those other than 1."""
+    times: array[float] = msgspec.field(default_factory=_numbers)
+    """Time by which each label counts: its own, or that of maturity; NaN: none."""
+    weights: dict[int, float] = {}
+    """Weights other than 1, by index."""
+    predictions: array[float] = msgspec.field(default_factory=_numbers)
+    """Scores of new predictions."""
+    prediction_times: array[float] = msgspec.field(default_factory=_numbers)
+    """Event times of the new predictions; NaN: none."""
 
-    @classmethod
-    def none(cls) -> Self:
-        """Return empty columns."""
-        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"), {})
+    def add(self, joined: Joined) -> None:
+        """Add a joined label."""
+        if joined.weight != 1.0:
+            self.weights[len(self.labels)] = joined.weight
+        predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
+        self.scores.append(joined.score)
+        self.probabilities.append(joined.probability)
+        self.labels.append(joined.label)
+        self.keys.append(joined.key)
+        self.predicted_at.append(_NO_TIME if predicted_at is None else predicted_at)
+        if labelled_at is None:
+            self.delays.append(_NO_TIME)
+            self.times.append(_NO_TIME if time is None else time)
+        else:
+            self.delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
+            self.times.append(labelled_at if time is None else time)
+
+    def extend(
+        self,
+        scores: Floats,
+        probabilities: Floats,
+        labels: Labels,
+        keys: Sequence[str | None],
+        predicted_at: Floats,
+        times: Floats,
+    ) -> None:
+        """Add joined labels of weight 1 as columns; they came at ``times``."""
+        self.scores.frombytes(scores.tobytes())
+        self.probabilities.frombytes(probabilities.tobytes())
+        self.labels.frombytes(labels.tobytes())
+        self.keys.extend(keys)
+        self.delays.frombytes((times - predicted_at).tobytes())
+        self.predicted_at.frombytes(predicted_at.tobytes())
+        self.times.frombytes(times.tobytes())
+
+    def add_predictions(self, scores: Floats, times: Floats) -> None:
+        """Add new predictions; a time is NaN where there is none."""
+        self.predictions.frombytes(scores.tobytes())
+        self.prediction_times.frombytes(times.tobytes())
 
 
 class QualityState(msgspec.Struct):
     """All of a `Quality`."""
 
-    before: ForecastQualityState
-    after: ForecastQualityState
-    history: HistoryState | None = None
-    by_key: dict[str, HistoryState] = {}
+    before: ForecastQuality
+    after: ForecastQuality
+    history: History | None = None
+    by_key: dict[str, History] = {}
     delays: list[Count] = []
     delayed_positives: list[Count] = []
     reach: CoverageState | None = None
@@ -298,8 +312,8 @@ class Quality(msgspec.Struct):
     """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
-    reach: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
-    """Which scores labels reach."""
+    coverage: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
+    """Scores that labels reach."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -307,7 +321,8 @@ class Quality(msgspec.Struct):
         return {"before": self.before.figures, "after": self.after.figures}
 
     def add(self, unrated: Unrated) -> None:
-        """Add joined labels."""
+        """Add predictions and joined labels."""
+        self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
         if not unrated.labels:
             return
         forecasts = np.array([unrated.scores, unrated.probabilities])
@@ -321,7 +336,7 @@ class Quality(msgspec.Struct):
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays), labels)
-        self.reach.add_labels(forecasts[0], np.array(unrated.predicted_at))
+        self.coverage.add_labels(forecasts[0], np.array(unrated.predicted_at))
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
@@ -332,29 +347,23 @@ class Quality(msgspec.Struct):
 
     @property
     def state(self) -> QualityState:
-        """All of it, to be stored."""
-        by_key = {key: history.state for key, history in self.by_key.items()}
+        """State, to be stored."""
         return QualityState(
-            self.before.state,
-            self.after.state,
-            self.history.state,
-            by_key,
+            self.before,
+            self.after,
+            self.history,
+            self.by_key,
             self.delays.counts,
             self.delays.positives,
-            self.reach.state,
+            self.coverage.state,
         )
 
     @classmethod
     def restore(cls, state: QualityState) -> Self:
-        """Go on from a state. Raises as `ForecastQuality.restore`."""
-        return cls(
-            ForecastQuality.restore(state.before),
-            ForecastQuality.restore(state.after),
-            History() if state.history is None else History.restore(state.history),
-            {key: History.restore(each) for key, each in state.by_key.items()},
-            Delays(state.delays, state.delayed_positives),
-            LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach),
-        )
+        """Go on from a state; raise ValueError if it is none."""
+        delays = Delays(state.delays, state.delayed_positives)
+        coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
+        return cls(state.before, state.after, state.history or History(), state.by_key, delays, coverage)
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:

@@ -6,7 +6,7 @@ are of multiples of `GRAIN`, and so are the same however labels come in parts.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "HistoryState", "Totals"]
+__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "Totals"]
 
 GRAIN: Final = 2.0**-24
 """Grain to which summands are rounded. Sums of such values in [0, 1] are exact in every order up to
@@ -71,25 +71,8 @@ class Totals(NamedTuple):
         return float((self.forecasts - self.positives).sum() / self.labels.sum())
 
 
-class HistoryState(msgspec.Struct):
-    """All of a `History`."""
-
-    width: Annotated[int, msgspec.Meta(ge=WIDTH, multiple_of=WIDTH)]
-    labels: Count
-    windows: npt.NDArray[np.float32]
-    """Sums of the full windows, [m, 25]."""
-    times: Floats
-    """Time of the latest label of each, [m]."""
-    open: Floats
-    """Sums of the window that is not full, [25], then its time."""
-    totals: Floats
-    """Labels, forecasts and positives: [2, 3, bins]."""
-    losses: Floats
-    """Squares and log losses, [2, 2]."""
-
-
-class History:
-    """Quality of the forecasts of one stream, over time.
+class History(msgspec.Struct):
+    """Quality of the forecasts of one stream, over time; its fields are its state.
 
     Examples
     --------
@@ -100,32 +83,51 @@ class History:
     ([256, 512], [255.0, 511.0], [0.0625, 0.0625])
     """
 
-    def __init__(self) -> None:
-        self.width = WIDTH
-        """Labels of a full window."""
-        self.labels = 0
-        """Number of labels."""
-        self.times: Floats = np.empty(0)
-        """Latest event time of the labels of each full window; NaN where none has one."""
-        self._windows = np.empty((0, _COLUMNS), np.float32)
-        self._open, self._open_time = np.zeros(_COLUMNS), float("nan")
-        self._totals = np.zeros((2, 3, _BINS))
-        self._losses = np.zeros((2, 2))  # squares and log losses
+    width: Annotated[int, msgspec.Meta(ge=WIDTH, multiple_of=WIDTH)] = WIDTH
+    """Labels of a full window."""
+    labels: Count = 0
+    """Number of labels."""
+    windows: npt.NDArray[np.float32] = msgspec.field(
+        default_factory=lambda: np.empty((0, _COLUMNS), np.float32)
+    )
+    """Sums of the full windows, [m, 25]."""
+    times: Floats = msgspec.field(default_factory=lambda: np.empty(0))
+    """Latest event time of the labels of each full window, [m]; NaN where none has one."""
+    open: Floats = msgspec.field(default_factory=lambda: np.append(np.zeros(_COLUMNS), np.nan))
+    """Sums of the window that is not full, [25], then its time."""
+    totals: Floats = msgspec.field(default_factory=lambda: np.zeros((2, 3, _BINS)))
+    """Labels, forecasts and positives of each bin, before and after: [2, 3, bins]."""
+    losses: Floats = msgspec.field(default_factory=lambda: np.zeros((2, 2)))
+    """Squares and log losses, before and after: [2, 2]."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        full = self.labels // self.width
+        require(full < MOST_WINDOWS, f"no history has {self.labels:,} labels in windows of {self.width:,}")
+        self.windows = _finite(self.windows).reshape(full, _COLUMNS)
+        self.times = self.times.reshape(full)
+        self.open = self.open.reshape(_COLUMNS + 1)
+        _finite(self.open[:-1])
+        self.totals = totals = _finite(self.totals).reshape(2, 3, _BINS)
+        right = (totals[:, 0].sum(axis=1) == self.labels).all() and (totals >= 0.0).all()
+        right = right and (totals[:, 1:] <= totals[:, :1]).all()
+        require(right, f"the sums of a history are not those of {self.labels:,} labels")
+        self.losses = _finite(self.losses).reshape(2, 2)
 
     @property
     def ends(self) -> Counts:
         """Number of labels up to the end of each full window."""
-        return np.arange(1, len(self._windows) + 1, dtype=np.int64) * self.width
+        return np.arange(1, len(self.windows) + 1, dtype=np.int64) * self.width
 
     @property
     def rates(self) -> Floats:
         """Rate of label 1 in each full window."""
-        return self._windows[:, 0] / np.float64(self.width)
+        return self.windows[:, 0] / np.float64(self.width)
 
     @property
     def curves(self) -> tuple[Curve, Curve]:
         """Both sides of the full windows: before and after."""
-        means = self._windows / np.float64(self.width)
+        means = self.windows / np.float64(self.width)
         excess = means[:, _EXCESS].reshape(-1, 2, _BINS)
         forecast, ece = excess.sum(axis=2) + means[:, :1], np.abs(excess).sum(axis=2)
         columns = (forecast, means[:, _SQUARES], means[:, _LOSSES], ece)
@@ -133,11 +135,11 @@ class History:
         return before, after
 
     @property
-    def totals(self) -> tuple[Totals, Totals]:
-        """Both sides of all labels, before and after; there has to be one."""
+    def sides(self) -> tuple[Totals, Totals]:
+        """Totals of all labels, before and after; there has to be one."""
         before, after = (
             Totals(*sums[:, sums[0] > 0.0], *(losses / self.labels).tolist())
-            for sums, losses in zip(self._totals, self._losses.T, strict=True)
+            for sums, losses in zip(self.totals, self.losses.T, strict=True)
         )
         return before, after
 
@@ -159,36 +161,6 @@ class History:
             self._add(forecasts[:, at:end], losses[:, at:end], labels[at:end], times[at:end])
             at = end
 
-    @property
-    def state(self) -> HistoryState:
-        """All of it, to be stored."""
-        return HistoryState(
-            self.width,
-            self.labels,
-            self._windows,
-            self.times,
-            np.append(self._open, self._open_time),
-            self._totals,
-            self._losses,
-        )
-
-    @classmethod
-    def restore(cls, state: HistoryState) -> Self:
-        """Go on from a state; raise ValueError if it is none."""
-        made, full = cls(), state.labels // state.width
-        require(full < MOST_WINDOWS, f"no history has {state.labels:,} labels in windows of {state.width:,}")
-        made.width, made.labels = state.width, state.labels
-        made._windows = _finite(state.windows).reshape(full, _COLUMNS)
-        made.times = state.times.reshape(full)
-        *_, made._open_time = state.open.tolist()
-        made._open = _finite(state.open[:-1]).reshape(_COLUMNS)
-        made._totals = totals = _finite(state.totals).reshape(2, 3, _BINS)
-        right = (totals[:, 0].sum(axis=1) == state.labels).all() and (totals >= 0.0).all()
-        right = right and (totals[:, 1:] <= totals[:, :1]).all()
-        require(right, f"the sums of a history are not those of {state.labels:,} labels")
-        made._losses = _finite(state.losses).reshape(2, 2)
-        return made
-
     def _add(self, forecasts: Floats, losses: Floats, labels: Floats, times: Floats) -> None:
         """Add as many as there is room for before windows become wider."""
         rounded = np.rint(forecasts / GRAIN) * GRAIN
@@ -204,23 +176,23 @@ class History:
         cells = ((2 * window + [[0], [1]]) * _BINS + which).ravel()
         excess = np.bincount(cells, (rounded - labels).ravel(), begun * 2 * _BINS)
         sums[:, _EXCESS] = excess.reshape(begun, -1)
-        sums[0] += self._open
+        sums[0] += self.open[:-1]
         latest = np.fmax.reduceat(times, first)
-        latest[0] = np.fmax(latest[0], self._open_time)
+        latest[0] = np.fmax(latest[0], self.open[-1])
 
         self.labels += len(labels)
-        self._losses += np.stack([squares.sum(axis=1), losses.sum(axis=1)])
+        self.losses += np.stack([squares.sum(axis=1), losses.sum(axis=1)])
         for side in (0, 1):
-            for total, weights in zip(self._totals[side], (None, rounded[side], labels), strict=True):
+            for total, weights in zip(self.totals[side], (None, rounded[side], labels), strict=True):
                 total += np.bincount(which[side], weights, _BINS)
         full = begun - bool(self.labels % self.width)
-        self._open = sums[full] if full < begun else np.zeros(_COLUMNS)
-        self._open_time = float(latest[full]) if full < begun else float("nan")
-        self._windows = np.concatenate([self._windows, sums[:full].astype(np.float32)])
+        rest = (sums[full], latest[full]) if full < begun else (np.zeros(_COLUMNS), np.nan)
+        self.open = np.append(*rest)
+        self.windows = np.concatenate([self.windows, sums[:full].astype(np.float32)])
         self.times = np.concatenate([self.times, latest[:full]])
-        if len(self._windows) == MOST_WINDOWS:
+        if len(self.windows) == MOST_WINDOWS:
             self.width *= 2
-            self._windows = self._windows[::2] + self._windows[1::2]
+            self.windows = self.windows[::2] + self.windows[1::2]
             self.times = np.fmax(self.times[::2], self.times[1::2])
 
 

@@ -57,11 +57,11 @@ class LabelCoverage:
 
     Examples
     --------
-    >>> reach = LabelCoverage()
+    >>> coverage = LabelCoverage()
     >>> scores, times = np.arange(2048) / 2048, np.arange(2048.0)
-    >>> reach.add_predictions(scores, times)
-    >>> reach.add_labels(scores[1024:], times[1024:])
-    >>> reach.unreached(before=4096.0)
+    >>> coverage.add_predictions(scores, times)
+    >>> coverage.add_labels(scores[1024:], times[1024:])
+    >>> coverage.uncovered(before=4096.0)
     (0.5, [UncoveredScores(low=0.0, high=0.5, predictions=1024, labels=0)])
     """
 
@@ -81,7 +81,7 @@ class LabelCoverage:
         """Add predictions that got their label, each of which was or will be added as a prediction too."""
         self._add(scores, predicted_at, 1)
 
-    def unreached(self, before: float) -> tuple[float, list[UncoveredScores]]:
+    def uncovered(self, before: float) -> tuple[float, list[UncoveredScores]]:
         """Return which share of the predictions got a label, and the ranges of scores that hardly have any.
 
         Only panes that end by a time, seconds since the epoch, are looked at. Of at most 40 quantile bins of
@@ -90,7 +90,7 @@ class LabelCoverage:
         independently, their number is hypergeometric given that of all, and so small with a probability of at
         most exp(−50 (0.9 + 0.1 ln 0.1)) < 3 · 10⁻¹⁵, of one bin at one look (Chernoff, Hoeffding).
         """
-        self._settle()
+        self._flush()
         old = ScoreSketch(_CELLS)
         for pane, sketch in self._panes.items():
             if (pane + 1) * self._width <= before:
@@ -123,7 +123,7 @@ class LabelCoverage:
     @property
     def state(self) -> CoverageState:
         """All of it, to be stored."""
-        self._settle()
+        self._flush()
         return CoverageState(self._width, dict(sorted(self._panes.items())))
 
     @classmethod
@@ -142,9 +142,9 @@ class LabelCoverage:
         self._waiting.append((scores[known], np.floor(times[known]), row))
         self._count += len(scores)
         if self._count >= _WAITING:
-            self._settle()
+            self._flush()
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Sort what waits into panes."""
         waiting, self._waiting, self._count = self._waiting, [], 0
         seconds = np.concatenate([each[1] for each in waiting]) if waiting else np.empty(0)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.resources import files
+from string import Template
 from typing import Any, Final
 
 import msgspec
@@ -32,64 +33,48 @@ MARK: Final = "streamcal report"
 
 _STATIC: Final = files("streamcal") / "page" / "static"
 _SCRIPTS: Final = ("uPlot.LICENSE", "uPlot.iife.min.js", "words.js", "charts.js", "report.js")
+_CARDS: Final = {
+    "brier": ("Brier score", ".5f"),
+    "log_loss": ("Log loss", ".5f"),
+    "ece": ("Calibration error (ECE)", ".5f"),
+    "gap": ("Mean forecast − mean label", "+z.5f"),
+}
 _FEW: Final = 100  # labels from which no verdict follows
 
 
 def as_html(report: Report) -> str:
     """Return the page."""
-    style = Markup((files("streamcal.report") / "style.css").read_text("utf-8"))
-    style = Markup(f"{(_STATIC / 'uPlot.min.css').read_text('utf-8')}\n{style}")
+    own = files("streamcal.report")
     script = _script()
-    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hashed}'; img-src data:"
     parts = [(id_, title, part) for id_, title, part in _sections(report) if part is not None]
-    links = tag("ul", *(tag("li", tag("a", title, href=f"#{id_}")) for id_, title, _ in parts))
-    body = tag(
-        "body",
-        _header(report),
-        tag(
-            "main",
-            _summary(report),
-            tag("nav", links, aria_label="Parts of the report"),
-            *(
-                tag(
-                    "section",
-                    tag("h2", title, id=f"{id_}-title"),
-                    part,
-                    id=id_,
-                    aria_labelledby=f"{id_}-title",
-                )
-                for id_, title, part in parts
-            ),
+    return Template((own / "report.html").read_text("utf-8")).substitute(
+        hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        mark=MARK,
+        version=report.streamcal,
+        style=(_STATIC / "uPlot.min.css").read_text("utf-8") + (own / "style.css").read_text("utf-8"),
+        header=_header(report),
+        summary=_summary(report),
+        links="".join(tag("li", tag("a", title, href=f"#{id_}")) for id_, title, _ in parts),
+        sections="\n".join(
+            tag("section", tag("h2", title, id=f"{id_}-title"), part, id=id_, aria_labelledby=f"{id_}-title")
+            for id_, title, part in parts
         ),
-        _footer(),
-        tag("script", _record(report.status.views), type="application/json", id="record"),
-        tag("script", script, type="module"),
+        record=_record(report.status.views),
+        script=script,
     )
-    head = tag(
-        "head",
-        Markup('<meta charset="utf-8">'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        Markup(f'<meta name="generator" content="{MARK} {report.streamcal}">'),
-        Markup('<link rel="icon" href="data:,">'),
-        tag("title", "Calibration report"),
-        tag("style", style),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _script() -> Markup:
+def _script() -> str:
     """Return the script of the charts: the modules of the live page as one."""
     licence, *modules = ((_STATIC / name).read_text("utf-8") for name in _SCRIPTS)
     joined = re.sub(r"^(import .*\n|export )", "", "\n".join(modules), flags=re.MULTILINE)
-    return Markup(f"/*!\n{licence}*/\n{joined}")
+    return f"/*!\n{licence}*/\n{joined}"
 
 
-def _record(views: list[View]) -> Markup:
+def _record(views: list[View]) -> str:
     """Return the figures that the charts draw, as JSON that cannot end the element it stands in."""
     found = json.loads(msgspec.json.encode(views), parse_float=lambda text: float(f"{float(text):.10g}"))
-    return Markup(json.dumps(found, separators=(",", ":")).replace("<", "\\u003c"))
+    return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _charts(number: int) -> Markup:
@@ -130,19 +115,11 @@ def _header(report: Report) -> Markup:
 def _summary(report: Report) -> Markup:
     view, join = report.status.views[0], report.status.join
     cards = []
-    for field, name in (
-        ("brier", "Brier score"),
-        ("log_loss", "Log loss"),
-        ("ece", "Calibration error (ECE)"),
-    ):
+    for field, (name, form) in _CARDS.items():
         before, after = getattr(view.before, field), getattr(view.after, field)
         if before is not None and after is not None:
-            change = _change(before, after)
-            cards.append(_card(name, f"{after:.5f}", f"before: {before:.5f}", change))
-    if view.after.gap is not None and view.before.gap is not None:
-        cards.append(
-            _card("Mean forecast − mean label", f"{view.after.gap:+z.5f}", f"before: {view.before.gap:+z.5f}")
-        )
+            change = None if field == "gap" else _change(before, after)
+            cards.append(_card(name, f"{after:{form}}", f"before: {before:{form}}", change))
     cards.append(
         _card("Labels that met a prediction", f"{join.joined:,}", f"of {join.predictions:,} predictions")
     )
@@ -187,41 +164,26 @@ def _change(before: float, after: float) -> Markup | None:
 
 
 def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> Markup:
-    below = (
-        [tag("span", beside, class_="beside")]
-        if change is None
-        else [tag("span", beside, class_="beside"), " ", change]
-    )
+    below = [tag("span", beside, class_="beside"), " " if change else None, change]
     return tag("div", tag("dt", name), tag("dd", tag("div", figure, class_="figure"), *below), class_="card")
 
 
 def _doubts(report: Report) -> Markup | None:
     status = report.status
     views = {view.key: view.served for view in status.views}
-    now: list[Markup] = []
-    over: list[Markup] = []
+    notes: dict[str, list[Markup]] = {"alarm": [], "": [], "over": []}
     for alarm in status.alarms:
         served = views.get(alarm.key) or status.views[0].served
+        certified = None if served is None else served.certified
         # What is certified now does not need the assumption, or assumes it of other labels.
-        ended = (
-            served is not None
-            and served.certified is not None
-            and alarm.assumption not in served.certified.refuted
-        )
-        note = tag(
-            "li",
-            tag(
-                "strong",
-                "An earlier alarm, over now: " if ended else "Refuted: ",
-                alarm.assumption,
-                *_of_key(alarm.key),
-            ),
-            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
-            class_="over" if ended else "alarm",
-        )
-        (over if ended else now).append(note)
-    notes = [*now, *(tag("li", warning) for warning in status.warnings), *over]
-    return tag("ul", *notes, class_="notes") if notes else None
+        ended = certified is not None and alarm.assumption not in certified.refuted
+        kind, words = ("over", "An earlier alarm, over now: ") if ended else ("alarm", "Refuted: ")
+        text = f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}"
+        named = tag("strong", words, alarm.assumption, *_of_key(alarm.key))
+        notes[kind].append(tag("li", named, text, class_=kind))
+    notes[""] = [tag("li", warning) for warning in status.warnings]
+    found = [each for some in notes.values() for each in some]
+    return tag("ul", *found, class_="notes") if found else None
 
 
 def _of_key(key: str | None) -> list[object]:
@@ -247,37 +209,29 @@ def _certified(views: list[View]) -> Markup | None:
 
 
 def _claim(view: View, served: Served) -> Markup:
-    title = [] if view.key is None else [tag("h3", "Key ", tag("bdi", view.key))]
+    title = None if view.key is None else tag("h3", "Key ", tag("bdi", view.key))
     claim = served.certified
     if claim is None:
-        return tag(
-            "div",
-            *title,
-            tag("p", "Nothing yet: there is no map, or none that was certified."),
-            class_="claim",
-        )
+        words = tag("p", "Nothing yet: there is no map, or none that was certified.")
+        return tag("div", title, words, class_="claim")
     rows = [[f"risk of the map, {claim.domain}", claim.risk]]
     if claim.domain == "source" and claim.target_risk != "none":
         rows.append(["risk in the target", claim.target_risk])
-    held = [each for each in claim.assumptions if each not in claim.refuted]
+    words = tag(
+        "p",
+        f"Map version {claim.version:,}. With probability {1.0 - claim.delta:g} at least, the bounds of"
+        " all versions of the stream hold together, as long as the assumptions hold.",
+    )
+    worst = f"{claim.pending:,} labels that have not come are counted at their worst."
+    refuted = [tag("li", tag("strong", "Refuted: ", class_="bad"), each) for each in claim.refuted]
+    held = [tag("li", "Assumed: ", each) for each in claim.assumptions if each not in claim.refuted]
     return tag(
         "div",
-        *title,
-        tag(
-            "p",
-            f"Map version {claim.version:,}. With probability {1.0 - claim.delta:g} at least, the bounds of"
-            " all versions of the stream hold together, as long as the assumptions hold.",
-        ),
+        title,
+        words,
         data_table(["bound on", "at most"], rows, kind="words"),
-        tag("p", f"{claim.pending:,} labels that have not come are counted at their worst.")
-        if claim.pending
-        else None,
-        tag(
-            "ul",
-            *(tag("li", tag("strong", "Refuted: ", class_="bad"), each) for each in claim.refuted),
-            *(tag("li", "Assumed: ", each) for each in held),
-            class_="points",
-        ),
+        tag("p", worst) if claim.pending else None,
+        tag("ul", *refuted, *held, class_="points"),
         class_="claim",
     )
 
@@ -386,12 +340,3 @@ def _flat(options: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 def _words(value: object) -> str:
     return "none" if value is None or value in ({}, [], ()) else str(value)
-
-
-def _footer() -> Markup:
-    words = (
-        "Brier score: mean of (forecast − label)². Log loss: mean of −ln of the probability of the label."
-        " Calibration error: mean |mean forecast − rate of label 1| over the bins, each with its labels."
-        " Certified risk: a bound on calibration and sharpness loss of the map, from the labels alone."
-    )
-    return tag("footer", tag("p", words, class_="quiet"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Literal
@@ -11,6 +11,7 @@ import msgspec
 
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import closing_rows
+from streamcal.run.connectors import public_url
 
 __all__ = ["Figure", "Report", "make_report"]
 
@@ -38,7 +39,7 @@ class Report(msgspec.Struct):
     """Status of the run."""
 
 
-def make_report(status: Status, made_from: Sequence[str], made: str | None = None) -> Report:
+def make_report(status: Status, made_from: Iterable[str]) -> Report:
     """Return the report of a run.
 
     Parameters
@@ -46,15 +47,13 @@ def make_report(status: Status, made_from: Sequence[str], made: str | None = Non
     status
         of the run, with its views.
     made_from
-        store or inputs of the run, without secrets.
-    made
-        moment of the report, as ISO 8601; now if not given.
+        names of the store or of the inputs; of URLs, secrets are left out.
     """
     return Report(
         1,
         version("streamcal-engine"),
-        made or datetime.now(UTC).isoformat(timespec="seconds"),
-        list(made_from),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        [public_url(name) for name in made_from],
         [Figure(*row) for row in closing_rows(status)],
         status,
     )

@@ -5,28 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
-from streamcal.run.ports import (
-    Feed,
-    FeedConnector,
-    IdentifyingConnector,
-    Role,
-    RowKind,
-    Sink,
-    SinkConnector,
-    SinkOptions,
-    Source,
-    SourceConnector,
-    SourceOptions,
-    Store,
-    StoreConnector,
-    TunableConnector,
-)
+from streamcal.run.ports import Feed, Role, RowKind, Sink, SinkOptions, Source, SourceOptions, Store
 
 __all__ = ["Connectors", "connector_names", "public_url"]
-
-T = TypeVar("T")
 
 _GROUP: Final = "streamcal.connectors"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
@@ -41,7 +24,7 @@ class Connectors:
     Parameters
     ----------
     options, stop
-        for `TunableConnector.set_up`; the options by scheme.
+        for `Connector.set_up`; the options by scheme.
     """
 
     def __init__(
@@ -54,36 +37,40 @@ class Connectors:
         self._made: dict[str, object] = {}
 
     def source(self, url: str, options: SourceOptions | None = None) -> Source:
-        """Open a source; see `SourceConnector`."""
-        return self._find(url, SourceConnector, "read events").source(url, options or SourceOptions())
+        """Open a source; see `Connector.source`."""
+        source: Source = self._method(url, "source", "read events")(url, options or SourceOptions())
+        return source
 
     def sink(self, url: str, rows: RowKind = "answers", kept: Mapping[str, Any] | None = None) -> Sink:
-        """Open a sink; ``kept``: the types of columns that pass through. See `SinkConnector`."""
+        """Open a sink; ``kept``: the types of columns that pass through. See `Connector.sink`."""
         options = SinkOptions(rows=rows, kept=kept, stop=self._stop)
-        return self._find(url, SinkConnector, "write rows").sink(url, options)
+        sink: Sink = self._method(url, "sink", "write rows")(url, options)
+        return sink
 
     def feed(self, url: str) -> Feed:
-        """Open a feed; see `FeedConnector`."""
-        return self._find(url, FeedConnector, "read rows back").feed(url)
+        """Open a feed; see `Connector.feed`."""
+        feed: Feed = self._method(url, "feed", "read rows back")(url)
+        return feed
 
     def store(self, url: str, *, read_only: bool = False) -> Store:
-        """Open a store; see `StoreConnector`."""
-        return self._find(url, StoreConnector, "keep state", "sqlite").store(url, read_only=read_only)
+        """Open a store; see `Connector.store`."""
+        store: Store = self._method(url, "store", "keep state", "sqlite")(url, read_only=read_only)
+        return store
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what is behind a URL; see `IdentifyingConnector`. Of another connector, the URL."""
+        """Return what is behind a URL; see `Connector.identities`. Of a connector without it, the URL."""
         found = self._made_for(url, "sqlite" if role == "store" else "file")
-        if not isinstance(found, IdentifyingConnector):
-            return frozenset({url})
-        return frozenset(found.identities(url, role))
+        identities = getattr(found, "identities", None)
+        return frozenset({url} if identities is None else identities(url, role))
 
-    def _find(self, url: str, kind: Callable[..., T], what: str, bare: str = "file") -> T:
-        """Return the connector of a URL, which has to be of a kind: one that can do ``what``."""
-        found = self._made_for(url, bare)
-        if isinstance(found, cast("type[T]", kind)):
-            return found
-        scheme = _scheme(url) or url
-        raise ValueError(f"the connector for {scheme!r} cannot {what} (in {public_url(url)!r})")
+    def _method(self, url: str, name: str, what: str, bare: str = "file") -> Callable[..., Any]:
+        """Return a method of the connector of a URL, which has to be one that can do ``what``."""
+        method: Callable[..., Any] | None = getattr(self._made_for(url, bare), name, None)
+        if method is None:
+            raise ValueError(
+                f"the connector for {_scheme(url) or url!r} cannot {what} (in {public_url(url)!r})"
+            )
+        return method
 
     def _made_for(self, url: str, bare: str) -> object:
         scheme = _scheme(url) or bare
@@ -92,9 +79,9 @@ class Connectors:
             if scheme not in known:
                 names = ", ".join(sorted(known)) or "none"
                 raise ValueError(f"no connector for {scheme!r} (in {public_url(url)!r}); installed: {names}")
-            made = cast("type[object]", known[scheme].load())()
-            if isinstance(made, TunableConnector):
-                made.set_up(self._options.get(scheme, {}), self._stop)
+            made = known[scheme].load()()
+            if (set_up := getattr(made, "set_up", None)) is not None:
+                set_up(self._options.get(scheme, {}), self._stop)
             elif scheme in self._options:
                 raise ValueError(f"the connector for {scheme!r} takes no options, got a table [{scheme}]")
             self._made[scheme] = made

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, NamedTuple, Self
 
@@ -58,34 +59,23 @@ class TimesRead(msgspec.Struct):
     """Events with a time more than `BACKWARDS` before the latest one of their lane."""
 
 
+@dataclass
 class MicroBatch:
     """Events in the order in which they are processed."""
 
-    def __init__(
-        self,
-        events: Sequence[Event | Malformed],
-        positions: dict[str, dict[str, Position]],
-        times: dict[str, dict[str, float]],
-        guards: dict[str, dict[str, GuardState]],
-        times_read: TimesRead,
-        chunks: Sequence[tuple[Batch, int]],
-        starts: Sequence[int],
-        order: npt.NDArray[np.intp] | None,
-        watermark: float = _END,
-    ) -> None:
-        self.events = events
-        self.positions = positions
-        """By source and partition: the positions after this batch, of the partitions that moved."""
-        self.times = times
-        """By source and partition: the event time that the lane has reached; `Merge` resumes there."""
-        self.guards = guards
-        """By source and partition: what judges the times of the lane's next events."""
-        self.times_read = times_read
-        self.watermark = watermark
-        """Predictions due by this event time may expire; inf: due by the time of each event."""
-        self._chunks = chunks
-        self._starts = starts
-        self._order = order
+    events: Sequence[Event | Malformed]
+    positions: dict[str, dict[str, Position]]
+    """Positions after this batch, by source and partition, of the partitions that moved."""
+    times: dict[str, dict[str, float]]
+    """Event time that each lane has reached, by source and partition; `Merge` resumes there."""
+    guards: dict[str, dict[str, GuardState]]
+    """Guards of the times of each lane's next events, by source and partition."""
+    times_read: TimesRead
+    _chunks: Sequence[tuple[Batch, int]]
+    _starts: Sequence[int]
+    _order: npt.NDArray[np.intp] | None
+    watermark: float = _END
+    """Predictions due by this event time may expire; inf: due by the time of each event."""
 
     def origin(self, index: int) -> Origin:
         """Return where the event at an index came from."""
@@ -113,23 +103,20 @@ class _Chunk(NamedTuple):
 
     def cut(self, count: int, max_jump: float) -> tuple[Self, Self]:
         """Return the first ``count`` events, and the others."""
-        head = self._replace(
-            events=self.events[:count],
-            times=self.times[:count],
-            seconds=self.seconds[:count],
-            keys=self.keys[:count],
-        )
+        head = self._part(0, count)
         guard = TimeGuard(max_jump, self.before)
         guard.take_many(head.times)
-        tail = self._replace(
-            first=self.first + count,
-            events=self.events[count:],
-            times=self.times[count:],
-            seconds=self.seconds[count:],
-            keys=self.keys[count:],
-            before=guard.state,
-        )
+        tail = self._part(count, len(self.events))._replace(before=guard.state)
         return head, tail
+
+    def _part(self, start: int, end: int) -> Self:
+        return self._replace(
+            first=self.first + start,
+            events=self.events[start:end],
+            times=self.times[start:end],
+            seconds=self.seconds[start:end],
+            keys=self.keys[start:end],
+        )
 
     def count_times(self, read: TimesRead, reached: float) -> None:
         """Count how the times were taken, where the lane had reached a time before."""

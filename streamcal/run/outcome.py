@@ -21,7 +21,16 @@ from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
 
-__all__ = ["MOST_KINDS", "OTHER", "Moment", "Outcome", "PipelineState", "Tally", "count_reasons", "kind_of"]
+__all__ = [
+    "MOST_KINDS",
+    "OTHER",
+    "Outcome",
+    "PipelineState",
+    "PriorSnapshot",
+    "Tally",
+    "count_reasons",
+    "kind_of",
+]
 
 MOST_KINDS: Final = 30
 """Number of kinds that are told apart; later ones count as `OTHER`."""
@@ -37,7 +46,7 @@ _VARIES: Final = re.compile(
 _KEPT: Final = frozenset(("0", "1", "0,", "8601"))  # of "0 or 1", "[0, 1]", "ISO 8601": parts of a rule
 
 
-class Moment(NamedTuple):
+class PriorSnapshot(NamedTuple):
     """The running priors of a key at one moment."""
 
     labels: int
@@ -49,7 +58,7 @@ class Moment(NamedTuple):
 
     @classmethod
     def of(cls, engine: Engine, clock: float | None) -> Self:
-        """Return those of an engine now."""
+        """Return the priors of an engine now."""
         target = engine.target
         return cls(target.labels, clock, engine.source.prior, target.prior)
 
@@ -63,8 +72,8 @@ class Outcome(msgspec.Struct):
     alarms: list[AlarmRow] = []
     doubtful: bool = False
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
-    moments: list[Moment] = []
-    """The priors as each of the maps began."""
+    priors: list[PriorSnapshot] = []
+    """Priors as each of the maps began."""
     delays: Sequence[float] = ()
     """Seconds of event time from a prediction to its label, of the joined labels of which it is known."""
 
@@ -86,6 +95,13 @@ class Tally(msgspec.Struct):
     """Meaning of labels and scores in the source of calibration."""
     deployment: InputChecks = msgspec.field(default_factory=InputChecks)
     """Meaning of labels and scores in the deployment."""
+
+    def count(self, events: Sequence[object], read: TimesRead) -> None:
+        """Count events that were read, and how their times were taken."""
+        self.events += len(events)
+        self.times.converted += read.converted
+        self.times.mistimed += read.mistimed
+        self.times.backwards += read.backwards
 
 
 class PipelineState(msgspec.Struct):

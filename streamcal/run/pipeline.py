@@ -6,10 +6,9 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from operator import length_hint
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping_c import pass_on, step
+from streamcal.engine.stepping_c import emit, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
@@ -28,27 +27,26 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import Join, JoinConfig
-from streamcal.join.outcomes import JoinCounts, Joined
+from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Unrated
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_reasons
+from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, Tally, count_reasons
 from streamcal.run.rows import (
-    AlarmRow,
-    AnswerColumns,
     Answers,
     RejectRow,
     alarm_row,
+    answer_columns,
     answer_rows,
     map_row,
     reject_row,
 )
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.decoding import decoded, encoded, restoring
-from streamcal.values import Floats, Labels, class_name
+from streamcal.values import Counts, Floats, Labels, class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -73,12 +71,15 @@ class Pipeline:
         how many there may be, and how many engines stay in memory.
     columns
         which label is positive, and what rows of answers keep of events.
-    tells_maps
+    publishes_maps
         whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
         would have refuted is told by `close`.
     keeps_answers
         whether the join keeps each answer with its prediction, so that it can be given again.
+    checks_deployment
+        whether labels or scores of the deployment that seem to have another meaning end the run; if not, each
+        is only rejected. Those of the source of calibration always do.
     """
 
     def __init__(
@@ -90,77 +91,45 @@ class Pipeline:
         keys: KeysConfig | None = None,
         columns: Columns | None = None,
         *,
-        tells_maps: bool = True,
+        publishes_maps: bool = True,
         keeps_answers: bool = False,
+        checks_deployment: bool = True,
     ) -> None:
-        self._tells_maps = tells_maps
+        self._checks_deployment, self._publishes_maps = checks_deployment, publishes_maps
         join = join or JoinConfig()
         self._config = with_join(config or RecalibratorConfig(), join)
+        self.label_delay_limit = self._config.delay_limit_seconds
+        """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
-        self._join = Join(join, tables)
-        self._join.rows.keeps_answers = self._keeps_answers = keeps_answers
+        self.join = Join(join, tables)
+        """Predictions that wait for their label; replaced by `restore`."""
+        self.join.rows.keeps_answers = self._keeps_answers = keeps_answers
         self._keys = keys or KeysConfig()
-        self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
+        self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
+        """Engine of every key, in the order of their first event."""
         self._unpublished: dict[str | None, None] = {}
         self._taking: BlockSteps | None = None
         self._stored = False
-        self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated = Unrated.none()
-        self._uncounted = array("d"), array("d")  # predictions: their scores, and their times or NaN
+        self.processed = 0
+        """Number of events processed since it was made; any thread may ask, at any time."""
+        self._unrated = Unrated()
         self._quality = Quality()
         columns = columns or Columns()
-        self._positive = columns.positive
+        self.positive = columns.positive
+        """Label of class 1; None: labels are 0 and 1."""
+        self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 
     @property
-    def counts(self) -> JoinCounts:
-        """The outcomes of the join so far."""
-        return self._join.counts
-
-    @property
-    def label_delay_limit(self) -> float | None:
-        """Seconds after which a prediction without a label counts as 0; None: it never does."""
-        return self._config.delay_limit_seconds
-
-    @property
-    def corrects(self) -> bool:
-        """Whether a label that differs from the one that was learned takes its place."""
-        return self._join.config.corrections
-
-    @property
-    def pending(self) -> int:
-        """Number of predictions that wait for their label."""
-        return self._join.pending
-
-    @property
     def delay(self) -> Delay:
         """Delays of the labels, and the number that may yet come."""
-        return self.quality.delays.figures(self.counts.predictions, self.pending, self._join.longest_wait)
-
-    @property
-    def clock(self) -> float | None:
-        """The latest event time seen; None before the first."""
-        return self._join.clock
-
-    @property
-    def max_jump(self) -> float:
-        """By how many seconds an event time may be past those before it."""
-        return self._join.max_jump
-
-    @property
-    def engines(self) -> Mapping[str | None, Engine]:
-        """The engine of every key seen, to look at: in the order of their first event."""
-        return self._engines
-
-    @property
-    def engines_in_memory(self) -> int:
-        """Number of engines in memory."""
-        return self._engines.in_memory
+        join = self.join
+        return self.quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
 
     @property
     def quality(self) -> Quality:
@@ -168,15 +137,9 @@ class Pipeline:
         self._rate()
         return self._quality
 
-    @property
-    def processed(self) -> int:
-        """Number of events processed since it was made; any thread may ask, at any time."""
-        taken, batch = self._taken
-        return taken - length_hint(batch)
-
     def first_engines(self, count: int) -> dict[str | None, Engine]:
         """Return the engines of the first so many keys: what can be shown where there are many."""
-        return {key: self._engines[key] for key in islice(self._engines, count)}
+        return {key: self.engines[key] for key in islice(self.engines, count)}
 
     # Events
 
@@ -189,94 +152,80 @@ class Pipeline:
             if labels or scores do not mean what they would be taken for: nothing of the batch may be
             committed.
         """
-        outcome = Outcome([], [], [])
-        run: tuple[str | None, Domain, list[float], list[int], list[float | None], list[float | None]]
-        run = (None, "source", [], [], [], [])
-        timed, meanings = self._timed, self.tally.calibration
-        events = self.understood(batch, meanings)
+        outcome, input_checks = Outcome([], [], []), self.tally.calibration
+        events = self._begin(batch, input_checks)
         if isinstance(events, Block) and self._learns_whole(events):
-            self._begin(batch, events)
-            self._taken = self._taken[0], iter(())
-            self._learn(outcome, None, events.domain, events.scores, events.labels, (), ())
-            meanings.events += len(events)
-            outcome.doubtful = bool(meanings.labels or meanings.percents)
-            return outcome
-        for index, event in enumerate(self._begin(batch, events)):
-            if not isinstance(event, LabelledEvent):
-                if isinstance(event, Malformed):
-                    meanings.refused(event, index, batch.origin)
-                reason = (
-                    event.reason
-                    if isinstance(event, Malformed)
-                    else "an event of the source of calibration needs score and label"
-                )
+            self.processed += len(events)
+            self._learn(outcome, None, events.domain, events.scores, events.labels, events.times)
+        else:
+            self._calibrate_each(batch, events, outcome)
+        return self._ended(outcome, input_checks, events)
+
+    def _calibrate_each(
+        self, batch: MicroBatch, events: Sequence[Event | Malformed], outcome: Outcome
+    ) -> None:
+        """Learn labelled events in runs of one key and domain."""
+        config, run = self._config, list[LabelledEvent]()
+        for index, event in enumerate(events):
+            self.processed += 1
+            reason: str | None = "an event of the source of calibration needs score and label"
+            if isinstance(event, Malformed):
+                self.tally.calibration.refused(event, index, batch.origin)
+                reason = event.reason
+            elif isinstance(event, LabelledEvent):
+                if run and (event.key, event.domain) != (run[0].key, run[0].domain):
+                    self._learn_run(outcome, run)
+                    run = []
+                reason = lacks_time(event, config) if self._timed else None
+                if reason is None and event.weight is not None:
+                    reason = refuses_weight(event, config)
+                if reason is None and not self.engines.admits(event.key):
+                    reason = self._too_many_keys(event.key)
+                if reason is None:
+                    run.append(event)
+            if reason is not None:
                 outcome.rejects.append(self._reject(batch.origin(index), reason))
-                continue
-            if (event.key, event.domain) != run[:2]:
-                self._learn(outcome, *run)
-                run = (event.key, event.domain, [], [], [], [])
-            if timed and (lacks := lacks_time(event, self._config)) is not None:
-                outcome.rejects.append(self._reject(batch.origin(index), lacks))
-                continue
-            if event.weight is not None and (refused := refuses_weight(event, self._config)) is not None:
-                outcome.rejects.append(self._reject(batch.origin(index), refused))
-                continue
-            if not self._engines.admits(event.key):
-                outcome.rejects.append(self._refuse(batch.origin(index), event.key))
-                continue
-            run[2].append(event.score)
-            run[3].append(event.label)
-            run[4].append(event.time)
-            run[5].append(event.weight)
-        self._learn(outcome, *run)
-        self._note(outcome.rejects)
-        meanings.events += len(events)
-        outcome.doubtful = bool(meanings.labels or meanings.percents)
-        return outcome
+        self._learn_run(outcome, run)
 
     def calibrated(self) -> Outcome:
         """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
         outcome = Outcome([], [], [])
-        for key in self._unpublished if self._tells_maps else ():
-            engine = self._engines.of(key)
+        for key in self._unpublished if self._publishes_maps else ():
+            engine = self.engines.of(key)
             alarms = len(engine.alarms)
             certificate = engine.certify() if self._certifies(key) else None
             published = MapPublished(engine.map, certificate, key, engine.mixing)
-            outcome.maps.append(map_row(published, self._join.clock))
+            outcome.maps.append(map_row(published, self.join.clock))
             self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
         return outcome
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
-        meanings = self.tally.deployment
-        events = self.understood(batch, meanings)
-        plain = self._join.takes_blocks and not self._timed and self._observer is None
+        input_checks = self.tally.deployment
+        events = self._begin(batch, input_checks, ends=self._checks_deployment)
+        plain = self.join.takes_blocks and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
         if self._tables is not None:
-            self._prefetch(events)
+            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
+            self.join.prefetch([id_ for id_ in ids if id_ is not None])
         rated = len(self._unrated.labels)
-        taking = self._begin(batch, events)
         outcome = Outcome([], [], [])
-        left = self._join.advance(batch.watermark)
-        for each in pass_on(left, self._engines.of) if left else ():
-            self._tell(each, outcome)
+        left = self.join.advance(batch.watermark)
+        for each in emit(left, self.engines.of) if left else ():
+            self._emit(each, outcome)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
             self._take_block(batch, events, outcome, answers)
         else:
             outcome.answers = rows = list[Recalibrated]()
-            self._step(batch, enumerate(taking), outcome, rows)
-        if outcome.rejects:
-            self._note(outcome.rejects)
+            self._step(batch, enumerate(events), outcome, rows)
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
             outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
-        if len(self._unrated.labels) >= _UNRATED or len(self._uncounted[0]) >= _UNRATED:
+        if max(len(self._unrated.labels), len(self._unrated.predictions)) >= _UNRATED:
             self._rate()
-        meanings.events += len(events)
-        outcome.doubtful = bool(meanings.labels or meanings.percents)
-        return outcome
+        return self._ended(outcome, input_checks, events)
 
     def _step(
         self,
@@ -286,170 +235,127 @@ class Pipeline:
         answers: list[Recalibrated],
     ) -> None:
         """Take events of a batch, with their indices, one at a time; add their answers to a list."""
-        rejects, meanings = outcome.rejects, self.tally.deployment
-        join, engine_of, row_of = self._join, self._engines.of, self._row_of
-        known, admits = self._engines.known, self._engines.admits
-        timed, may_refuse, unrated = self._timed, not join.takes_blocks, self._unrated
+        rejects, input_checks = outcome.rejects, self.tally.deployment
+        config, join, engine_of, row_of = self._config, self.join, self.engines.of, self._row_of
+        known, admits = self.engines.known, self.engines.admits
+        timed, may_refuse, checks = self._timed, not join.takes_blocks, self._checks_deployment
         first, index = len(answers), 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
 
         for index, event in events:  # origin_of reads it
+            self.processed += 1
             if isinstance(event, Malformed):
-                meanings.refused(event, index, batch.origin)
+                if checks:
+                    input_checks.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
-                rejects.append(self._refuse(origin_of(), event.key))
+                rejects.append(self._reject(origin_of(), self._too_many_keys(event.key)))
                 continue
-            if timed and (lacks := lacks_time(event, self._config)) is not None:
-                rejects.append(self._reject(origin_of(), lacks))
-                continue
-            if may_refuse and (refused := join.refuses(event)) is not None:
-                rejects.append(self._reject(origin_of(), refused))
-                continue
-            if event.weight is not None and (refused := refuses_weight(event, self._config)) is not None:
-                rejects.append(self._reject(origin_of(), refused))
+            reason = (
+                (lacks_time(event, config) if timed else None)
+                or (join.refuses(event) if may_refuse else None)
+                or (None if event.weight is None else refuses_weight(event, config))
+            )
+            if reason is not None:
+                rejects.append(self._reject(origin_of(), reason))
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
-                elif isinstance(each, Joined):
-                    _append(unrated, each)
-                    if self._observer is not None:
-                        self._observer(each)
                 else:
-                    self._tell(each, outcome)
-        scores, times = self._uncounted
+                    self._emit(each, outcome)
         given = answers[first:]
-        scores.extend([each.score for each in given])
-        times.extend([_NO_TIME if each.time is None else each.time for each in given])
+        unrated = self._unrated
+        unrated.predictions.extend([each.score for each in given])
+        unrated.prediction_times.extend([_NO_TIME if each.time is None else each.time for each in given])
 
-    def _tell(self, emission: Emission | Joined, outcome: Outcome) -> None:
+    def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""
         if isinstance(emission, Joined):
-            _append(self._unrated, emission)
+            self._unrated.add(emission)
             if self._observer is not None:
                 self._observer(emission)
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission.reason))
-        elif isinstance(emission, MapPublished) and self._tells_maps:
-            outcome.maps.append(map_row(emission, self._join.clock))
-            outcome.moments.append(Moment.of(self._engines.of(emission.key), self._join.clock))
+        elif isinstance(emission, MapPublished) and self._publishes_maps:
+            outcome.maps.append(map_row(emission, self.join.clock))
+            outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
         elif isinstance(emission, DriftAlarm):
-            outcome.alarms.append(self._alarm_row(emission))
+            alarms = self.engines.of(emission.key).alarms
+            outcome.alarms.append(alarm_row(emission, alarms, self.join.clock))
 
     def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""
-        before, at, steps = self._taken[0] - len(block), 0, 0
-        taking = self._taking = self._taking or BlockSteps(self._join, self._engines.of, self._engines.known)
+        at = steps = 0
+        taking = self._taking = self._taking or BlockSteps(self.join, self.engines.of, self.engines.known)
         taking.begin(block)
         while at < len(block):
-            self._taken = before + at, iter(())
             taken = taking.take(at)
-            self._tell_taken(taken, block, outcome, answers)
+            self.processed += taken.end - at
+            self._emit_block(taken, block, outcome, answers)
             few, at = taken.end - at < _FEW, taken.end
             if taken.expires:
-                for each in pass_on(self._join.expire(), self._engines.of):
-                    self._tell(each, outcome)
+                for each in emit(self.join.expire(), self.engines.of):
+                    self._emit(each, outcome)
             steps = min(2 * max(steps, _FEW), _MOST) if few else int(taken.is_event)
             end = min(at + steps, len(block))
             if at < end:
                 events = ((index, block[index]) for index in range(at, end))
                 self._step(batch, events, outcome, answers.single)
                 at = end
-        self._taken = before + len(block), iter(())
 
-    def _prefetch(self, events: Sequence[Event | Malformed]) -> None:
-        ids = events.ids if isinstance(events, Block) else [event.id for event in events]
-        self._join.prefetch([id_ for id_ in ids if id_ is not None])
-
-    def _tell_taken(self, taken: Taken, block: Block, outcome: Outcome, rows: Answers) -> None:
+    def _emit_block(self, taken: Taken, block: Block, outcome: Outcome, rows: Answers) -> None:
         """Take what came of some events of a block into an outcome."""
         at, ends = taken.at, taken.ends
         if len(at):
-            scores, times = block.scores[at], block.times[at]
-            keys = None if block.keys is None else [block.keys[index] for index in at.tolist()]
-            ids = block.ids if len(at) == len(block) else block.ids.take(at)
-            columns = AnswerColumns(
-                ids, scores, taken.probabilities, keys, times, taken.versions, taken.weights, taken.which
-            )
+            columns = answer_columns(block, taken)
             if self._row_of is None:
                 rows.add(columns)
             else:
                 kept = block.kept or [()] * len(block)
                 rows.single.extend(map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()]))
-            self._uncounted[0].frombytes(scores.tobytes())
-            self._uncounted[1].frombytes(times.tobytes())
+            self._unrated.add_predictions(columns.scores, columns.times)
         if len(ends):
-            unrated, times = self._unrated, block.times[ends]
-            unrated.scores.frombytes(taken.scores.tobytes())
-            unrated.probabilities.frombytes(taken.forecasts.tobytes())
-            unrated.labels.frombytes(block.labels[ends].tobytes())
-            unrated.keys.extend(taken.keys)
-            unrated.delays.frombytes((times - taken.predicted_at).tobytes())
-            unrated.predicted_at.frombytes(taken.predicted_at.tobytes())
-            unrated.times.frombytes(times.tobytes())
+            labels, times = block.labels[ends], block.times[ends]
+            self._unrated.extend(taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at, times)
         for emission in taken.emissions:
-            self._tell(emission, outcome)
+            self._emit(emission, outcome)
 
     def end(self) -> None:
-        """Say that the inputs have come to their end, before what was taken last is committed.
-
-        Raises
-        ------
-        MeaningError
-            if it shows now that labels or scores do not mean what they were taken for.
-        """
-        self.tally.calibration.end(self._positive)
-        self.tally.deployment.end(self._positive)
+        """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
+        self.tally.calibration.end(self.positive)
+        self.tally.deployment.end(self.positive)
 
     def close(self) -> Outcome:
-        """End the stream: return a reject for every label that still waits for its prediction.
-
-        And the alarms that the certificates of versions would have raised, if nobody read them.
-        """
-        rejects = [self._reject(each.event.origin, each.reason) for each in self._join.close()]
-        self._note(rejects)
+        """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
+        rejects = [self._reject(each.event.origin, each.reason) for each in self.join.close()]
+        count_reasons(self.reasons, (row.reason for row in rejects))
         outcome = Outcome([], rejects, [])
-        if not self._tells_maps and len(self._engines) <= self._keys.certified:
-            for key in list(self._engines):
-                engine = self._engines.of(key)
+        if not self._publishes_maps and len(self.engines) <= self._keys.certified:
+            for key in list(self.engines):
+                engine = self.engines.of(key)
                 alarms = len(engine.alarms)
                 engine.certify()
                 self._raise(outcome, key, engine, alarms)
         return outcome
-
-    def understood(self, batch: MicroBatch, meanings: InputChecks) -> Sequence[Event | Malformed]:
-        """Return the events of a batch, with their labels decided; a subclass may read them in its own way.
-
-        Raises
-        ------
-        MeaningError
-            if labels or scores do not mean what they were taken for. Nothing has changed then.
-        """
-        events = batch.events
-        if self._positive is not None:
-            events = meanings.decide(events, self._positive)
-        if not meanings.settled:
-            meanings.take(events, batch.origin, self._positive)
-        return events
 
     # State
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
         """Return the state but for the tables: its own, and that of engines changed since the last call."""
         own = PipelineState(
-            self._join.state,
+            self.join.state,
             self.tally,
             list(self._unpublished),
             self.reasons,
             self.quality.state,
             self._positive_class,
         )
-        return encoded(own, json=True), self._engines.snapshot()
+        return encoded(own, json=True), self.engines.snapshot()
 
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
         """Go on from what snapshots gave, with the tables of the same moment.
@@ -477,8 +383,8 @@ class Pipeline:
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"
                 )
-            self._join = Join(self._join.config, self._tables, state.join)
-            self._join.rows.keeps_answers = self._keeps_answers
+            self.join = Join(self.join.config, self._tables, state.join)
+            self.join.rows.keeps_answers = self._keeps_answers
             self._taking = None
             self.tally = state.tally
             self.reasons = state.reasons
@@ -486,33 +392,37 @@ class Pipeline:
             if state.quality is not None:
                 with restoring("not the state of a run"):
                     self._quality = Quality.restore(state.quality)
-        self._engines.restore(engines)
-        if not self._unpublished.keys() <= self._engines.known.keys():
+        self.engines.restore(engines)
+        if not self._unpublished.keys() <= self.engines.known.keys():
             raise DamagedStateError(
                 "not the state of a run: it has maps to publish of keys without an engine"
             )
         self._stored = True
-        for key in islice(self._engines, 1):  # all have the same options
-            self._engines[key]
+        for key in islice(self.engines, 1):  # all have the same options
+            self.engines[key]
 
     # Inside
 
-    @property
-    def _positive_class(self) -> str:
-        return "1" if self._positive is None else class_name(self._positive)
+    def _begin(
+        self, batch: MicroBatch, input_checks: InputChecks, *, ends: bool = True
+    ) -> Sequence[Event | Malformed]:
+        """Count the events of a batch, and return them with their labels decided.
 
-    def _begin(self, batch: MicroBatch, events: Sequence[Event | Malformed]) -> Iterator[Event | Malformed]:
-        """Count the events of a batch, and return them; how far they were taken is what `processed` tells."""
-        self.tally.events += len(batch.events)
-        times, read = self.tally.times, batch.times_read
-        times.converted += read.converted
-        times.mistimed += read.mistimed
-        times.backwards += read.backwards
+        Raises
+        ------
+        MeaningError
+            if labels do not mean what they were taken for, and that ``ends`` the run. Nothing has been
+            learned then.
+        """
+        events = batch.events
+        if self.positive is not None:
+            events = input_checks.decide(events, self.positive)
+        if ends and not input_checks.settled:
+            input_checks.take(events, batch.origin, self.positive)
+        self.tally.count(events, batch.times_read)
         if not self._stored:
-            self._engines.rest()
-        taking = iter(events)
-        self._taken = (self._taken[0] + len(events), taking)
-        return taking
+            self.engines.rest()
+        return events
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         certifies = partial(self._certifies, key)
@@ -523,22 +433,35 @@ class Pipeline:
         return engine
 
     def _rate(self) -> None:
-        """Rate the forecasts whose labels have come, and count the predictions that have."""
-        self._quality.reach.add_predictions(*map(np.array, self._uncounted))
-        self._uncounted = array("d"), array("d")
+        """Rate the forecasts whose labels have come, and count the predictions."""
         self._quality.add(self._unrated)
-        self._unrated = Unrated.none()
+        self._unrated = Unrated()
 
-    def _note(self, rejects: Sequence[RejectRow]) -> None:
-        count_reasons(self.reasons, (row.reason for row in rejects))
+    def _ended(self, outcome: Outcome, input_checks: InputChecks, events: Sequence[object]) -> Outcome:
+        """Count what a batch gave, and return it."""
+        count_reasons(self.reasons, (row.reason for row in outcome.rejects))
+        input_checks.events += len(events)
+        outcome.doubtful = bool(input_checks.labels or input_checks.percents)
+        return outcome
 
     def _certifies(self, key: str | None) -> bool:
-        return self._tells_maps and (key is None or len(self._engines) <= self._keys.certified)
+        return self._publishes_maps and (key is None or len(self.engines) <= self._keys.certified)
 
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
         alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
-        return not (alone or block.others or block.keys or self._timed) and self._engines.admits(None)
+        return not (alone or block.others or block.keys or self._timed) and self.engines.admits(None)
+
+    def _learn_run(self, outcome: Outcome, run: Sequence[LabelledEvent]) -> None:
+        """Learn labelled events of one key and domain."""
+        if run:
+            key, domain = run[0].key, run[0].domain
+            units = None
+            if any(event.weight for event in run):  # None where there is none, and none is 0
+                units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
+            times = np.array([event.time for event in run], np.float64)
+            scores, labels = [event.score for event in run], [event.label for event in run]
+            self._learn(outcome, key, domain, scores, labels, times, units)
 
     def _learn(
         self,
@@ -547,58 +470,30 @@ class Pipeline:
         domain: Domain,
         scores: Sequence[float] | Floats,
         labels: Sequence[int] | Labels,
-        times: Sequence[float | None],
-        weights: Sequence[float | None],
+        times: Floats,
+        units: Counts | None = None,
     ) -> None:
-        if len(scores):
-            engine = self._engines.of(key)
-            version, alarms = engine.version, len(engine.alarms)
-            moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
-            units = None
-            if any(weights):  # None where there is none, and none is 0
-                units = weighing.as_units([weight or 1.0 for weight in weights], len(scores))
-            engine.learn_many(
-                checks.as_scores(scores), checks.as_labels(labels), domain, moments, None, units
-            )
-            self.tally.source_labels += len(scores)
-            self._raise(outcome, key, engine, alarms)
-            if engine.version != version:
-                self._unpublished[key] = None
-
-    def _alarm_row(self, alarm: DriftAlarm) -> AlarmRow:
-        return alarm_row(alarm, self._engines.of(alarm.key).alarms, self._join.clock)
+        engine = self.engines.of(key)
+        version, alarms = engine.version, len(engine.alarms)
+        given = times if self._config.needs_time(domain) else None
+        engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, given, None, units)
+        self.tally.source_labels += len(scores)
+        self._raise(outcome, key, engine, alarms)
+        if engine.version != version:
+            self._unpublished[key] = None
 
     def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
         """Add the alarms of an engine to an outcome, but for the first so many."""
         for alarm in engine.alarms[before:]:
-            outcome.alarms.append(self._alarm_row(msgspec.structs.replace(alarm, key=key)))
+            named = msgspec.structs.replace(alarm, key=key)
+            outcome.alarms.append(alarm_row(named, engine.alarms, self.join.clock))
 
-    def _refuse(self, origin: Origin, key: str | None) -> RejectRow:
+    def _too_many_keys(self, key: str | None) -> str:
+        """Count an event whose key is one too many; return the reason to reject it."""
         self.tally.refused += 1
         which = "events without a key" if key is None else f"key {key!r}"
-        return self._reject(
-            origin, f"too many keys: {which} would be one more than the limit of {self._keys.limit}"
-        )
+        return f"too many keys: {which} would be one more than the limit of {self._keys.limit}"
 
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
         return reject_row(origin, reason)
-
-
-def _append(unrated: Unrated, joined: Joined) -> None:
-    """Add a joined label to those that are to be rated."""
-    scores, probabilities, labels, keys, delays, asked_at, times, weights = unrated
-    if joined.weight != 1.0:
-        weights[len(labels)] = joined.weight
-    predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
-    scores.append(joined.score)
-    probabilities.append(joined.probability)
-    labels.append(joined.label)
-    keys.append(joined.key)
-    asked_at.append(_NO_TIME if predicted_at is None else predicted_at)
-    if labelled_at is None:
-        delays.append(_NO_TIME)
-        times.append(_NO_TIME if time is None else time)
-    else:
-        delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
-        times.append(labelled_at if time is None else time)

@@ -2,9 +2,8 @@
 
 A connector is found by the scheme of a URL through the entry-point group ``streamcal.connectors``; a bare
 path is a ``file`` (a ``sqlite`` store), and ``-`` is ``stdio``. It is a class without arguments that has
-some of the methods ``source``, ``sink``, ``store`` and ``feed``; one instance serves all URLs of its scheme
-in a run, so that sinks of one scheme may share a transaction. One with a method ``set_up`` takes options, and
-is told when a run is to stop. One with a method ``identities`` knows when two URLs mean the same thing.
+some of the methods of `Connector`; one instance serves all URLs of its scheme in a run, so that sinks of one
+scheme may share a transaction.
 
 Exactly once
 ------------
@@ -49,12 +48,11 @@ __all__ = [
     "Batch",
     "Change",
     "Checkpoint",
+    "Connector",
     "CutBackSink",
     "Feed",
-    "FeedConnector",
     "FileSource",
     "Format",
-    "IdentifyingConnector",
     "JournalStore",
     "OutboxSink",
     "Position",
@@ -62,16 +60,12 @@ __all__ = [
     "Role",
     "RowKind",
     "Sink",
-    "SinkConnector",
     "SinkOptions",
     "Source",
-    "SourceConnector",
     "SourceOptions",
     "StoppedError",
     "Store",
-    "StoreConnector",
     "TableSource",
-    "TunableConnector",
 ]
 
 Position: TypeAlias = Any
@@ -289,7 +283,7 @@ class CutBackSink(Sink, Protocol):
 class OutboxSink(Sink, Protocol):
     """A sink that delivers at its own pace: the rows that it has not delivered are its position."""
 
-    def settle(self) -> Position:
+    def drain(self) -> Position:
         """At the end of a run, after the last commit: wait a moment for a delivery; return the position."""
 
 
@@ -434,17 +428,11 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
 
 
-@runtime_checkable
-class SourceConnector(Protocol):
-    """Opens sources of one scheme."""
+class Connector(Protocol):
+    """Opens what URLs of one scheme name; it has those of these methods that it can do."""
 
     def source(self, url: str, options: SourceOptions) -> Source:
         """Open a source."""
-
-
-@runtime_checkable
-class SinkConnector(Protocol):
-    """Opens sinks of one scheme."""
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
         """Open a sink; nothing is changed before `Sink.resume`, except that a new one may be made.
@@ -457,11 +445,6 @@ class SinkConnector(Protocol):
             if it cannot be written.
         """
 
-
-@runtime_checkable
-class StoreConnector(Protocol):
-    """Opens stores of one scheme."""
-
     def store(self, url: str, *, read_only: bool) -> Store:
         """Open a store, made if there is none; ``read_only`` neither makes, locks nor changes it.
 
@@ -471,35 +454,20 @@ class StoreConnector(Protocol):
             if it cannot be used: another process has it, it is damaged, or of a newer version.
         """
 
-
-@runtime_checkable
-class FeedConnector(Protocol):
-    """Opens feeds of one scheme."""
-
     def feed(self, url: str) -> Feed:
         """Open what a sink of this URL has written and will write."""
-
-
-@runtime_checkable
-class IdentifyingConnector(Protocol):
-    """Knows what is behind its URLs, so that a command is not given one thing twice."""
 
     def identities(self, url: str, role: Role) -> Iterable[Hashable]:
         """Return what identifies the things behind a URL, without opening or making them.
 
-        Two URLs, of this scheme or another, mean the same thing if they share one of these. Empty if nothing
-        could be lost by naming it twice: a terminal.
+        With it, a command is not given one thing twice: two URLs, of this scheme or another, mean the same
+        thing if they share one of these. Empty if nothing could be lost by naming it twice: a terminal.
 
         Raises
         ------
         ValueError
             if the URL is wrong.
         """
-
-
-@runtime_checkable
-class TunableConnector(Protocol):
-    """Has options of its own, or waits for what may be away."""
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
         """Take what the run says, once, before anything is opened.

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.record import IMPLIED, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
+from streamcal.events.blocks import Block
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
 
@@ -26,6 +28,7 @@ __all__ = [
     "RejectRow",
     "advice",
     "alarm_row",
+    "answer_columns",
     "answer_rows",
     "map_row",
     "reject_row",
@@ -36,7 +39,8 @@ ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
         "Within the classes the scores have changed, not only the share of the classes: another population, a"
         " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
-        " Mode auto goes on by the target's labels; in another mode, give a new --source, or take mode auto."
+        " Mode auto goes on by the target's labels; in another mode, give a new --calibration, or take mode"
+        " auto."
     ),
     MONOTONE_REFUTED: (
         "Somewhere a higher score means a lower probability. Nothing is certified of the map. Check that the"
@@ -71,8 +75,8 @@ class AnswerColumns(NamedTuple):
     """Index of the version and weights of each answer; answers of two keys never share one."""
 
     @property
-    def moments(self) -> list[float | None]:
-        """The times, None where there is none."""
+    def event_times(self) -> list[float | None]:
+        """Times of the events, None where there is none."""
         times: list[float | None] = self.times.tolist()
         return [None if time != time else time for time in times] if np.isnan(self.times).any() else times
 
@@ -87,7 +91,7 @@ class AnswerColumns(NamedTuple):
             [self.versions[index] for index in which],
             [known[index] for index in which],
             self.keys or repeat(None),
-            self.moments,
+            self.event_times,
         )
 
     def lines(self) -> Iterator[msgspec.Struct]:
@@ -105,7 +109,7 @@ class AnswerColumns(NamedTuple):
         ]
         each = repeat(shared[0]) if len(shared) == 1 else [shared[index] for index in which]
         scores, probabilities = self.scores.tolist(), self.probabilities.tolist()
-        return map(_Line, self.ids.tolist(), scores, probabilities, each, self.moments)
+        return map(_Line, self.ids.tolist(), scores, probabilities, each, self.event_times)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
@@ -115,6 +119,21 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     map_version: msgspec.Raw
     """With what follows it, up to the time."""
     time: float | None
+
+
+def answer_columns(block: Block, taken: Taken) -> AnswerColumns:
+    """Return the answers to the predictions that were taken of a block."""
+    at = taken.at
+    return AnswerColumns(
+        block.ids if len(at) == len(block) else block.ids.take(at),
+        block.scores[at],
+        taken.probabilities,
+        None if block.keys is None else [block.keys[index] for index in at.tolist()],
+        block.times[at],
+        taken.versions,
+        taken.weights,
+        taken.which,
+    )
 
 
 class Answers(Sequence[Recalibrated]):

@@ -19,7 +19,7 @@ import msgspec
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, MicroBatch, watermark
-from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
+from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import (
     Change,
     Checkpoint,
@@ -34,9 +34,10 @@ from streamcal.run.ports import (
     Store,
 )
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.run.stored import RunState
+from streamcal.sketch.decoding import decoded
 
-__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state", "writing"]
+__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "writing"]
 
 MAX_EVENTS: Final = 65_536
 """The approximate maximum number of events in a micro-batch."""
@@ -62,6 +63,11 @@ class Inputs(msgspec.Struct):
     """Labelled events, learned first; at most one source."""
     deployment: Sequence[Source]
     """Predictions and labels, merged by event time; of equal times, the first source comes first."""
+
+    @property
+    def sources(self) -> list[Source]:
+        """All of them, in the order in which they are read."""
+        return [*self.calibration, *self.deployment]
 
 
 class Outputs(msgspec.Struct):
@@ -97,18 +103,6 @@ class NullSink:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-class _State(msgspec.Struct, omit_defaults=True):
-    pipeline: msgspec.Raw
-    times: dict[str, dict[str, float]]
-    """By source and partition: the event time that the merge has reached."""
-    watermark: float | None = None
-    """Watermark of the next micro-batch of endless sources; None: unknown."""
-    calibrations: Count = 0
-    """Number of calibrations that have published their maps."""
-    guards: dict[str, dict[str, GuardState]] = {}
-    """By source and partition: what judges the times of the next events."""
 
 
 class Runner:
@@ -194,7 +188,7 @@ class Runner:
             outcome = self._pipeline.close()  # with a store, labels keep waiting
             self._commit(outcome, None)
             self._after(outcome, 0.0)
-        if self._settled() or self._ends_uncommitted:
+        if self._drain() or self._ends_uncommitted:
             self._record()
         return finished
 
@@ -209,9 +203,9 @@ class Runner:
             )
         if self._store is not None:
             try:
-                state = _State(msgspec.Raw(b""), {})
+                state = RunState(msgspec.Raw(b""), {})
                 if checkpoint.run:
-                    state = decoded(checkpoint.run, _State, "a run", json=True)
+                    state = decoded(checkpoint.run, RunState, "a run", json=True)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
             except DamagedStateError as error:
                 raise _unusable(error) from error
@@ -344,7 +338,7 @@ class Runner:
         return Merge(
             lanes,
             whole=whole,
-            max_jump=self._pipeline.max_jump,
+            max_jump=self._pipeline.join.max_jump,
             guards=self._guards,
             trickling=[
                 source.name for source in sources if whole and not source.lag()
@@ -412,14 +406,14 @@ class Runner:
             self._guards.setdefault(name, {}).update(guards)
         deployment = self._inputs.deployment
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
-            self._watermark = watermark(deployment, self._times, self._pipeline.clock)
+            self._watermark = watermark(deployment, self._times, self._pipeline.join.clock)
 
-    def _settled(self) -> bool:
+    def _drain(self) -> bool:
         """Let sinks that deliver at their own pace end; return whether their positions have moved."""
         before = dict(self._lengths)
         for sink in self._outputs.sinks:
             if isinstance(sink, OutboxSink):
-                self._lengths[sink.name] = sink.settle()
+                self._lengths[sink.name] = sink.drain()
         return self._lengths != before
 
     def _marked(self) -> AllPositions:
@@ -439,7 +433,7 @@ class Runner:
             Change(
                 engines=engines,
                 run=msgspec.json.encode(
-                    _State(
+                    RunState(
                         msgspec.Raw(own),
                         self._times,
                         self._watermark if self._watermark > _BEGINNING else None,
@@ -467,20 +461,6 @@ def writing(sink: Sink) -> Iterator[None]:
         raise OutputError(
             f"cannot write {sink.name}: {reason}" if reason else f"cannot write: {error}"
         ) from error
-
-
-def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
-    """Return the pipeline's state in a store, or None before the first commit.
-
-    Raises
-    ------
-    ValueError
-        if the state cannot be decoded.
-    """
-    if not checkpoint.run:
-        return None
-    state = decoded(checkpoint.run, _State, "a run", json=True)
-    return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
 
 
 def _processed(process: Process, batch: MicroBatch) -> Outcome:

@@ -1,18 +1,49 @@
-"""Read-only view of a store: its pipeline, and the options of its engines."""
+"""State of a run in a store, and a read-only view of it: its pipeline, and the options of its engines."""
 
 from __future__ import annotations
 
 from itertools import islice
 
+import msgspec
+
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.events.columns import Columns
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Store
-from streamcal.run.runner import pipeline_state
-from streamcal.sketch.decoding import encoded
+from streamcal.events.guard import GuardState
+from streamcal.join.config import JoinConfig
+from streamcal.run.pipeline import Pipeline, PipelineState
+from streamcal.run.ports import Checkpoint, Store
+from streamcal.sketch.decoding import Count, decoded, encoded
 
-__all__ = ["stored_options", "stored_pipeline"]
+__all__ = ["RunState", "pipeline_state", "stored_options", "stored_pipeline"]
+
+
+class RunState(msgspec.Struct, omit_defaults=True):
+    """State of a run beside engines and tables: `streamcal.run.ports.Checkpoint.run`."""
+
+    pipeline: msgspec.Raw
+    times: dict[str, dict[str, float]]
+    """Event time that the merge has reached, by source and partition."""
+    watermark: float | None = None
+    """Watermark of the next micro-batch of endless sources; None: unknown."""
+    calibrations: Count = 0
+    """Number of calibrations that have published their maps."""
+    guards: dict[str, dict[str, GuardState]] = {}
+    """Guards of the times of the next events, by source and partition."""
+
+
+def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
+    """Return the pipeline's state in a store, or None before the first commit.
+
+    Raises
+    ------
+    ValueError
+        if the state cannot be decoded.
+    """
+    if not checkpoint.run:
+        return None
+    state = decoded(checkpoint.run, RunState, "a run", json=True)
+    return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
 
 
 def stored_pipeline(store: Store) -> Pipeline | None:
@@ -30,7 +61,11 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     if own is None:
         return None
     positive = None if own.positive == "1" else own.positive
-    pipeline = Pipeline(stored_options(store), tables=store.tables, columns=Columns(positive=positive))
+    options = stored_options(store)
+    limit = options.delay_limit_seconds
+    # The join's options are not in a store, but for the one that its engines have, too.
+    join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
+    pipeline = Pipeline(options, join, tables=store.tables, columns=Columns(positive=positive))
     pipeline.restore(encoded(own, json=True), checkpoint.engines)
     return pipeline
 

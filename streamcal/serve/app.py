@@ -8,26 +8,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import ipaddress
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
-from streamcal.monitor.endpoint import named_host
+from streamcal.page.addresses import names_this_machine
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
-from streamcal.serve.openapi import document
-from streamcal.serve.outcomes import Result
+from streamcal.serve.openapi import OPEN, document
 from streamcal.serve.queries import Queries
-from streamcal.serve.request_queue import Kind, RequestQueue
-from streamcal.serve.waiting import settle, within
+from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
 __all__ = ["NO_KEY", "App"]
 
@@ -41,7 +40,6 @@ NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
 
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
-_OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -95,80 +93,55 @@ class App:
                 Route("/v2/models/{key}/infer", self._infer, methods=["POST"]),
                 *pages,
             ],
-            exception_handlers={
-                RefusedError: _refused,
-                404: _not_found,
-                405: _not_allowed,
-            },
+            exception_handlers={RefusedError: _refused, HTTPException: _not_routed},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1000})
-            return
+        answer: ASGIApp
         try:
-            await self._answer(scope, receive, send)
+            self._check_caller(scope)
+            kind = _EVENTS.get(scope["path"])
+            answer = self._others if kind is None else await self._events(kind, scope, receive)
         except RefusedError as error:
-            await _respond(send, error.problem)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check_caller(scope)
-        kind = _EVENTS.get(scope["path"])
-        if kind is None:
-            await self._others(scope, receive, send)
-        elif scope["method"] != "POST":
-            raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
-        else:
-            await self._events(kind, scope, receive, send)
+            answer = _problem(error.problem)
+        await answer(scope, receive, send)
 
     # Events
 
-    async def _events(self, kind: Kind, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _events(self, kind: Kind, scope: Scope, receive: Receive) -> Response:
+        if scope["method"] != "POST":
+            raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await _body(headers, receive)
         lines, many = bodies.read(headers, body, self._columns_of[kind])
-        results = await self._results(kind, lines)
+        results = await self._requests.submit(kind, lines)
         if not many:
-            await _respond(send, results[0])
-            return
+            return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
         parts = [
             msgspec.structs.replace(each, line=number) if isinstance(each, Problem) else each
             for number, each in enumerate(results, 1)
         ]
-        await _send(send, 200, bodies.JSON_LINES, msgspec.json.Encoder().encode_lines(parts))
+        return Response(msgspec.json.Encoder().encode_lines(parts), media_type=bodies.JSON_LINES)
 
     async def _infer(self, request: Request) -> Response:
+        name = request.path_params["key"]
         try:
-            return await self._inferred(request)
+            _check_tensors(request.headers)
+            body = await _body(request.headers, request.receive)
+            asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
+            results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
-            return _response(msgspec.structs.replace(error.problem, error=error.problem.detail))
-
-    async def _inferred(self, request: Request) -> Response:
-        headers, name = dict(request.headers), request.path_params["key"]
-        if "inference-header-content-length" in headers:
-            raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
-        _check_json(headers)
-        body = await _body(headers, request.receive)
-        asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
-        rows = []
-        for index, each in enumerate(await self._results("predictions", lines)):
+            return _problem(msgspec.structs.replace(error.problem, error=error.problem.detail))
+        for index, each in enumerate(results):
             if isinstance(each, Problem):
                 detail = f"value {index}: {each.detail}"
-                return _response(msgspec.structs.replace(each, detail=detail, error=detail))
-            rows.append(msgspec.structs.asdict(each))
+                return _problem(msgspec.structs.replace(each, detail=detail, error=detail))
         outputs = [
-            _tensor("probability", "FP64", [row["probability"] for row in rows]),
-            _tensor("map_version", "INT64", [row["map_version"] for row in rows]),
+            bodies.Tensor(field, datatype, [len(results)], [getattr(each, field) for each in results])
+            for field, datatype in (("probability", "FP64"), ("map_version", "INT64"))
         ]
-        answer = {"model_name": name, **({} if asked.id is None else {"id": asked.id}), "outputs": outputs}
-        return Response(_encode(answer), media_type=bodies.JSON)
-
-    async def _results(self, kind: Kind, lines: list[bytes]) -> list[Result]:
-        waiting: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._requests.submit(kind, lines, lambda results: settle(waiting, results))
-        return await within(waiting)
+        return _json(bodies.InferResponse(name, outputs, asked.id))
 
     # What is known
 
@@ -181,48 +154,35 @@ class App:
         return answer
 
     async def _health(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(b'{"status":"alive"}', media_type=bodies.JSON)
+        return _json({"status": "alive"})
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._requests.ready:
-            raise RefusedError(
-                503, "the server is starting: it reads its store and its source", retry_after=1
-            )
-        return Response(b'{"status":"ready"}', media_type=bodies.JSON)
+            raise RefusedError(503, STARTING, retry_after=1)
+        return _json({"status": "ready"})
 
     async def _metrics(self, request: Request) -> Response:
         content, kind = await self._queries.metrics(request.headers.get("accept", ""))
         return Response(content, headers={"content-type": kind})
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(_encode(document(self._columns)), media_type=bodies.JSON)
+        return _json(document(self._columns))
 
     async def _server(self, request: Request) -> Response:  # noqa: ARG002
-        about = {"name": "streamcal", "version": self._queries.version, "extensions": []}
-        return Response(_encode(about), media_type=bodies.JSON)
+        return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
         name = request.path_params["key"]
-        version = await self._queries.map_version(None if name == NO_KEY else name)
-        about = {
-            "name": name,
-            "versions": [str(version)],
-            "platform": "streamcal",
-            "inputs": [
-                {"name": "score", "datatype": "FP64", "shape": [-1]},
-                {"name": "id", "datatype": "BYTES", "shape": [-1]},
-            ],
-            "outputs": [
-                {"name": "probability", "datatype": "FP64", "shape": [-1]},
-                {"name": "map_version", "datatype": "INT64", "shape": [-1]},
-            ],
-        }
-        return Response(_encode(about), media_type=bodies.JSON)
+        number = await self._queries.map_version(None if name == NO_KEY else name)
+        tensors = {"score": "FP64", "id": "BYTES", "probability": "FP64", "map_version": "INT64"}
+        each = [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+        about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
+        return _json({**about, "inputs": each[:2], "outputs": each[2:]})
 
     # Who may ask
 
     def _check_caller(self, scope: Scope) -> None:
-        if scope["path"] in _OPEN:
+        if scope["path"] in OPEN:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
@@ -234,7 +194,7 @@ class App:
                 )
         elif self._only_local:
             host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            if host and not _is_local(host.decode("latin-1")):
+            if host and not names_this_machine(host.decode("latin-1")):
                 raise RefusedError(
                     421,
                     "without --token-file, the header Host must name this machine: localhost or an address,"
@@ -253,25 +213,14 @@ def _as_bearer(given: bytes) -> bytes:
         return b""
 
 
-def _is_local(header: str) -> bool:
-    """Whether the header ``Host`` holds an address, or localhost: no name that another may let lead here."""
-    host = named_host(header)
-    if host.lower() == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_json(headers: dict[str, str]) -> None:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != bodies.JSON:
+def _check_tensors(headers: Mapping[str, str]) -> None:
+    if "inference-header-content-length" in headers:
+        raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
+    if (kind := bodies.content_type(headers)) != bodies.JSON:
         raise RefusedError(415, f"Content-Type must be {bodies.JSON}, got {kind[:100] or 'none'!r}")
 
 
-async def _body(headers: dict[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
+async def _body(headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
     """Return the body of a request.
 
     Raises
@@ -305,58 +254,37 @@ async def _body(headers: dict[str, str], receive: Callable[[], Awaitable[Message
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _tensor(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": [len(values)], "data": values}
-
-
 # Responses
 
 
-async def _respond(send: Send, result: Result) -> None:
-    if isinstance(result, Problem):
-        await _send(send, result.status, PROBLEM_TYPE, _encode(result), _headers(result))
-    else:
-        await _send(send, 200, bodies.JSON, _encode(result))
+def _json(answer: object) -> Response:
+    return Response(_encode(answer), media_type=bodies.JSON)
 
 
-async def _send(
-    send: Send, status: int, kind: str, body: bytes, more: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
-    headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *more]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _headers(problem: Problem) -> list[tuple[bytes, bytes]]:
-    found = []
+def _problem(problem: Problem, allow: str = "POST") -> Response:
+    response = Response(_encode(problem), problem.status, media_type=PROBLEM_TYPE)
+    headers = response.headers
     if problem.retry_after is not None:
-        found.append((b"retry-after", b"%d" % problem.retry_after))
+        headers["retry-after"] = str(problem.retry_after)
     if problem.status == 401:
-        found.append((b"www-authenticate", b"Bearer"))
-        found.append((b"www-authenticate", b'Basic realm="streamcal: the token is the password"'))
+        headers.append("www-authenticate", "Bearer")
+        headers.append("www-authenticate", 'Basic realm="streamcal: the token is the password"')
     if problem.status == 405:
-        found.append((b"allow", b"POST"))
+        headers["allow"] = allow
     if problem.status in (408, 413):  # the rest of the body is not read
-        found.append((b"connection", b"close"))
-    return found
-
-
-def _response(problem: Problem) -> Response:
-    headers = {name.decode(): value.decode() for name, value in _headers(problem)}
-    return Response(_encode(problem), problem.status, headers, PROBLEM_TYPE)
+        headers["connection"] = "close"
+    return response
 
 
 async def _refused(request: Request, error: Exception) -> Response:  # noqa: ARG001
     assert isinstance(error, RefusedError)  # noqa: S101  # the handler of this class
-    return _response(error.problem)
+    return _problem(error.problem)
 
 
-async def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(Problem(404, f"there is nothing at {request.url.path[:200]}; see /openapi.json"))
-
-
-async def _not_allowed(request: Request, error: Exception) -> Response:
-    response = _response(Problem(405, f"{request.url.path[:200]} does not take {request.method[:20]}"))
-    allow = getattr(error, "headers", None) or {}
-    response.headers["allow"] = allow.get("Allow", "GET")
-    return response
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    path = request.url.path[:200]
+    if error.status_code == 404:
+        return _problem(Problem(404, f"there is nothing at {path}; see /openapi.json"))
+    allow = (error.headers or {}).get("Allow", "GET")
+    return _problem(Problem(error.status_code, f"{path} does not take {request.method[:20]}"), allow)

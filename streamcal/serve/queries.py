@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -23,14 +21,20 @@ from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue
-from streamcal.serve.waiting import settle, within
 
-__all__ = ["Queries"]
+__all__ = ["CertificateAnswer", "Queries"]
 
 _SHOWN_KEYS: Final = 20  # whose alarms are shown if no key is asked for
 _CERTIFICATE_SECONDS: Final = 5.0  # for so long the same certificate is given
 
-T = TypeVar("T")
+
+class CertificateAnswer(msgspec.Struct):
+    """Certificate of the map that is served."""
+
+    key: str | None
+    map_version: int
+    certificate: dict[str, Any] | None
+    """Certificate; null if nothing may be claimed."""
 
 
 class Queries:
@@ -40,14 +44,13 @@ class Queries:
     """
 
     def __init__(self, requests: RequestQueue, pipeline: Pipeline, metrics: RunMetrics) -> None:
-        self._requests = requests
+        self._ask = requests.ask
         self._pipeline = pipeline
         self._metrics = metrics
         self._registry = CollectorRegistry()
         self._registry.register(metrics)
         self._certifying = asyncio.Lock()
         self._certificates: dict[str | None, tuple[float, bytes]] = {}
-        self.version = version("streamcal-engine")
 
     async def map(self, key: str | None) -> bytes:
         """Return the map that is served now, with its weights."""
@@ -62,14 +65,13 @@ class Queries:
     async def certificate(self, key: str | None) -> bytes:
         """Return what may be claimed of that map now: ``null`` if nothing may."""
         async with self._certifying:
-            held = self._certificates.get(key)
-            if held is not None and time.monotonic() < held[0]:
-                return held[1]
-            state = await self._ask(lambda: self._engine(key).to_bytes())
-            text = await asyncio.to_thread(_certified, state, key)
-            if len(self._certificates) >= _SHOWN_KEYS:
-                self._certificates.clear()
-            self._certificates[key] = time.monotonic() + _CERTIFICATE_SECONDS, text
+            until, text = self._certificates.get(key, (0.0, b""))
+            if time.monotonic() >= until:
+                state = await self._ask(lambda: self._engine(key).to_bytes())
+                text = await asyncio.to_thread(_certified, state, key)
+                if len(self._certificates) >= _SHOWN_KEYS:
+                    self._certificates.clear()
+                self._certificates[key] = time.monotonic() + _CERTIFICATE_SECONDS, text
             return text
 
     async def alarms(self, key: str | None) -> bytes:
@@ -104,33 +106,10 @@ class Queries:
             raise RefusedError(404, f"there were no {which} so far; {len(engines)} keys are known")
         return engines[key]
 
-    async def _ask(self, question: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[T] = loop.create_future()
-
-        def answer() -> None:
-            try:
-                found = question()
-            except Exception as error:
-                loop.call_soon_threadsafe(_raise, waiting, error)
-            else:
-                loop.call_soon_threadsafe(settle, waiting, found)
-
-        self._requests.ask(answer)
-        return await within(waiting)
-
 
 def _certified(state: bytes, key: str | None) -> bytes:
     engine = Engine.from_bytes(state, key)
     found = engine.certificate
-    body: dict[str, Any] = {
-        "key": key,
-        "map_version": engine.version,
-        "certificate": None if found is None else found.model_dump(mode="json"),
-    }
-    return msgspec.json.encode(body)
-
-
-def _raise(waiting: asyncio.Future[Any], error: Exception) -> None:
-    if not waiting.done():
-        waiting.set_exception(error)
+    return msgspec.json.encode(
+        CertificateAnswer(key, engine.version, None if found is None else found.model_dump(mode="json"))
+    )

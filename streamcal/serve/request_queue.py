@@ -7,11 +7,13 @@ and then: that takes as long as some thousand events. A process that was killed 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from threading import Condition
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,22 +21,27 @@ from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
-from streamcal.events.input_checks import InputChecks
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.serve.http_problems import Problem, RefusedError
+from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.outcomes import Outcomes, Result
 
-__all__ = ["MOST_WAITING", "NAME", "Kind", "RequestQueue", "ServedPipeline", "replay"]
+__all__ = ["MOST_WAITING", "NAME", "STARTING", "Kind", "RequestQueue", "ServedPipeline", "replay"]
 
 NAME: Final = "http"
 """The name of the source, in positions and rejects."""
 
 MOST_WAITING: Final = 65_536
 """Most events that may wait; a request beyond it is refused, and told to come again."""
+
+STARTING: Final = "the server is starting: it reads its store and its calibration"
+"""Reason to refuse a request that comes too soon."""
+
+ANSWER_SECONDS: Final = 30.0
+"""Time limit of an answer, in seconds."""
 
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
@@ -43,6 +50,7 @@ _MOST_KEPT: Final = 65_536  # events between two such commits …
 _MOST_KEPT_BYTES: Final = 16 << 20  # … and bytes of them
 
 Kind = Literal["predictions", "labels"]
+T = TypeVar("T")
 
 
 class _Group(msgspec.Struct, array_like=True):
@@ -66,7 +74,14 @@ class _Ticket(NamedTuple):
     """A request that waits."""
 
     group: _Group
-    answered: Callable[[list[Result]], None]
+    waiting: asyncio.Future[list[Result]]
+
+
+class _Question(NamedTuple):
+    """A question that waits, to be answered by the run's thread."""
+
+    ask: Callable[[], Any]
+    waiting: asyncio.Future[Any]
 
 
 class ServedPipeline(Pipeline):
@@ -80,10 +95,9 @@ class ServedPipeline(Pipeline):
             keys=options.keys,
             columns=options.columns,
             keeps_answers=True,
+            checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        self._columns = options.columns
         self._outcomes = Outcomes(store.tables, options.columns)
-        self._events: Sequence[Event | Malformed] = ()
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
 
@@ -92,18 +106,12 @@ class ServedPipeline(Pipeline):
         outcome = super().process(batch)
         first = batch.origin(0).line
         refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
-        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(self._events))]
-        self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
+        events, positive = batch.events, self.positive
+        if positive is not None:
+            events = self.tally.deployment.decide(events, positive)
+        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(events))]
+        self.results = self._outcomes.of(events, raws, outcome.answers, refused)
         return outcome
-
-    def understood(self, batch: MicroBatch, meanings: InputChecks) -> Sequence[Event | Malformed]:
-        """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
-        if meanings is not self.tally.deployment:
-            return super().understood(batch, meanings)
-        positive = self._columns.positive
-        events = batch.events if positive is None else meanings.decide(batch.events, positive)
-        self._events = [Malformed(each.reason) if isinstance(each, Malformed) else each for each in events]
-        return self._events
 
 
 class _Batch:
@@ -177,31 +185,16 @@ class _Source:
 
 
 class RequestQueue(_Source):
-    """The requests that wait; any thread may call `submit`, `ask` and `close`.
+    """The requests that wait: an event loop submits them, the run's thread takes and answers them."""
 
-    Parameters
-    ----------
-    store
-        of the run.
-    deliver
-        given, after a micro-batch is kept, what is to be called to answer its requests: in another thread.
-    """
-
-    def __init__(
-        self,
-        options: RunConfig,
-        store: JournalStore,
-        pipeline: ServedPipeline,
-        deliver: Callable[[list[Callable[[], None]]], None],
-    ) -> None:
+    def __init__(self, options: RunConfig, store: JournalStore, pipeline: ServedPipeline) -> None:
         super().__init__(options)
         self._options = fingerprint(options)
         self._store = store
         self._pipeline = pipeline
-        self._deliver = deliver
         self._changed = Condition()
         self._waiting: deque[_Ticket] = deque()
-        self._asked: deque[Callable[[], None]] = deque()
+        self._asked: list[_Question] = []
         self._events = self._bytes = 0  # that wait
         self._taken: list[_Ticket] = []
         self._row: _Kept | None = None  # of the micro-batch in hand
@@ -214,15 +207,16 @@ class RequestQueue(_Source):
 
     # Requests
 
-    def submit(self, kind: Kind, lines: list[bytes], answered: Callable[[list[Result]], None]) -> None:
-        """Let events wait to be taken; ``answered`` is handed to ``deliver``, with a result for each.
+    async def submit(self, kind: Kind, lines: list[bytes]) -> list[Result]:
+        """Return the result of each event, once the events are taken and kept.
 
         Raises
         ------
         RefusedError
-            if it is not ready, or too many wait.
+            if it is not ready, too many wait, or there is no answer in time.
         """
         size = sum(map(len, lines))
+        ticket = _Ticket(_Group(kind, lines), asyncio.get_running_loop().create_future())
         with self._changed:
             self._check_open()
             if self._events and (
@@ -236,21 +230,24 @@ class RequestQueue(_Source):
                 )
             self._events += len(lines)
             self._bytes += size
-            self._waiting.append(_Ticket(_Group(kind, lines), answered))
+            self._waiting.append(ticket)
             self._changed.notify()
+        return await _within(ticket.waiting)
 
-    def ask(self, question: Callable[[], None]) -> None:
-        """Let a function be called by the run's thread between two micro-batches.
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Return the answer to a question, which the run's thread is asked between two micro-batches.
 
         Raises
         ------
         RefusedError
-            if it is not ready.
+            if it is not ready, or there is no answer in time.
         """
+        waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
             self._check_open()
-            self._asked.append(question)
+            self._asked.append(_Question(question, waiting))
             self._changed.notify()
+        return await _within(waiting)
 
     def close(self) -> None:
         """Take no more requests; those that wait are answered."""
@@ -261,11 +258,9 @@ class RequestQueue(_Source):
     def fail(self, detail: str) -> None:
         """Answer those that wait that it has failed."""
         self.close()
-        problem = Problem(503, detail, retry_after=1)
-        for question in self._asked:
-            question()
-        tickets = [*self._taken, *self._waiting]
-        self._deliver([_answering(each, [problem] * len(each.group.lines)) for each in tickets])
+        error = RefusedError(503, detail, retry_after=1)
+        tickets = [each.waiting for each in (*self._taken, *self._waiting)]
+        _answer([(each, error) for each in (*tickets, *(asked.waiting for asked in self._asked))])
 
     def done(self) -> bool:
         """Whether it was closed, and nothing waits."""
@@ -275,9 +270,7 @@ class RequestQueue(_Source):
         if self._closed:
             raise RefusedError(503, "the server is stopping: try another, or again", retry_after=1)
         if not self.ready:
-            raise RefusedError(
-                503, "the server is starting: it reads its store and its source", retry_after=1
-            )
+            raise RefusedError(503, STARTING, retry_after=1)
 
     # The source of the run
 
@@ -287,7 +280,7 @@ class RequestQueue(_Source):
         with self._changed:
             if not (self._waiting or self._asked or self._closed):
                 self._changed.wait(timeout)
-            asked, self._asked = self._asked, deque()
+            asked, self._asked = self._asked, []
             taken, count = [], 0
             while self._waiting and (not count or count + len(self._waiting[0].group.lines) <= max_events):
                 ticket = self._waiting.popleft()
@@ -295,8 +288,7 @@ class RequestQueue(_Source):
                 count += len(ticket.group.lines)
                 self._bytes -= sum(map(len, ticket.group.lines))
             self._events -= count
-        for question in asked:
-            question()
+        _answer([(each.waiting, _found(each.ask)) for each in asked])
         self._taken = taken
         if not taken:
             return ()
@@ -328,15 +320,9 @@ class RequestQueue(_Source):
             now = time.monotonic()
             self._commit_at = now + max(_SECONDS, _SHARE * (now - self._commits))
             self._commits, self._since, self._since_bytes = None, 0, 0
-        if not self._taken:
-            return
-        results, start, answering = self._pipeline.results, 0, []
-        for ticket in self._taken:
-            end = start + len(ticket.group.lines)
-            answering.append(_answering(ticket, results[start:end]))
-            start = end
+        results = iter(self._pipeline.results)
+        _answer([(each.waiting, list(islice(results, len(each.group.lines)))) for each in self._taken])
         self._taken = []
-        self._deliver(answering)
 
 
 class _Journal(_Source):
@@ -403,5 +389,38 @@ def fingerprint(options: RunConfig) -> str:
     return options.model_dump_json(include={"join", "keys", "columns"})
 
 
-def _answering(ticket: _Ticket, results: list[Result]) -> Callable[[], None]:
-    return lambda: ticket.answered(results)
+async def _within(waiting: asyncio.Future[T]) -> T:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await waiting
+    except TimeoutError:
+        raise RefusedError(
+            503,
+            f"no answer within {ANSWER_SECONDS:g} seconds. What was sent may be taken yet: send it again,"
+            " with the same ids",
+            retry_after=1,
+        ) from None
+
+
+def _found(question: Callable[[], object]) -> object:
+    """Return the answer to a question, or the exception that it raised."""
+    try:
+        return question()
+    except Exception as error:
+        return error
+
+
+def _answer(answers: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
+    """Wake those that wait, in their event loop: each with its answer, or the exception in its place."""
+
+    def wake() -> None:
+        for waiting, found in answers:
+            if waiting.done():  # nobody waits any more
+                continue
+            if isinstance(found, Exception):
+                waiting.set_exception(found)
+            else:
+                waiting.set_result(found)
+
+    if answers and not (loop := answers[0][0].get_loop()).is_closed():
+        loop.call_soon_threadsafe(wake)

@@ -120,9 +120,8 @@ class Server:
         self._options = options
         self._alarms = alarms
         self._store = store
-        self._loop: asyncio.AbstractEventLoop | None = None
         pipeline = ServedPipeline(options, store)
-        self._requests = requests = RequestQueue(options, store, pipeline, self._deliver)
+        self._requests = requests = RequestQueue(options, store, pipeline)
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
         self._latest = latest = LatestStatus(pipeline, options.shown(), sources)
@@ -171,7 +170,6 @@ class Server:
             raise self._error
 
     async def _serve(self, listener: socket.socket) -> None:
-        self._loop = asyncio.get_running_loop()
         config = uvicorn.Config(
             self._app,
             http=_Protocol,
@@ -215,14 +213,6 @@ class Server:
             self._requests.fail("the server has failed, and ends: what it has answered is kept")
         if self._server is not None:
             self._server.should_exit = True
-
-    def _deliver(self, answering: list[Callable[[], None]]) -> None:
-        def answer() -> None:
-            for each in answering:
-                each()
-
-        if answering and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(answer)
 
 
 def _warm_up(config: RecalibratorConfig) -> None:

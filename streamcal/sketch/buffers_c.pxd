@@ -2,29 +2,32 @@
 cimport cython
 
 cdef Py_ssize_t _FEWEST, _HEAVY
+cdef int _ONE
 
 
-cdef class ScoreBuffer:
-    cdef public long long n, room
+cdef class Buffer:
+    cdef public long long n
     cdef public Py_ssize_t _held
     cdef Py_ssize_t _limit
-    cdef object _score_column
+    cdef object _types
+    cdef list _columns
     cdef double[::1] _scores
+    cdef signed char[::1] _labels
+    cdef int[::1] _units
+    cdef long long[::1] _index
+
+
+cdef class ScoreBuffer(Buffer):
+    cdef public long long remaining
 
     cpdef int append(self, double score) except -1
 
 
-cdef class LabelBuffer:
-    cdef public long long n, positives, start
+cdef class LabelBuffer(Buffer):
+    cdef public long long positives, start
     cdef public bint closed, windowed, weighted
-    cdef public object _again
-    cdef public Py_ssize_t _held
+    cdef public list _again
     cdef object _numbers
-    cdef public bint _keeps_seen
-    cdef Py_ssize_t _limit
-    cdef double[::1] _scores
-    cdef signed char[::1] _labels
-    cdef long long[::1] _seen
-    cdef object _score_column, _label_column, _seen_column
+    cdef public bint _keeps_index
 
-    cpdef long long append(self, double score, int label, long long seen) except -1
+    cpdef long long append(self, double score, int label, long long prediction_index, int units) except -1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch.weighing import ONE
+from streamcal.values import Floats
 
 __all__ = ["AT_ONCE", "IN_CALL", "LabelBuffer", "ScoreBuffer"]
 
@@ -21,86 +20,114 @@ before the call."""
 
 _FEWEST: Final = 16  # that there is memory for at first: of many keys most have few labels
 _HEAVY: Final = 64  # memory that is let go when nothing is buffered
+_ONE: Final = ONE
 
 
-def _longer(column: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
-    """Return a copy of a column with more room behind."""
-    longer = np.empty(length, column.dtype)
-    longer[: len(column)] = column
-    return longer
-
-
-class ScoreBuffer:
-    """Scores in order of arrival, and their number."""
-
-    def __init__(self, room: int) -> None:
-        self.n = 0
-        """Number of scores observed, in the buffer or not."""
-        self.room = room
-        """Number of scores that may still be appended before a reader must read, at least 1."""
-        self._held = 0
-        self._hold(np.empty(0))
-
-    def append(self, score: float) -> bool:
-        """Take one checked score; return whether there is no more room."""
-        if self._held == self._limit:
-            self._widen(1)
-        self._scores[self._held] = score
-        self._held += 1
-        self.n += 1
-        self.room -= 1
-        return self.room == 0
-
-    def extend(self, scores: Floats) -> bool:
-        """Take at most `room` checked scores, float64[k]; return whether there is no more room."""
-        self._put(scores)
-        self.n += len(scores)
-        self.room -= len(scores)
-        return self.room == 0
-
-    def _put(self, scores: Floats) -> None:
-        """Append scores that `n` already counts."""
-        if self._held + len(scores) > self._limit:
-            self._widen(len(scores))
-        self._score_column[self._held : self._held + len(scores)] = scores
-        self._held += len(scores)
-
-    def _since(self, first: int) -> Floats:
-        """Return a copy of the buffered scores from this place on."""
-        return self._score_column[first : self._held].copy()
-
-    def _drop(self, count: int) -> None:
-        """Forget this many scores at the front."""
-        kept = self._since(count)
-        self._held = 0
-        if not len(kept) and self._limit > _HEAVY:
-            self._hold(np.empty(0))
-        self._put(kept)
-
-    def _widen(self, more: int) -> None:
-        limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
-        self._hold(_longer(self._score_column, limit))
-
-    def _hold(self, scores: Floats) -> None:
-        """Take a column as memory: as an array, and for single scores as a view, which is not made anew."""
-        self._limit = len(scores)
-        self._score_column = self._scores = scores
-
-
-class LabelBuffer:
-    """Labels with their scores in order of arrival, by number.
+class Buffer:
+    """Columns of one length that grow at the end and are dropped at the front.
 
     Parameters
     ----------
-    keeps_seen
+    *types
+        type of the numbers of each column.
+    """
+
+    def __init__(self, *types: Any) -> None:
+        self.n = 0
+        """Number of rows that came, in the buffer or not."""
+        self._types, self._held = types, 0
+        self._clear()
+
+    def _part(self, column: int, first: int) -> Any:
+        """Return a view of the rows of a column from this place on: do not keep it."""
+        return self._columns[column][first : self._held]
+
+    def _put(self, *parts: Any) -> None:
+        """Append rows that `n` already counts; values for a column that there is not are left out."""
+        end = self._held + len(parts[0])
+        if end > self._limit:
+            self._widen(end)
+        for column, part in zip(self._columns, parts, strict=False):
+            column[self._held : end] = part
+        self._held = end
+
+    def _drop(self, count: int) -> None:
+        """Forget this many rows at the front."""
+        kept = [column[count : self._held].copy() for column in self._columns]
+        self._held = 0
+        if not len(kept[0]) and self._limit > _HEAVY:
+            self._clear()
+        self._put(*kept)
+
+    def _clear(self) -> None:
+        """Forget all rows."""
+        self._held = 0
+        self._hold([np.empty(0, kind) for kind in self._types])
+
+    def _widen(self, length: int) -> None:
+        """Make memory for so many rows, and some more."""
+        limit = max(_FEWEST, self._limit + (self._limit >> 1), length)
+        longer = [np.empty(limit, kind) for kind in self._types]
+        for column, before in zip(longer, self._columns, strict=True):
+            column[: self._held] = before[: self._held]
+        self._hold(longer)
+
+    def _hold(self, columns: Any) -> None:
+        """Take columns as memory: as arrays, and for single rows as views, which are not made anew."""
+        self._columns, self._limit = columns, len(columns[0])
+        self._scores = columns[0]
+        if len(columns) > 1:
+            self._labels, self._units = columns[1:3]
+        if len(columns) > 3:
+            self._index = columns[3]
+
+
+class ScoreBuffer(Buffer):
+    """Scores in order of arrival, and their number."""
+
+    def __init__(self, remaining: int) -> None:
+        super().__init__(np.float64)
+        self.remaining = remaining
+        """Number of scores that may still be appended before a reader must read, at least 1."""
+
+    def append(self, score: float) -> bool:
+        """Take one checked score; return whether none remains to be appended."""
+        if self._held == self._limit:
+            self._widen(self._held + 1)
+        self._scores[self._held] = score
+        self._held += 1
+        self.n += 1
+        self.remaining -= 1
+        return self.remaining == 0
+
+    def extend(self, scores: Floats) -> bool:
+        """Take at most `remaining` checked scores, float64[k]; return whether none remains."""
+        self._put(scores)
+        self.n += len(scores)
+        self.remaining -= len(scores)
+        return self.remaining == 0
+
+    def _since(self, first: int) -> Any:
+        """Return a copy of the buffered scores from this place on."""
+        return self._part(0, first).copy()
+
+
+class LabelBuffer(Buffer):
+    """Labels with their scores and weights in order of arrival, by number.
+
+    The columns are scores, labels, units of weights, and the numbers of the predictions if a reader asks for
+    them.
+
+    Parameters
+    ----------
+    keeps_index
         whether a reader asks how many scores had been observed at each prediction.
     numbers
         set of the numbers of predictions with a label, which takes the number of each; None: no reader asks.
     """
 
-    def __init__(self, keeps_seen: bool, numbers: Any) -> None:
-        self.n = 0
-        """Number of labels, including those that a window has dropped."""
+    def __init__(self, keeps_index: bool, numbers: Any) -> None:
+        super().__init__(np.float64, np.int8, np.int32, *((np.int64,) if keeps_index else ()))
         self.positives = 0
         """Number of labels 1."""
         self.closed = False
@@ -113,74 +140,32 @@ class LabelBuffer:
         either."""
         self.start = 0
         """Number of the first label that is still buffered; `end` if none is."""
-        self._keeps_seen, self._numbers = keeps_seen, numbers
-        self._again = array("q")  # numbers of labels to settle whose prediction has one, or did long ago
-        self._clear()
+        self._keeps_index, self._numbers = keeps_index, numbers
+        self._again: list[int] = []  # numbers of labels to flush whose prediction has one, or did long ago
 
     @property
     def end(self) -> int:
         """Number of the next label."""
         return self.start + self._held
 
-    def append(self, score: float, label: int, seen: int) -> int:
-        """Take one checked label; return the number of labels."""
-        if self._numbers is not None and seen >= 0 and not self._numbers.take(seen):
+    def append(self, score: float, label: int, prediction_index: int, units: int) -> int:
+        """Take one checked label with the units of its weight; return the number of labels."""
+        if self._numbers is not None and prediction_index >= 0 and not self._numbers.take(prediction_index):
             self._again.append(self.start + self._held)
         if self._held == self._limit:
-            self._widen(1)
+            self._widen(self._held + 1)
         self._scores[self._held] = score
         self._labels[self._held] = label
-        if self._keeps_seen:
-            self._seen[self._held] = seen
+        self._units[self._held] = units
+        if units != _ONE:
+            self._weigh(label, units)
+        if self._keeps_index:
+            self._index[self._held] = prediction_index
         self._held += 1
         self.positives += label
         self.n += 1
         return self.n
 
-    def _put(self, scores: Floats, labels: Labels, seen: Counts | int) -> None:
-        """Append labels that `n` already counts."""
-        if self._held + len(labels) > self._limit:
-            self._widen(len(labels))
-        part = slice(self._held, self._held + len(labels))
-        self._score_column[part] = scores
-        self._label_column[part] = labels
-        if self._keeps_seen:
-            self._seen_column[part] = seen
-        self._held += len(labels)
-
-    def _held_scores(self, first: int) -> Floats:
-        """Return a view of the buffered scores from this place on: do not keep it."""
-        return self._score_column[first : self._held]
-
-    def _held_labels(self, first: int) -> Labels:
-        return self._label_column[first : self._held]
-
-    def _held_seen(self, first: int) -> Counts:
-        return self._seen_column[first : self._held if self._keeps_seen else 0]
-
-    def _drop(self, count: int) -> None:
-        """Forget this many labels at the front."""
-        scores, labels = self._held_scores(count).copy(), self._held_labels(count).copy()
-        seen = self._held_seen(count).copy()
-        self.start += count
-        self._held = 0
-        if not len(labels) and self._limit > _HEAVY:
-            self._clear()
-        self._put(scores, labels, seen)
-
-    def _clear(self) -> None:
-        """Forget all that is buffered."""
-        self._held = 0
-        self._hold(np.empty(0), np.empty(0, np.int8), np.empty(0, np.int64))
-
-    def _widen(self, more: int) -> None:
-        limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
-        seen = _longer(self._seen_column, limit) if self._keeps_seen else self._seen_column
-        self._hold(_longer(self._score_column, limit), _longer(self._label_column, limit), seen)
-
-    def _hold(self, scores: Floats, labels: Labels, seen: Counts) -> None:
-        """Take columns as memory, as `ScoreBuffer._hold` does."""
-        self._limit = len(scores)
-        self._score_column = self._scores = scores
-        self._label_column = self._labels = labels
-        self._seen_column = self._seen = seen
+    def _weigh(self, _label: int, _units: int) -> None:
+        """Count the weight of a label."""
+        self.weighted = True

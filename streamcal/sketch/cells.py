@@ -20,18 +20,12 @@ __all__ = [
     "coarsen",
     "count_width",
     "pack_numbers",
-    "run_starts",
     "sum_runs",
     "unpack_numbers",
 ]
 
 _NUMBERS: Final = struct.Struct("<IB")  # how many, width
 _FULL: Final = {1: (1 << 8) - 1, 2: (1 << 16) - 1}  # the largest value, by width
-
-
-def run_starts(cells: npt.NDArray[Any]) -> Counts:
-    """Return the index at which each run of equal cells begins, int64[k], for ascending cells[m], m ≥ 1."""
-    return np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
 
 
 def sum_runs(cells: Cells, counts: npt.NDArray[Any]) -> tuple[Cells, npt.NDArray[Any]]:
@@ -48,9 +42,7 @@ def sum_runs(cells: Cells, counts: npt.NDArray[Any]) -> tuple[Cells, npt.NDArray
     -------
     The distinct cells, and their counts in the same type; the given arrays if all cells are distinct.
     """
-    if not len(cells):
-        return cells, counts
-    first = run_starts(cells)
+    first = np.flatnonzero(np.diff(cells, prepend=np.int32(-1)))
     if len(first) == len(cells):
         return cells, counts
     return cells[first], np.add.reduceat(counts, first, axis=-1, dtype=counts.dtype)

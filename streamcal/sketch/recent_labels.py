@@ -1,6 +1,6 @@
 """RecentLabels: the latest labelled scores in their order.
 
-Memory: 4 bytes each, twice as many once one of them has a weight, room for up to 2,048 more, and 9 bytes for
+Memory: 4 bytes each, twice as many once one of them has a weight, room for up to 2,048 more, and 13 bytes for
 each of at most 512 that wait to be packed: that takes as long for hundreds as for one.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.sketch import grid
 from streamcal.sketch.counting_c import count_sorted, pack
 from streamcal.sketch.decoding import require, within
-from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
+from streamcal.sketch.weighing import ONE, Weighed, check_units, heavy, squares, unit_weights, weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["RecentLabels", "RecentLabelsState"]
@@ -51,7 +51,7 @@ class RecentLabels:
         self._scores = array("d")  # of the labels that wait to be packed
         self._labels = bytearray()
         self._heavy: Cells | None = None  # the units of the packed labels, int32; None: all have weight 1
-        self._units: array[int] | None = None  # of those that wait
+        self._units = array("i")  # of those that wait
 
     def __len__(self) -> int:
         return len(self._pack())
@@ -72,7 +72,7 @@ class RecentLabels:
         """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
         cells, counts = self.counts(length)
         if self._heavy is None:
-            return cells, Weighed(counts, None)
+            return cells, weighed(counts, None)
         latest, units = self._packed[-length:], self._heavy[-length:].astype(np.int64)
         columns, extra = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)), np.int64)
         np.add.at(extra, (latest & np.int32(1), columns), units - ONE)
@@ -98,11 +98,8 @@ class RecentLabels:
 
         ``units`` are those of their weights, int64[k]; None: all are 1.
         """
-        if units is not None or self._units is not None:
-            if self._units is None:
-                self._units = array("i", (ONE,)) * len(self._labels)
-            own = np.full(len(labels), ONE) if units is None else units
-            self._units.frombytes(own[-self._size :].astype(np.int32).tobytes())
+        units = unit_weights(len(labels)) if units is None else units
+        self._units.frombytes(units[-self._size :].astype(np.int32).tobytes())
         if len(labels) > self._size:
             scores, labels = scores[-self._size :], labels[-self._size :]
         self._scores.frombytes(scores.tobytes())
@@ -126,7 +123,7 @@ class RecentLabels:
             check_units(state.units.astype(np.int64), len(state.packed))
         self._set(within(state.packed, 0, _LAST, "cells of the newest labels"))
         self._scores, self._labels = array("d"), bytearray()
-        self._heavy, self._units = state.units, None
+        self._heavy, self._units = state.units, array("i")
         return self
 
     def _pack(self) -> Cells:
@@ -134,17 +131,17 @@ class RecentLabels:
         if self._labels:
             packed = np.empty(len(self._labels), np.int32)
             pack(np.frombuffer(self._scores), np.frombuffer(self._labels, np.uint8), packed)
-            heavy = None if self._units is None else np.array(self._units, np.int32)
-            self._scores, self._labels, self._units = array("d"), bytearray(), None
-            self._keep(packed, heavy)
+            units = np.array(self._units, np.int32)
+            self._scores, self._labels, self._units = array("d"), bytearray(), array("i")
+            self._keep(packed, units if len(heavy(units)) else None)
         return self._packed
 
-    def _keep(self, later: Cells, heavy: Cells | None) -> None:
+    def _keep(self, later: Cells, units: Cells | None) -> None:
         """Add packed labels with the units of their weights; drop the oldest."""
-        if heavy is not None or self._heavy is not None:
-            parts = (self._packed, self._heavy), (later, heavy)
-            units = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
-            both = np.concatenate(units)[-self._size :]
+        if units is not None or self._heavy is not None:
+            parts = (self._packed, self._heavy), (later, units)
+            columns = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
+            both = np.concatenate(columns)[-self._size :]
             self._heavy = None if (both == ONE).all() else both
         end = self._end + len(later)
         if end > len(self._buffer):

@@ -190,28 +190,16 @@ class ScoreSketch:
 
         ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
         """
-        if units is not None or self._extra is not None:
-            self._add_weighted(scores, labels, units)
-        else:
-            self._add(scores, labels)
-
-    def _add_weighted(self, scores: Floats, labels: Labels | None, units: Counts | None) -> None:
-        before = self._cells, self._level, self._extra
-        self._extra = None
-        self._add(scores, labels)
-        parts = [before]
-        if units is not None and labels is not None:
-            heavy = units != weighing.ONE
-            own, extra = units[heavy], np.zeros((3, int(np.count_nonzero(heavy))), np.int64)
-            extra[labels[heavy], np.arange(len(own))] = own - weighing.ONE
-            extra[2] = weighing.squares(own) - weighing.ONE
-            parts.append((grid.cells_of(scores[heavy], self._level), self._level, extra))
-        self._spread(*parts)
-
-    def _add(self, scores: Floats, labels: Labels | None) -> None:
+        parts = [(self._cells, self._level, self._extra)]
         tally = self._tally(len(scores))
         tally.add(scores, np.empty(0, np.int8) if labels is None else labels)
         self._take(tally)
+        if labels is not None and units is not None and len(at := weighing.heavy(units)):
+            own, extra = units[at], np.zeros((3, len(at)), np.int64)
+            extra[labels[at], np.arange(len(at))] = own - weighing.ONE
+            extra[2] = weighing.squares(own) - weighing.ONE
+            parts.append((grid.cells_of(scores[at], self._level), self._level, extra))
+        self._spread(*parts)
 
     def merge(self, other: ScoreSketch) -> None:
         """Add the contents of the other sketch, as if its events had been added here.

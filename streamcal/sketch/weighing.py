@@ -18,7 +18,7 @@ import numpy as np
 
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
 from streamcal.sketch.decoding import require
-from streamcal.values import Counts, Floats, Labels, shown
+from streamcal.values import Cells, Counts, Floats, Labels, shown
 
 __all__ = [
     "HEAVIEST",
@@ -32,9 +32,11 @@ __all__ = [
     "check_units",
     "check_weight",
     "fits",
+    "heavy",
     "mass_of",
     "pack_extra",
     "squares",
+    "unit_weights",
     "units_of",
     "unpack_extra",
     "weighed",
@@ -45,6 +47,9 @@ ONE: Final = 256
 
 LIGHTEST: Final = 1.0 / ONE
 """Smallest weight."""
+
+_UNIT: Final = np.array(ONE)
+_NOWHERE: Final = np.empty(0, np.int64)
 
 HEAVIEST: Final = 10_000.0
 """Largest weight: a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
@@ -84,8 +89,10 @@ class Mass(NamedTuple):
         """Return the mass of labels, int8[n], with their units, int64[n]; None: all have weight 1."""
         if units is None:
             return cls(0, 0, 0)
-        extra = units - ONE
-        return cls(int(extra[labels == 1].sum()), int(extra.sum()), int((squares(units) - ONE).sum()))
+        at = heavy(units)
+        extra = units[at] - ONE
+        more = squares(units[at]) - ONE
+        return cls(int(extra[labels[at] == 1].sum()), int(extra.sum()), int(more.sum()))
 
 
 NONE: Final = Mass(0, 0, 0)
@@ -97,14 +104,14 @@ class Weighed(NamedTuple):
 
     masses: Counts
     """Σw per class and cell, int64[2, m]: in labels if all are whole numbers, else in units."""
-    squares: Floats | None
-    """Σw² per cell, float64[m], in squares of the same; None: all weights are 1, and it equals Σw."""
+    squares: Floats
+    """Σw² per cell, float64[m], in squares of the same."""
 
     @property
     def labels(self) -> float:
         """The effective number of labels; their number where all have the same weight."""
         total = int(self.masses.sum())
-        return total if self.squares is None else total * (total / float(self.squares.sum()))
+        return total * (total / float(self.squares.sum()))
 
 
 def weighed(counts: Counts, extra: Counts | None) -> Weighed:
@@ -117,7 +124,7 @@ def weighed(counts: Counts, extra: Counts | None) -> Weighed:
         `Mass`; None: all weights are 1.
     """
     if extra is None:
-        return Weighed(counts, None)
+        return Weighed(counts, counts.sum(axis=0).astype(np.float64))
     masses, sums = ONE * counts + extra[:2], (ONE * counts.sum(axis=0) + extra[2]).astype(np.float64)
     if (masses % ONE).any():
         return Weighed(masses, ONE * sums)
@@ -166,6 +173,16 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
     return extra, rest
 
 
+def unit_weights(count: int) -> Counts:
+    """Return the units of labels of weight 1, int64[count], as a view of one number."""
+    return np.broadcast_to(_UNIT, count)
+
+
+def heavy(units: Counts | Cells) -> Counts:
+    """Return the indices of the weights other than 1, int64[k], of labels with these units."""
+    return _NOWHERE if units.strides == (0,) else np.flatnonzero(units != ONE)  # of `unit_weights`
+
+
 def squares(units: Counts) -> Counts:
     """Return ⌈u² / 256⌉ of each, int64[n]."""
     return (units * units + (ONE - 1)) // ONE
@@ -185,8 +202,8 @@ def check_weight(weight: object) -> float:
         if it is not a number from 1/256 to 10,000.
     """
     value = _number(weight)
-    if value is None or not LIGHTEST <= value <= HEAVIEST:
-        raise ValueError(_bad_weight(weight))
+    if not LIGHTEST <= value <= HEAVIEST:
+        raise ValueError(f"a weight must be a number from 1/256 to 10000, got {shown(weight)}")
     return value
 
 
@@ -199,7 +216,7 @@ def check_propensity(propensity: object) -> float:
         if it is not a number from 0.0001 to 1.
     """
     value = _number(propensity)
-    if value is None or not 1.0 / HEAVIEST <= value <= 1.0:
+    if not 1.0 / HEAVIEST <= value <= 1.0:
         raise ValueError(
             "a propensity, the chance that the label is seen, must be a number from 0.0001 to 1, got"
             f" {shown(propensity)}"
@@ -220,13 +237,12 @@ def as_units(weights: Any, count: int) -> Counts | None:
         raise ValueError(f"weights must be one-dimensional, got an array of shape {given.shape}")
     if len(given) != count:
         raise ValueError(f"{count} labels but {len(given)} weights")
-    if given.dtype.kind not in "fui":
-        for index, weight in enumerate(given.tolist()):
-            _check_at(index, weight)
-    values = given.astype(np.float64)
-    wrong = np.flatnonzero(~((values >= LIGHTEST) & (values <= HEAVIEST)))
-    if len(wrong):
-        _check_at(int(wrong[0]), given[wrong[0]].item())
+    values = given.astype(np.float64) if given.dtype.kind in "fui" else np.full(count, np.nan)
+    for index in np.flatnonzero(~((values >= LIGHTEST) & (values <= HEAVIEST))).tolist():
+        try:
+            values[index] = check_weight(given[index : index + 1].tolist()[0])
+        except ValueError as error:
+            raise ValueError(f"index {index}: {error}") from None
     units = np.rint(values * ONE).astype(np.int64)
     return None if (units == ONE).all() else units
 
@@ -243,22 +259,11 @@ def check_units(units: Counts, count: int) -> None:
         raise ValueError(f"the weights of {count} labels are damaged")
 
 
-def _check_at(index: int, weight: object) -> None:
-    try:
-        check_weight(weight)
-    except ValueError as error:
-        raise ValueError(f"index {index}: {error}") from None
-
-
-def _number(value: object) -> float | None:
+def _number(value: object) -> float:
+    """Return a value as a float; NaN if it is no number."""
     if isinstance(value, bool | np.bool_ | str | bytes):
-        return None
+        return math.nan
     try:
-        number = float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _bad_weight(weight: object) -> str:
-    return f"a weight must be a number from 1/256 to 10000, got {shown(weight)}"
+        return math.nan

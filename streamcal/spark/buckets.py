@@ -26,7 +26,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
-from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.times import LIMIT, show_duration, show_time
@@ -146,9 +146,9 @@ class _Work:
         labels.append(joined.label)
         return ()
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Do nothing: no prediction is held until it matures, see `recalibrate_stream`."""
-        del told
+        del positive
         return ()
 
     def relabel(self, relabelled: Relabelled) -> None:

@@ -223,7 +223,9 @@ class _Learner:
 
     def __call__(self, outcomes: DataFrame, number: int) -> None:
         """Answer by the maps of the state before, and learn."""
-        before = self._before(number)
+        before = self._kept
+        if before.batch != number - 1:
+            before = of_micro_batch(self._spark, self._checkpoint, number - 1)
         outcomes = outcomes.persist()
         try:
             engines = {key: Recalibrator.from_bytes(state) for key, state in before.engines.items()}
@@ -260,12 +262,6 @@ class _Learner:
                 engine.learn_sketch(sketch, "source" if domain == "source" else "target")
         states = {key: engine.to_bytes() for key, engine in engines.items()}
         return Kept(number, before.buckets, states, JoinCounts(*totals))
-
-    def _before(self, number: int) -> Kept:
-        """Return the state before a micro-batch."""
-        if self._kept.batch == number - 1:
-            return self._kept
-        return of_micro_batch(self._spark, self._checkpoint, number - 1)
 
 
 def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, RecalibrationMap]) -> Batch:

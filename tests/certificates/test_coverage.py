@@ -69,7 +69,10 @@ def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
             totals = negatives + positives
             n = int(totals.sum())
             if rule == "auto":
-                bins, choices = choose_bins(negatives, positives), len(candidate_bins(n, len(totals)))
+                bins, choices = (
+                    choose_bins(negatives, positives, totals.astype(float)),
+                    len(candidate_bins(n, len(totals))),
+                )
             else:
                 bins, choices = cube_root(n), 1
             splits = uniform_mass(totals, bins)

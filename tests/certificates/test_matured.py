@@ -9,7 +9,7 @@ from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.source import Centre, certify_best, default_candidates
 from streamcal.certificates.target import LabelCounts
-from streamcal.sketch.cohorts import Cohorts
+from streamcal.engine.cohorts import Cohorts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.states import bytes_of, restored

@@ -145,7 +145,7 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
     source, events, labels = synthetic(tmp_path)
     out, map_file, config = tmp_path / "out.jsonl.gz", tmp_path / "map.json", tmp_path / "c.toml"
     config.write_text("[recalibrator]\nbins = 7\n[join]\nlabel_ttl = 1000\n")
-    arguments = ["--source", source, "--events", events, "--labels", labels, "--output", out]
+    arguments = ["--calibration", source, "--events", events, "--labels", labels, "--output", out]
     arguments += ["--map", map_file, "--config", config]
     done = streamcal("run", *arguments)
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_one_engine_a_key(tmp_path: Path) -> None:
 
 def test_the_source_of_calibration_needs_score_and_label(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_bytes(GOOD)
-    done, _, rejects = run(tmp_path, GOOD, "--source", tmp_path / "s.jsonl")
+    done, _, rejects = run(tmp_path, GOOD, "--calibration", tmp_path / "s.jsonl")
     assert done.returncode == 0
     assert "needs score and label" in rejects[0]["reason"]
 

@@ -22,7 +22,7 @@ LABELLED = b'{"score":0.5,"label":1}\n{"score":0.25,"label":0}\n'
 
 COMMANDS = {
     "run": {
-        "options": ["events", "labels", "source", "config", "output", "rejects", "maps", "map", "store"],
+        "options": ["events", "labels", "calibration", "config", "output", "rejects", "maps", "map", "store"],
         "needed": ["events", "output"],
     },
     "apply": {
@@ -34,7 +34,7 @@ COMMANDS = {
         "needed": ["follow", "events", "output"],
     },
     "replay": {
-        "options": ["store", "events", "labels", "source", "config"],
+        "options": ["store", "events", "labels", "calibration", "config"],
         "needed": ["store", "events"],
     },
 }
@@ -86,7 +86,7 @@ def given(folder: Path, name: str) -> Path:
     content = {
         "events": EVENTS,
         "labels": EVENTS,
-        "source": LABELLED,
+        "calibration": LABELLED,
         "config": b"# defaults\n",
         "follow": b'{"version":1,"key":null,"time":null,"map":{}}\n',
         "map": Recalibrator().map.model_dump_json().encode(),

@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     absent, empty = tmp_path / "absent", tmp_path / "empty"
     for path, why in ((empty, "there is no file in the directory"), (absent, "No such file or directory")):
-        for name in ("--events", "--labels", "--source"):
+        for name in ("--events", "--labels", "--calibration"):
             good = tmp_path / "good.jsonl"
             good.write_bytes(GOOD)
             events = [] if name == "--events" else ["--events", good]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.cli.whole import map_path, write_maps
+from streamcal.cli.output_files import map_path, write_maps
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from tests.command_line import GOOD, streamcal

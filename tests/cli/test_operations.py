@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from streamcal_connectors.sqlite.schema import with_sum
+from streamcal_connectors.sqlite.database import with_sum
 
 from streamcal.engine.engine import Engine
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table, wait_for
@@ -52,7 +52,7 @@ def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> No
     events, labels = tmp_path / "e.jsonl", tmp_path / "l.jsonl"
     events.write_text("".join(event(f"a{i}", i, score=0.5) for i in range(20)))
     labels.write_text("")
-    arguments = ["run", "--source", source, "--events", events, "--labels", labels, "--follow"]
+    arguments = ["run", "--calibration", source, "--events", events, "--labels", labels, "--follow"]
     arguments += [
         "--output",
         tmp_path / "o.jsonl",
@@ -89,7 +89,7 @@ def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_apply_follows_the_newest_map(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    run = ["run", "--source", source, "--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db"]
+    run = ["run", "--calibration", source, "--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db"]
     run += ["--maps", tmp_path / "maps.jsonl"]
     process = start("apply", "--follow", tmp_path / "maps.jsonl")
     assert process.stdin
@@ -133,7 +133,7 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     )
     events.write_text(text)
     process = start(
-        *("run", "--source", source, "--events", events, "--output", tmp_path / "o.jsonl"),
+        *("run", "--calibration", source, "--events", events, "--output", tmp_path / "o.jsonl"),
         *("--follow", "--metrics", "0", "--log-json", "--rejects", tmp_path / "r.jsonl"),
     )
     assert process.stderr
@@ -195,7 +195,7 @@ def test_metrics_that_cannot_be_served(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_show_and_replay(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    inputs = ["--source", source, "--events", events, "--labels", labels]
+    inputs = ["--calibration", source, "--events", events, "--labels", labels]
     assert (
         streamcal("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db").returncode
         == 0
@@ -291,7 +291,7 @@ def test_a_store_of_a_machine_whose_zlib_compresses_otherwise_is_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, events, labels = synthetic(tmp_path)
-    inputs = ["--source", source, "--events", events, "--labels", labels]
+    inputs = ["--calibration", source, "--events", events, "--labels", labels]
     store = tmp_path / "s.db"
     assert streamcal("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", store).returncode == 0
     with closing(sqlite3.connect(store, isolation_level=None)) as db:

@@ -33,7 +33,7 @@ def base(folder: Path, name: str) -> list[object]:
 
 def test_the_same_finished_command_again(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    arguments = ["run", "--source", source, "--events", events, "--labels", labels]
+    arguments = ["run", "--calibration", source, "--events", events, "--labels", labels]
     arguments += [
         "--output",
         tmp_path / "o.jsonl",
@@ -341,7 +341,9 @@ def test_a_certificate_that_claims_nothing_says_so(tmp_path: Path, labels: int, 
     rows = ({"score": i % 10 / 10, "label": int(i % 10 > 5)} for i in range(labels))
     source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (tmp_path / "e.jsonl").write_text('{"id": "a", "score": 0.5}\n')
-    done = streamcal("run", "--source", source, *base(tmp_path, "e.jsonl")[1:], "--config", config(tmp_path))
+    done = streamcal(
+        "run", "--calibration", source, *base(tmp_path, "e.jsonl")[1:], "--config", config(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     assert f"{said} " in " ".join((done.stdout + done.stderr).split()) + " "
     shown = streamcal("show", tmp_path / "s.db").stdout

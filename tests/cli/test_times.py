@@ -176,7 +176,7 @@ def test_so_does_the_source_of_calibration(tmp_path: Path) -> None:
     writer.writeheader()
     writer.writerows(rows)
     source.write_text(text.getvalue())
-    done, _, rejects = run(tmp_path, predictions, labels, "--config", config, "--source", source)
+    done, _, rejects = run(tmp_path, predictions, labels, "--config", config, "--calibration", source)
     assert [(row["source"], row["line"]) for row in rejects] == [(str(source), 9)]
     assert "the window 10 days, 0:00:00 is a stretch of event time" in rejects[0]["reason"]
     assert table(done)["source labels"] == "599"

@@ -82,7 +82,7 @@ def test_replay_takes_several_too(tmp_path: Path) -> None:
     "arguments",
     [
         ("run", "--events", "e", "--output", "o", "--output", "p"),
-        ("run", "--events", "e", "--output", "o", "--source", "s", "--source", "t"),
+        ("run", "--events", "e", "--output", "o", "--calibration", "s", "--calibration", "t"),
         ("apply", "--map", "m", "--events", "e", "--events", "f"),
         ("replay", "--events", "e", "--store", "s", "--store", "t"),
     ],
@@ -140,7 +140,7 @@ def test_tables_fit_into_80_columns_and_end_with_what_is_served(tmp_path: Path) 
     source, events, labels = synthetic(tmp_path)
     store = tmp_path / "s.db"
     shown = narrow(
-        *("run", "--source", source, "--events", events, "--labels", labels),
+        *("run", "--calibration", source, "--events", events, "--labels", labels),
         *("--output", tmp_path / "o.jsonl", "--store", store),
     )
     assert all(line.rstrip().count("  ") for line in shown)  # a name and a figure in each: nothing is wrapped
@@ -158,7 +158,7 @@ def test_tables_fit_into_80_columns_and_end_with_what_is_served(tmp_path: Path) 
 
 def test_a_limit_holds_for_json_too(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    run = ("run", "--source", source, "--events", events, "--labels", labels)
+    run = ("run", "--calibration", source, "--events", events, "--labels", labels)
     assert streamcal(*run, "--output", tmp_path / "o", "--store", tmp_path / "s.db").returncode == 0
     everything = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
     few = json.loads(streamcal("show", tmp_path / "s.db", "--json", "--limit", 2).stdout)

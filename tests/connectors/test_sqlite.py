@@ -10,7 +10,6 @@ import subprocess
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -37,7 +36,7 @@ def options(folder: Path, *more: object) -> list[object]:
     if not source.exists():
         synthetic(folder)
     return [
-        *("run", "--source", source, "--events", events, "--labels", labels),
+        *("run", "--calibration", source, "--events", events, "--labels", labels),
         *("--output", folder / "out.jsonl", "--store", folder / "state.db", *more),
     ]
 
@@ -488,122 +487,6 @@ def test_what_was_not_written_by_a_run_is_noticed(tmp_path: Path, what: str, sta
         everything(tmp_path / "s.db")
 
 
-VERSION_1 = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE pending (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, since REAL, score REAL NOT NULL, probability REAL NOT NULL,
-    domain TEXT NOT NULL, key TEXT, time REAL);
-CREATE UNIQUE INDEX pending_id ON pending (id);
-CREATE TABLE early (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, since REAL, label INTEGER NOT NULL, time REAL,
-    source TEXT, line INTEGER, raw BLOB);
-CREATE UNIQUE INDEX early_id ON early (id);
-CREATE TABLE settled (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, since REAL, label INTEGER);
-CREATE UNIQUE INDEX settled_id ON settled (id);
-CREATE TABLE engines (key TEXT, state BLOB NOT NULL);
-CREATE UNIQUE INDEX engines_key ON engines (key IS NULL, ifnull(key, ''));
-CREATE TABLE positions (
-    source TEXT, partition TEXT, position TEXT NOT NULL, PRIMARY KEY (source, partition)) WITHOUT ROWID;
-CREATE TABLE sinks (name TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE maps (
-    seq INTEGER PRIMARY KEY, version INTEGER NOT NULL, key TEXT, time REAL, map TEXT NOT NULL,
-    certificate TEXT);
-CREATE TABLE rejects (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, line INTEGER NOT NULL,
-    reason TEXT NOT NULL, raw TEXT NOT NULL);
-INSERT INTO meta VALUES ('job', 'abc'), ('streamcal_version', '0.1'), ('run', '{"clock":3}');
-INSERT INTO positions VALUES ('a', '', '{"offset": 3}'), ('a', '1', '7');
-INSERT INTO sinks VALUES ('o', '5');
-INSERT INTO pending VALUES (4, 'p4', 5, 0.25, 1.0, 'target', NULL, 5);
-INSERT INTO pending VALUES (9, 'p9', NULL, 0.1, 0.2, 'target', 'k', NULL);
-INSERT INTO early VALUES (2, 'e', 1.5, 1, 2.5, 'labels', 7, x'ff'), (3, 'f', NULL, 0, NULL, NULL, NULL, NULL);
-INSERT INTO settled VALUES (1, 's', 3, 1), (2, 't', 4, NULL);
-INSERT INTO engines VALUES ('k', x'01'), (NULL, x'02'), ('', x'03');
-INSERT INTO maps VALUES (1, 1, NULL, NULL, '{}', NULL), (2, 2, 'k', 5, '{"a":1}', '[]');
-INSERT INTO rejects (source, line, reason, raw) VALUES ('f', 1, 'no', 'x'), ('f', 2, 'yes', 'y');
-PRAGMA application_id = 1396916556;
-PRAGMA user_version = 1;
-"""
-
-
-def of_version_1(path: Path) -> None:
-    """Write a store as the first version of the schema had it."""
-    with sqlite3.connect(path) as db:
-        db.executescript(VERSION_1)
-        sealed = ['{"clock":3}', {"a": {"": {"offset": 3}, "1": 7}}, {"o": 5}]
-        db.execute(
-            "INSERT INTO meta VALUES ('seal', ?)", (crc32(json.dumps(sealed, sort_keys=True).encode()),)
-        )
-    db.close()
-
-
-def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    of_version_1(path)
-    done = streamcal("show", path)
-    assert done.returncode == 3
-    assert "has schema version 1: a run with --store upgrades it" in done.stderr
-    for _ in range(2):
-        store = opened(path)
-        assert store.job == "abc"
-        assert store.load() == Checkpoint(
-            {"k": b"\1", None: b"\2", "": b"\3"}, b'{"clock":3}', {"a": {"": {"offset": 3}, "1": 7}}, {"o": 5}
-        )
-        maps = [(row.version, row.key, row.time, bytes(row.map)) for row in store.maps()]
-        assert maps == [(1, None, None, b"{}"), (2, "k", 5.0, b'{"a":1}')]
-        assert [bytes(row.certificate) + bytes(row.mixture) for row in store.maps()] == [
-            b"nullnull",
-            b"[]null",
-        ]
-        assert list(store.rejects()) == [RejectRow("f", 1, "no", "x"), RejectRow("f", 2, "yes", "y")]
-        tables = store.tables
-        assert [pop_oldest(tables, WAITING) for _ in range(2)] == [
-            ("p4", Pending(5.0, 0.25, 1.0, "target", None, 5.0, 0)),
-            ("p9", Pending(None, 0.1, 0.2, "target", "k", None, 0)),
-        ]
-        assert [pop_oldest(tables, EARLY) for _ in range(2)] == [
-            ("e", Early(1.5, LabelEvent("e", 1, 2.5, Origin("labels", 7, b"\xff")))),
-            ("f", Early(None, LabelEvent("f", 0))),
-        ]
-        assert [pop_oldest(tables, ENDED) for _ in range(2)] == [
-            ("s", Settled(3.0, 1)),
-            ("t", Settled(4.0, None)),
-        ]
-        store.close()
-    store = opened(path)
-    store.tables.prefetch(["p4", "t"])
-    row = store.tables.rows.known("p4")
-    assert store.tables.get("p4") == Pending(5.0, 0.25, 1.0, "target", None, 5.0, 0)
-    store.tables.rows.remove(row)
-    store.tables.rows.put("new", Pending(9.0, 0.5, 0.5, "target", None, 9.0, 12))
-    store.commit(Change({"k": b"9"}, b"{}", {}, {}, (), ()))
-    store.close()
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-        assert db.execute("SELECT id, seen FROM pending").fetchall() == [("p9", 0), ("new", 12)]
-        assert db.execute("SELECT key, state FROM engines").fetchall() == [
-            ("k", b"9"),
-            (None, b"\2"),
-            ("", b"\3"),
-        ]
-    db.close()
-
-
-def test_a_damaged_store_of_version_1_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    of_version_1(path)
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE positions SET position = '8' WHERE position = '7'")
-        before = list(db.iterdump())
-    db.close()
-    with pytest.raises(StoreError, match=r"s\.db is damaged: its last commit does not match its checksum"):
-        opened(path)
-    with sqlite3.connect(path) as db:
-        assert list(db.iterdump()) == before
-        assert db.execute("PRAGMA user_version").fetchone() == (1,)
-    db.close()
-
-
 @pytest.mark.slow
 def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
@@ -692,17 +575,4 @@ def test_what_is_kept_lasts_until_the_next_commit(tmp_path: Path) -> None:
     store = opened(path)
     with pytest.raises(StoreError, match="table journal does not match its checksum"):
         store.kept()
-    store.close()
-
-
-def test_a_store_of_version_2_gets_a_journal(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    opened(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE journal")
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-    store = opened(path)
-    assert store.keep(b"one")
-    assert store.kept() == [b"one"]
     store.close()

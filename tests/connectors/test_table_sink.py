@@ -131,7 +131,7 @@ def test_one_process_at_a_time_and_what_one_left_is_no_hindrance(tmp_path: Path)
 
 def test_a_run_gives_the_rows_that_json_lines_give_but_not_with_a_store(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    run = ["run", "--source", source, "--events", events, "--labels", labels, "--output"]
+    run = ["run", "--calibration", source, "--events", events, "--labels", labels, "--output"]
     done = streamcal(*run, tmp_path / "o.parquet", "--store", tmp_path / "s.db")
     assert done.returncode == 3
     assert "a run that is killed would lose rows that its store counts as written" in done.stderr

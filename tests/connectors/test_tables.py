@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 from streamcal_connectors.files import FileConnector
-from streamcal_connectors.record_batches import open_table
+from streamcal_connectors.tables import open_table
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import table_codec

@@ -90,14 +90,14 @@ def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(
         wait_for(lambda: hook.got)
         sink.write([alarm(2)])
         position = json.loads(json.dumps(sink.commit({})))  # as a store gives it back
-        assert sink.settle() == position
+        assert sink.drain() == position
         assert len(position["waiting"]) == 2
         sink.close()
         assert "127.0.0.1 did not take 2 of the alarms: the next run delivers them" in caplog.text
         hook.release.set()
 
         again = opened(hook.url, position=position)
-        assert again.settle() == {"waiting": {}}
+        assert again.drain() == {"waiting": {}}
         assert sorted(hook.taken) == sorted(position["waiting"])
         again.close()
 
@@ -121,7 +121,7 @@ def inverted(folder: Path) -> list[str]:
     scores = [rng.random() for _ in range(2000)]
     source.write_text("".join(f'{{"score":{s},"label":{int(rng.random() > s)}}}\n' for s in scores))
     events.write_text("".join(f'{{"id":"{i}","time":{i},"score":0.5}}\n' for i in range(20)))
-    return ["run", "--source", str(source), "--events", str(events), "--output", str(folder / "o.jsonl")]
+    return ["run", "--calibration", str(source), "--events", str(events), "--output", str(folder / "o.jsonl")]
 
 
 @pytest.mark.slow

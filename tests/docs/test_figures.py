@@ -182,10 +182,10 @@ def test_label_shift_feeds_labels_late_with_what_was_seen(script: Modules) -> No
     label_shift = script("label_shift")
     blocks, length = (0.1,), label_shift.DELAY + 1000
     from_labels = label_shift.jumps("labels", 3000, 0, blocks, length)
-    from_both = label_shift.jumps("both", 3000, 0, blocks, length)
+    from_scores = label_shift.jumps("scores", 3000, 0, blocks, length)
     until = label_shift.DELAY // label_shift.LOOK
     assert (from_labels[:until] == 0.5).all()
-    assert abs(from_both[until - 1] - 0.1) < 0.05
+    assert abs(from_scores[until - 1] - 0.1) < 0.05
     assert abs(from_labels[-1] - 0.1) < 0.05
     assert (from_labels[until:] != 0.5).all()
 

@@ -26,8 +26,8 @@ Exposed = dict[str, dict[str, set[str]]]
 
 
 @pytest.fixture(scope="module")
-def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
-    """Return the values of each label of each metric that a run with a source has exposed."""
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
+    """Return the values of each label of each metric that a run with a source has delayed."""
     source, events, labels = synthetic(tmp_path_factory.mktemp("run"), 6000)  # a window of 5,000 is full
     connectors = Connectors()
     calibration = connectors.source(str(source), SourceOptions(domain="source"))
@@ -51,44 +51,44 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
     return found
 
 
-def wrong(expression: str, exposed: Exposed) -> list[str]:
-    """Return what an expression names that is not exposed."""
+def wrong(expression: str, delayed: Exposed) -> list[str]:
+    """Return what an expression names that is not delayed."""
     found = []
     for name, _, matchers in re.findall(r"\b(streamcal_\w+)(\{([^}]*)\})?", expression):
-        if name not in exposed:
+        if name not in delayed:
             found.append(name)
             continue
         for label, operator, value in re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', matchers):
-            values = exposed[name].get(label, {value} if label in OF_PROMETHEUS else None)
+            values = delayed[name].get(label, {value} if label in OF_PROMETHEUS else None)
             if values is None or (operator == "=" and value not in values):
                 found.append(f'{name}{{{label}{operator}"{value}"}}')
-    known = set().union(*exposed.values()) | OF_PROMETHEUS
+    known = set().union(*delayed.values()) | OF_PROMETHEUS
     named = re.findall(r"\b(?:by|on|ignoring|without) ?\(([^)]*)\)", expression)
     found += [each for each in re.split(r"[ ,]+", ",".join(named)) if each and each not in known]
     return found
 
 
-def test_every_expression_of_the_dashboard(exposed: Exposed) -> None:
+def test_every_expression_of_the_dashboard(delayed: Exposed) -> None:
     dashboard = json.loads((FOLDER / "streamcal.json").read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert all(panel["description"] and panel["targets"] for panel in panels)
     for target in (each for panel in panels for each in panel["targets"]):
-        assert not wrong(target["expr"], exposed), target["expr"]
+        assert not wrong(target["expr"], delayed), target["expr"]
         legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
         by = re.search(r"\bby \(([^)]*)\)", target["expr"])
         metric = re.findall(r"streamcal_\w+", target["expr"])[0]
-        kept = set(re.split(r"[ ,]+", by[1])) if by else set(exposed[metric]) | OF_PROMETHEUS
+        kept = set(re.split(r"[ ,]+", by[1])) if by else set(delayed[metric]) | OF_PROMETHEUS
         assert legend <= kept, target
     for text in json.dumps(dashboard["templating"]), json.dumps(dashboard["annotations"]):
-        assert not wrong(text.replace('\\"', '"'), exposed)
+        assert not wrong(text.replace('\\"', '"'), delayed)
     names = [each["name"] for each in dashboard["templating"]["list"]]
     assert set(re.findall(r"\$(?!_)\{?(\w+)", json.dumps(panels))) <= set(names)
 
 
-def test_every_expression_of_the_alerts(exposed: Exposed) -> None:
+def test_every_expression_of_the_alerts(delayed: Exposed) -> None:
     text = (FOLDER / "alerts.yaml").read_text()
-    assert not wrong(text, exposed)
-    known = set().union(*exposed.values()) | OF_PROMETHEUS
+    assert not wrong(text, delayed)
+    known = set().union(*delayed.values()) | OF_PROMETHEUS
     assert set(re.findall(r"\$labels\.(\w+)", text)) <= known
     alerts = re.findall(r"- alert: (\w+)", text)
     readme = (FOLDER / "README.md").read_text()
@@ -96,14 +96,14 @@ def test_every_expression_of_the_alerts(exposed: Exposed) -> None:
     assert sorted(alerts) == sorted(set(re.findall(r"`(Streamcal\w+)`", readme)))
 
 
-def test_the_check_itself(exposed: Exposed) -> None:
-    assert wrong("rate(streamcal_event_total[5m])", exposed) == ["streamcal_event_total"]
-    assert wrong('streamcal_gap{recalibration="later"}', exposed) == ['streamcal_gap{recalibration="later"}']
-    assert wrong("sum by (outcom) (streamcal_join_outcomes_total)", exposed) == ["outcom"]
+def test_the_check_itself(delayed: Exposed) -> None:
+    assert wrong("rate(streamcal_event_total[5m])", delayed) == ["streamcal_event_total"]
+    assert wrong('streamcal_gap{recalibration="later"}', delayed) == ['streamcal_gap{recalibration="later"}']
+    assert wrong("sum by (outcom) (streamcal_join_outcomes_total)", delayed) == ["outcom"]
 
 
-def test_what_is_no_micro_batch_has_no_duration(exposed: Exposed) -> None:
-    assert exposed["streamcal_batch_seconds_count"] == {}
+def test_what_is_no_micro_batch_has_no_duration(delayed: Exposed) -> None:
+    assert delayed["streamcal_batch_seconds_count"] == {}
     metrics = RunMetrics([])
     metrics.batch(0.0, Outcome([], [], []))
     metrics.batch(0.5, Outcome([], [], []))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcal.mixture import weights
-from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights import Weights
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -55,4 +55,4 @@ def test_the_proofs_name_the_first_weights() -> None:
 
 
 def test_drift_names_every_candidate() -> None:
-    assert [name for name in (*NAMES, *EXPOSURES) if f"`{name}`" not in DRIFT] == []
+    assert [name for name in (*NAMES, *DELAYED) if f"`{name}`" not in DRIFT] == []

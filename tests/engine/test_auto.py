@@ -7,9 +7,9 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
-from streamcal.engine.auto import GENERATION
 from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.engine.engine import _seen_in_call
+from streamcal.engine.mixture_controller import GENERATION
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -438,13 +438,13 @@ def test_merge_is_weighed_again_from_all_labels() -> None:
 
 @pytest.mark.slow
 def test_scores_alone_move_the_map_before_the_labels_come() -> None:
-    """The class balance jumps, labels are 2,000 predictions late: "both" follows, "labels" does not yet."""
+    """The class balance jumps, labels are 2,000 predictions late: "scores" follows, "labels" does not yet."""
     rng = np.random.default_rng(10)
     calibration = SOURCE.sample(50_000, rng)
     before, after = NormalPair(0.1).sample(6000, rng), NormalPair(0.6).sample(1500, rng)
     scores, labels = (np.concatenate(pair) for pair in zip(before, after, strict=True))
     risks = {}
-    for prior in ("labels", "both"):
+    for prior in ("labels", "scores"):
         engine = Recalibrator(prior=prior, prior_window="adwin")
         engine.learn_many(*calibration, "source")
         versions, seen = {0: engine.map}, []
@@ -460,14 +460,13 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
         assert versions[engine.version].predict_one(0.3) == engine.predict_one(0.3)
         risks[prior] = NormalPair(0.6).risk(engine.map).total
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
-    assert risks["both"] < 0.3 * risks["labels"]
+    assert risks["scores"] < 0.3 * risks["labels"]
 
 
 @pytest.mark.parametrize("mode", ["composite", "label_shift", "auto"])
-@pytest.mark.parametrize("prior", ["scores", "both"])
-def test_priors_from_scores_in_every_mode_that_uses_them(mode: str, prior: str) -> None:
+def test_priors_from_scores_in_every_mode_that_uses_them(mode: str) -> None:
     rng = np.random.default_rng(11)
-    engine = Recalibrator(mode=mode, prior=prior)
+    engine = Recalibrator(mode=mode, prior="scores")
     engine.learn_many(*SOURCE.sample(20_000, rng), "source")
     one = Recalibrator.from_bytes(engine.to_bytes())
     scores = TARGET.sample(5000, rng)[0]

@@ -160,7 +160,7 @@ def stepped(engine: Recalibrator, count: int, part: int | None = None) -> list[C
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "both"}, {"mode": "composite"}])
+@pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "scores"}, {"mode": "composite"}])
 def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(options: Any) -> None:
     made = [Recalibrator(label_delay_limit=400, **options) for _ in range(2)]
     for engine in made:
@@ -171,7 +171,7 @@ def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(opt
         assert {each.cohorts for each in whole} >= {"matured"}
 
 
-@pytest.mark.parametrize("prior", ["labels", "both"])
+@pytest.mark.parametrize("prior", ["labels", "scores"])
 def test_many_at_once_give_the_state_of_one_by_one(prior: Any) -> None:
     scores, labels = TRUTH.sample(6000, np.random.default_rng(5))
     one, many = (Recalibrator(mode="composite", label_delay_limit=500, prior=prior) for _ in range(2))
@@ -202,6 +202,14 @@ def test_an_option_that_cannot_be_is_refused() -> None:
         Recalibrator(label_delay_limit=timedelta(days=30))
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         RecalibratorConfig(label_delay_limit=0)
+
+
+@pytest.mark.filterwarnings("ignore:under label_delay_limit")
+def test_labels_of_one_call_may_belong_to_no_prediction() -> None:
+    engine = Recalibrator(mode="auto", label_delay_limit=100)
+    engine.learn_many([0.2, 0.8, 0.4] * 40, [0, 1, 0] * 40)
+    assert engine.target.labels == 120
+    assert engine.certificate is None
 
 
 def test_engines_with_cohorts_are_not_merged() -> None:

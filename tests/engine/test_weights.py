@@ -245,7 +245,7 @@ def test_a_choice_of_labels_refutes_no_label_shift() -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"prior": "both"}, "counts each prediction once"), ({"prior_window": "adwin"}, "count alike")],
+    [({"prior_window": "adwin"}, "count alike")],
 )
 def test_options_that_count_labels_alike_refuse_weights(options: dict[str, Any], reason: str) -> None:
     engine = Recalibrator(mode="composite", **options)

@@ -30,7 +30,7 @@ bins = 12
 window = "P30D"
 mode = "composite"
 growth = 1.2
-prior = "both"
+prior = "scores"
 prior_window = "adwin"
 [join]
 label_ttl = 86_400.0

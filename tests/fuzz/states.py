@@ -24,10 +24,10 @@ __all__ = ["OPTIONS", "change_state", "corpus", "make", "try_sketch", "try_state
 
 OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {},
-    {"prior": "both"},
+    {"prior": "scores"},
     {"prior": "scores", "prior_window": 300},
     {"mode": "composite", "prior_window": "adwin"},
-    {"mode": "composite", "prior": "both", "prior_window": 200, "window": 128},
+    {"mode": "composite", "prior": "scores", "prior_window": 200, "window": 128},
     {"mode": "composite", "window": timedelta(seconds=90)},
     {"mode": "label_shift", "prior_window": 50},
     {"mode": "source", "bins": 5},

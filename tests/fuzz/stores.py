@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamcal_connectors.sqlite.schema import bits_sum, read_sealed, with_sum, write_sealed
+from streamcal_connectors.sqlite.database import Database, read_sealed, with_sum, write_sealed
 from streamcal_connectors.sqlite.store import SqliteStore
+from streamcal_connectors.sqlite.tables import bits_sum
 
 from streamcal import JoinConfig
 from streamcal.cli.show import served
@@ -63,9 +64,9 @@ def try_store(rng: random.Random) -> int:
     folder = prepared() / "work"  # always the same name: positions are by path
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(prepared() / "whole", folder)
-    with closing(sqlite3.connect(folder / "state.db", isolation_level=None)) as db:
+    with closing(Database(folder / "state.db", "mode=rw")) as db:
         for _ in range(rng.choice((1, 1, 2))):
-            rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng, folder)
+            rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng)
     try:
         _look(folder)
         _run(folder)
@@ -111,7 +112,7 @@ def _look(folder: Path) -> None:
         store.close()
 
 
-def _engines(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+def _engines(db: Database, rng: random.Random) -> None:
     number, key, state = rng.choice(db.execute("SELECT number, key, state FROM engines").fetchall())
     if rng.random() < 0.8:
         state = change_state(state, rng)
@@ -125,10 +126,10 @@ def _engines(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
     )
 
 
-def _sealed(db: sqlite3.Connection, rng: random.Random, folder: Path) -> None:
+def _sealed(db: Database, rng: random.Random) -> None:
     """Change JSON of the tables that share a checksum."""
     try:
-        before, after = read_sealed(db, folder), read_sealed(db, folder)
+        before, after = read_sealed(db), read_sealed(db)
     except StoreError:  # of an earlier change
         return
     tables: list[dict[Any, Any]] = [after.meta, after.meta, after.positions, after.sinks]
@@ -147,7 +148,7 @@ def _sealed(db: sqlite3.Connection, rng: random.Random, folder: Path) -> None:
         raise RefusedError("the table has no room for it") from None
 
 
-def _blocks(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+def _blocks(db: Database, rng: random.Random) -> None:
     table = rng.choice(("pending", "early", "settled"))
     found = db.execute(f"SELECT block, rows FROM {table}_blocks").fetchall()
     if found:
@@ -157,7 +158,7 @@ def _blocks(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
         db.execute(f"UPDATE {table}_blocks SET rows = ?, crc = ? WHERE block = ?", (text, crc, block))
 
 
-def _gone(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+def _gone(db: Database, rng: random.Random) -> None:
     table = rng.choice(("pending", "early", "settled"))
     found = db.execute(f"SELECT block FROM {table}_blocks").fetchall()
     if found:
@@ -166,7 +167,7 @@ def _gone(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
         db.execute(f"REPLACE INTO {table}_gone VALUES (?, ?, ?)", (block, bits, bits_sum(block, bits)))
 
 
-def _rows(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+def _rows(db: Database, rng: random.Random) -> None:
     table = rng.choice(("maps", "rejects"))
     found = db.execute(f"SELECT * FROM {table}").fetchall()
     if found:

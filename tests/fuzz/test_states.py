@@ -50,7 +50,7 @@ def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[
 
 def test_after_a_merge_the_state_can_be_restored_whatever_waits() -> None:
     scores = np.linspace(0.0, 1.0, 60)
-    engine, other = Recalibrator(prior="both"), Recalibrator(prior="both")
+    engine, other = Recalibrator(prior="scores"), Recalibrator(prior="scores")
     engine.observe_many(scores[:10])
     other.observe_many(scores)
     engine.merge(other)
@@ -126,9 +126,8 @@ WRONG = [
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
     (WINDOWED, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
     (WINDOWED, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
-    ({"prior": "both"}, f"{ENGINE}/priors/scores/prior", float("nan"), "prior"),
-    ({"prior": "both"}, f"{ENGINE}/priors/scores/history/observed", 2**63, "observed"),
-    ({"prior": "both"}, f"{ENGINE}/priors/waiting/last", [2**63, 0.5], "last"),
+    ({"prior": "scores"}, f"{ENGINE}/priors/prior", float("nan"), "prior"),
+    ({"prior": "scores"}, f"{ENGINE}/priors/history/observed", 2**63, "observed"),
     ({}, f"{JOIN}/counts/labels", 2**64 - 1, "labels"),
     ({}, f"{JOIN}/counts/joined", -1, "joined"),
     ({}, f"{JOIN}/pending/p299/1", 7.5, "pending"),

@@ -14,10 +14,10 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Re
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping_c import pass_on, step
+from streamcal.engine.stepping_c import emit, step
 from streamcal.events import Event
 from streamcal.join.join_c import Join
-from streamcal.join.outcomes import JoinCounts, Joined, Relabelled, Told
+from streamcal.join.outcomes import EarlyPositive, JoinCounts, Joined, Relabelled
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.join.recorder import Recorder, emissions
 
@@ -50,9 +50,9 @@ def test_labels_are_learned_in_the_order_of_predictions() -> None:
     told = [("c", 1, 4.0), ("b", 1, 5.0), ("b", 1, 6.0), ("b", 0, 7.0)]
     labels = [LabelEvent(*each) for each in told]
     join, learned, reasons = drive([*predictions, *labels, later(50.0)])
-    assert [each for each in learned if isinstance(each, Told)] == [
-        Told(0.3, 3.0, 4.0, "target", None),
-        Told(0.3, 2.0, 5.0, "target", None),
+    assert [each for each in learned if isinstance(each, EarlyPositive)] == [
+        EarlyPositive(0.3, 3.0, 4.0, "target", None),
+        EarlyPositive(0.3, 2.0, 5.0, "target", None),
     ]
     joined = [each for each in learned if isinstance(each, Joined)]
     assert [(each.predicted_at, each.labelled_at, each.label, each.matured_at) for each in joined] == [
@@ -148,7 +148,6 @@ def test_a_duration_is_so_many_seconds() -> None:
     [
         ({"window": 1000}, "does not know where in it"),
         ({"prior_window": 100}, "in their order"),
-        ({"prior": "both"}, "in their order"),
         ({"label_delay_limit": 100}, "is 100 of the recalibrator, but 0:00:10 of the join"),
         ({"label_delay_limit": "PT5S"}, "0:00:05 of the recalibrator, but 0:00:10 of the join"),
     ],
@@ -222,10 +221,10 @@ def run(
     engine = Engine(with_join(RecalibratorConfig(mode="target", prior_smoothing=0.0), config))
     size = max(1, -(-len(events) // len(watermarks)))
     for part, watermark in enumerate(watermarks):
-        outcomes += pass_on(join.advance(watermark), lambda _: engine)
+        outcomes += emit(join.advance(watermark), lambda _: engine)
         for event in events[part * size : (part + 1) * size]:
             outcomes += step(event, join, lambda _: engine)
-    outcomes += pass_on(join.advance(math.inf), lambda _: engine)
+    outcomes += emit(join.advance(math.inf), lambda _: engine)
     outcomes += step(later(END), join, lambda _: engine)
     return join, engine, [each for each in outcomes if isinstance(each, Joined)]
 

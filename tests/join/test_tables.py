@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streamcal_connectors.sqlite.id_index import IdIndex
 from streamcal_connectors.sqlite.store import SqliteConnector
+from streamcal_connectors.sqlite.tables import IdIndex
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.engine.emissions import Rejected

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import FEATURES
+from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import fit_isotonic, fit_line, fit_source, grouped_labels
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
+from streamcal.mixture.evidence import forecasts
+from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map, fit_source
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.names import COMPOSITE, NAMES, WINDOWS
+from streamcal.mixture.names import COMPOSITE, LOGISTIC_ROWS, NAMES, WINDOWS
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -46,7 +46,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     expected = (n * label + 0.5) / (n + 1.0)
     for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
         sketch = sketched(scores, np.full(n, label, np.int8))
-        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
         ends = line.at(logits_of(np.array([0.01, 0.99])))
         if len(sketch.cells) == 1:
             assert ends == pytest.approx(expected)
@@ -55,7 +55,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     # 40 labels of each class that a score separates: the end blocks are those of one class.
     scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
     ends = line.at(logits_of(np.array([0.01, 0.99])))
     assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
 
@@ -64,7 +64,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
 def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
     scores, labels = tied(n, n)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
     at = np.linspace(0.0, 1.0, 500)
     assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
     assert (np.diff(line.values) >= 0.0).all()
@@ -77,7 +77,7 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
     z = rng.random(4000)
     labels = (rng.random(4000) < 4.0 * (z - 0.5) ** 2).astype(np.int8)
     sketch = sketched(z, labels)
-    line, loss = fit_line(sketch.cells, sketch.level, sketch.counts, monotone=monotone)
+    line, loss = fit_line(sketch.cells, sketch.level, *sketch.weighed, monotone=monotone)
     curve = fit_curve(sketch.cells, sketch.level, sketch.counts, monotone=monotone)
     at = np.linspace(0.0, 1.0, 2001)
     assert loss == curve.loss
@@ -88,20 +88,16 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [10, 5000])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_grouped_adds_up_to_the_effective_number(n: int, weighted: bool) -> None:
+def test_labels_of_one_weight_fit_as_labels_without(n: int) -> None:
+    """By the effective number of labels, the penalty weighs as much as before."""
     scores, labels = NormalPair(0.4).sample(n, np.random.default_rng(n))
-    weights = np.where(labels == 1, 2.0, 1.0) if weighted else None
-    sketch = ScoreSketch(512)
-    sketch.add(scores, labels, weights)
-    counted = sketch.weighed
-    logits, (positives, totals) = grouped_labels(cell_logits(sketch.cells, sketch.level), counted)
-    number = n if weights is None else weights.sum() ** 2 / (weights**2).sum()
-    share = labels.mean() if weights is None else weights @ labels / weights.sum()
-    assert totals.sum() == pytest.approx(number)
-    assert positives.sum() == pytest.approx(number * share)
-    assert (np.diff(logits) > 0.0).all()
-    assert len(logits) < 400
+    fits = []
+    for weights in (None, np.full(n, 2.5)):
+        sketch = ScoreSketch(512)
+        sketch.add(scores, labels, weights)
+        logits = cell_logits(sketch.cells, sketch.level)
+        fits.append(fit_map(HINGE, logits, sketch.weighed, IDENTITY_ROW))
+    assert fits[1] == pytest.approx(fits[0], abs=1e-9)
 
 
 def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
@@ -137,7 +133,7 @@ def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float,
     weights = np.eye(len(NAMES))[:3]
     snapshot = Snapshot(0, weights, logistic, lines, source.curve, source, (1.0, 1.0), False)
     rows = [0, NAMES.index("target/hinge/all"), int(COMPOSITE.argmax())]
-    return forecasts(snapshot, Points.of(z))[rows], source.losses
+    return forecasts(snapshot, z)[rows], source.losses
 
 
 def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:

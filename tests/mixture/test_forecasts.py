@@ -10,17 +10,18 @@ import pytest
 
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.logistic import FEATURES, KNOTS
+from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
+from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
 from streamcal.mixture.forecasts_c import Line, Snapshot, lose
 from streamcal.mixture.mixture import STRIDE, Mixture
-from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, RECENT_PRIOR, WINDOWS
-from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
+from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.snapshots import Snapshots
-from streamcal.mixture.table import Table
+from streamcal.mixture.table import LAST, Table, choose_partition
+from streamcal.mixture.windows import quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded
@@ -53,7 +54,7 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
     mixture.step(0)
     snapshot = codec.unpack_snapshots(decoded(mixture.to_bytes(), codec.MixtureState, "a mixture"))[-3][1]
     z = np.linspace(0.0, 1.0, 301)
-    table = dict(zip(NAMES, forecasts(snapshot, Points.of(z)), strict=True))
+    table = dict(zip(NAMES, forecasts(snapshot, z), strict=True))
     assert np.array_equal(table.pop("identity"), z)
     every, every_label = np.append(before, scores), np.append(before_labels, labels)
 
@@ -149,7 +150,7 @@ def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exposures", [0, len(EXPOSURES)])
+@pytest.mark.parametrize("exposures", [0, len(DELAYED)])
 @pytest.mark.parametrize("round_", range(4))
 def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposures: int) -> None:
     rng = np.random.default_rng([2, round_, exposures])
@@ -157,26 +158,25 @@ def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposu
     choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b]]
     *held, arrival = snapshots(rng, choices[round_], exposures)
     z = scores_for(rng, held, 200)
-    points, base = Points.of(z), np.empty(len(z))
+    base = np.empty(len(z))
     values, before = np.empty((K + exposures, len(z))), None
     for snapshot in (*held, held[3], held[0]):
-        snapshot.fill(before, *points, base, values)
+        snapshot.fill(before, z, logit(z), base, values)
         before = snapshot
         # Beside the knots of a step of the isotonic map, rounding of the logit may decide.
         assert np.mean(np.abs(values - plain(snapshot, z)) > 1e-9) < 0.01
-        assert np.array_equal(values, forecasts(snapshot, points))
+        assert np.array_equal(values, forecasts(snapshot, z))
     which = rng.integers(0, len(held) + 1, len(z))
     labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
     losses, tracked = np.empty((2, K + exposures, len(z))), np.empty((2, len(z)))
-    for least, counted in ((0.02, None), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
-        lose(arrival, (*held, arrival), which, None, z, labels, least, counted, logits, losses, tracked)
-        points, shares = Points(z, logits), np.ones(len(z)) if counted is None else counted
+    for least, shares in ((0.02, np.ones(len(z))), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
+        lose(arrival, (*held, arrival), which, None, z, labels, least, shares, logits, losses, tracked)
         assert logits == pytest.approx(logits_of(z))
-        expected = shares * log_losses(forecasts(arrival, points), labels, least)
+        expected = shares * log_losses(forecasts(arrival, z, logits), labels, least)
         assert losses[1] == pytest.approx(expected, abs=1e-9)
         for index, snapshot in enumerate([*held, arrival]):
             here = np.flatnonzero(which == index)
-            alone = forecasts(snapshot, Points(z[here], logits[here]))
+            alone = forecasts(snapshot, z[here], logits[here])
             expected = shares[here] * log_losses(alone, labels[here], least)
             assert losses[0][:, here] == pytest.approx(expected, abs=1e-9)
             mixed = shares[here] * log_losses(snapshot.weights[1:] @ alone, labels[here], least)
@@ -231,7 +231,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
     edges = np.array(table.edges)
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     middles = cells + np.append(cells[1:], np.int32(LAST))
-    points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
+    points = grid.left_edges(middles, grid.MIN_LEVEL - 1)
     z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
     labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
     held = snapshots(rng, [None, fit_source(sketch)])
@@ -240,7 +240,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
         assert mixed == pytest.approx(snapshot.weights[0] @ forecasts(snapshot, points), abs=1e-12)
         served = RecalibrationMap(version=1, edges=table.edges, values=tuple(mixed.tolist()))
         losses, tracked = np.empty((1, K, len(z))), np.empty((2, len(z)))
-        lose(snapshot, (), None, table.cells, z, labels, 1e-9, None, logits, losses, tracked)
+        lose(snapshot, (), None, table.cells, z, labels, 1e-9, np.ones(len(z)), logits, losses, tracked)
         said = snapshot.weights[0] @ np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
         assert said == pytest.approx(served.predict_many(z), abs=1e-7)
 

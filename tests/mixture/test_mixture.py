@@ -17,9 +17,10 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
 from streamcal.mixture import weights as weights_module
+from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import fit_source
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts
+from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, Observed
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton_c import OnlinePlatt
@@ -138,7 +139,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
     assert served.weights[1:] == pytest.approx(each_of(mixture))
     between = expit(state_of(mixture).weights[-1] * np.array([1.0, -1.0]))
     assert served.weights[0] == pytest.approx(between @ each_of(mixture))
-    table = dict(zip(NAMES, forecasts(served, Points.of(middles)), strict=True))
+    table = dict(zip(NAMES, forecasts(served, middles), strict=True))
     total = sum(weight * table[name] for name, weight in weights.items())
     assert mixed.map.predict_many(middles) == pytest.approx(total, abs=1e-9)
     assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
@@ -176,11 +177,11 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     middles = np.append(partition, 1.0)
     for i, (score, count) in enumerate(zip(scores.tolist(), seen.tolist(), strict=True)):
         one = [each for each in held if count < 0 or each.observed <= count][-1]
-        then[:, i] = forecasts(one, Points.of(np.array([score])))[:, 0]
+        then[:, i] = forecasts(one, np.array([score]))[:, 0]
         mixed.append(one.weights[1:] @ then[:, i])
         interval = int(np.searchsorted(middles, score, side="right")) - 1
         middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
-        at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
+        at = grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1)
         served[:, i] = forecasts(held[-1], at)[:, 0]
     least = 0.5 / (mixture.n + 1.0)
     losses = log_losses(np.stack((then, then if prior else served)), labels, least)
@@ -258,12 +259,12 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     observed += 4 * STRIDE  # the latest predictions were made when `late` was served
     for start in range(0, 4 * STRIDE, STRIDE):
         part = slice(start, start + STRIDE)
-        points, least = Points.of(scores[part]), 0.5 / (mixture.n + 1.0)
+        points, least = scores[part], 0.5 / (mixture.n + 1.0)
         # While it is what is served, the table says it, of the middle of an interval.
         inner, middles, logits = mixture._table.table.cells
-        places = inner.searchsorted(points.scores, "right")
+        places = inner.searchsorted(points, "right")
         # What the labels before in the burst have taught.
-        latest = forecasts(snapshots_of(mixture)[-1], Points(middles[places], logits[places]))
+        latest = forecasts(snapshots_of(mixture)[-1], middles[places], logits[places])
         now = forecasts(late, points) if start else latest
         then, served = (forecasts(early, points), early) if told else (now, late)
         tracked = log_losses(served.weights[1:] @ then, labels[part], least)
@@ -385,7 +386,7 @@ def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(
     first = weights.served[0].copy()
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
-        values = forecasts(before(start)._snapshot(0, None), Points.of(scores[part]))
+        values = forecasts(before(start)._snapshot(0, None), scores[part])
         losses = log_losses(values, labels[part], 0.5 / (start + 1.0))
         weights.track(losses[np.newaxis], np.zeros((2, losses.shape[1])), earlier=None)
     part_of_composites = first[COMPOSITE].sum()

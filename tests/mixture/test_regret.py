@@ -18,7 +18,7 @@ import pytest
 from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixture
-from streamcal.mixture.names import EXPOSURES
+from streamcal.mixture.names import DELAYED
 from streamcal.mixture.weights import Weights
 from streamcal.sketch.buffers_c import AT_ONCE
 from tests.mixture.plain import log_losses
@@ -61,7 +61,7 @@ class Recorded(Weights):
         self, losses: Floats, tracked: Floats, counted: Floats | None = None, *, earlier: int | None = -1
     ) -> None:
         """Move the weights, block by block; by default, earlier labels are those of the blocks so far."""
-        assert counted is None
+        assert counted is None or (counted == 1.0).all()
         if earlier == -1:
             earlier = sum(trial.losses.shape[2] for trial in self.trials)
         for start in range(0, losses.shape[2], BLOCK):
@@ -267,11 +267,11 @@ ADVERSARIES = (
 
 
 def played(
-    adversary: Adversary, m: int, *, sourced: bool = False, exposed: bool = False, blocks: int = 700
+    adversary: Adversary, m: int, *, sourced: bool = False, delayed: bool = False, blocks: int = 700
 ) -> list[Trial]:
     """Return the blocks of a stream whose labels come at once, m at a time."""
     rng = np.random.default_rng(23)
-    weights = Recorded(exposed=exposed)
+    weights = Recorded(delayed=delayed)
     if sourced:
         weights.set_source(new_generation=True)
     for block in range(blocks):
@@ -301,7 +301,7 @@ def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
     """The mixture of those awake, against those awake."""
-    trials, asleep = played(adversary, m, exposed=True), len(EXPOSURES)
+    trials, asleep = played(adversary, m, delayed=True), len(DELAYED)
     terms = terms_of(trials, 0, asleep)
     assert 0.0 < trials[0].weights[1, -asleep:].sum() == pytest.approx(1.0 - terms.first.sum())
     assert excess_weighted(terms) <= ROUNDING
@@ -371,7 +371,7 @@ def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int =
     return late
 
 
-DELAYED = [
+LATE = [
     pytest.param(delay, m, width, spread, id=f"{delay}-{m}-{width}-{'up-to' if spread else 'all'}")
     for delay in (0, 40, 900)
     for m in (8, BLOCK)
@@ -399,7 +399,7 @@ def extra_of_old_weights(losses: list[Floats], terms: Terms, first: list[Floats]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
+@pytest.mark.parametrize(("delay", "m", "width", "spread"), LATE)
 def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -> None:
     """Theorems 1 and 2 for what each tracker forecasts as it learns, and 3 for the weights of long ago."""
     trials, _, first = played_late(delay, m, width, spread=spread)
@@ -415,7 +415,7 @@ def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
+@pytest.mark.parametrize(("delay", "m", "width", "spread"), LATE)
 def test_two_trackers_weighed_in_turn(delay: int, m: int, width: float, spread: bool) -> None:
     """Theorem 4: the same, of two experts; what is served is weighed by the lead of then."""
     trials, then, first = played_late(delay, m, width, spread=spread)

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from streamcal.mixture import weights as module
 from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import Line
-from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights import BLOCK, EARLY, RATE, SHARE, Weights, by_source
 
 Floats = npt.NDArray[np.float64]
@@ -21,8 +21,8 @@ NONE = np.empty(0)
 COIN = np.log(2.0)
 
 
-def made(*, sourced: bool = False, exposed: bool = False) -> Weights:
-    weights = Weights(exposed=exposed)
+def made(*, sourced: bool = False, delayed: bool = False) -> Weights:
+    weights = Weights(delayed=delayed)
     if sourced:
         weights.set_source(new_generation=True)
     return weights
@@ -33,17 +33,17 @@ def each_of(weights: Weights) -> Floats:
     return weights.to_state()[:-4].reshape(2, -1)
 
 
-def first_of(*, sourced: bool, exposed: bool) -> Floats:
+def first_of(*, sourced: bool, delayed: bool) -> Floats:
     """Return the first weights, from their definition."""
     shares = np.array([0.0 if composite else 1.0 for composite in COMPOSITE])
     shares[0] = module._IDENTITY
     first: Floats = shares / shares.sum()
     if sourced:
         first = (1.0 - module._COMPOSITES) * first + module._COMPOSITES * COMPOSITE / COMPOSITE.sum()
-    if not exposed:
+    if not delayed:
         return first
-    own = module._EXPOSED
-    return np.concatenate(((1.0 - own) * first, np.full(len(EXPOSURES), own / len(EXPOSURES))))
+    own = module._DELAYED
+    return np.concatenate(((1.0 - own) * first, np.full(len(DELAYED), own / len(DELAYED))))
 
 
 def losses_of(rng: np.random.Generator, n: int, candidates: int = K) -> tuple[Floats, Floats]:
@@ -79,9 +79,9 @@ class Plain:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("of_source", [False, True])
-@pytest.mark.parametrize(("sourced", "exposed"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("sourced", "delayed"), [(False, False), (True, False), (True, True)])
 def test_each_tracker_is_the_plain_recursion(
-    sourced: bool, exposed: bool, of_source: bool, weighted: bool
+    sourced: bool, delayed: bool, of_source: bool, weighted: bool
 ) -> None:
     """Blocks of labels as trials, with a rate and a share from the tracker's own mean loss.
 
@@ -89,7 +89,7 @@ def test_each_tracker_is_the_plain_recursion(
     is served mixes them with weights in turn, by the losses of their mixtures.
     """
     rng = np.random.default_rng(2)
-    weights, first = made(sourced=sourced, exposed=exposed), first_of(sourced=sourced, exposed=exposed)
+    weights, first = made(sourced=sourced, delayed=delayed), first_of(sourced=sourced, delayed=delayed)
     assert each_of(weights) == pytest.approx(np.stack((first, first)))
     assert np.array_equal(weights.active, first > 0.0)
     asleep = np.append(COMPOSITE & of_source, np.ones(len(first) - K, np.bool_))
@@ -167,7 +167,7 @@ def test_where_labels_are_nearly_certain_little_goes_back() -> None:
         assert before > 0.5
         n = round(6.0 / SHARE)
         weights.track(np.full((2, K, n), loss), np.zeros((2, n)), earlier=5000)
-        first = first_of(sourced=False, exposed=False)[3]
+        first = first_of(sourced=False, delayed=False)[3]
         kept.append((each_of(weights)[0, 3] - first) / (before - first))
     assert kept[0] > 0.2
     assert kept[1] == pytest.approx(0.0, abs=0.02)
@@ -216,7 +216,7 @@ def test_a_source_gives_the_composites_their_part_once_in_each_generation() -> N
 
 def test_labels_of_the_source_never_move_the_composites() -> None:
     """These were fitted to them. Before there is a source, and after: the others are weighed in turn."""
-    for weights in (made(), made(sourced=True), made(sourced=True, exposed=True)):
+    for weights in (made(), made(sourced=True), made(sourced=True, delayed=True)):
         before, candidates = each_of(weights), len(weights.active)
         losses = losses_of(np.random.default_rng(5), 400, candidates)[0]
         losses[:, :K][:, COMPOSITE] = 0.0
@@ -232,12 +232,12 @@ def test_labels_of_the_source_never_move_the_composites() -> None:
 def test_final_labels_do_not_move_the_weight_of_the_exposures(of_source: bool) -> None:
     """Whatever the exposures' maps would have lost on them, and however far the others are apart."""
     for loss in (0.0, 50.0):
-        weights = made(sourced=True, exposed=True)
-        losses, tracked = losses_of(np.random.default_rng(6), 3000, K + len(EXPOSURES))
+        weights = made(sourced=True, delayed=True)
+        losses, tracked = losses_of(np.random.default_rng(6), 3000, K + len(DELAYED))
         losses[:, K:] = loss
         weights.track(losses, tracked, earlier=None if of_source else 0)
-        each = module._EXPOSED / len(EXPOSURES)
-        assert weights.served[:, K:] == pytest.approx(np.full((3, len(EXPOSURES)), each))
+        each = module._DELAYED / len(DELAYED)
+        assert weights.served[:, K:] == pytest.approx(np.full((3, len(DELAYED)), each))
 
 
 # Two trackers
@@ -292,13 +292,13 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     assert np.array_equal(other.to_state(), states[1])
 
 
-@pytest.mark.parametrize("exposed", [False, True])
-def test_the_state_is_all_there_is_and_damage_is_told(exposed: bool) -> None:
-    weights = made(sourced=True, exposed=exposed)
+@pytest.mark.parametrize("delayed", [False, True])
+def test_the_state_is_all_there_is_and_damage_is_told(delayed: bool) -> None:
+    weights = made(sourced=True, delayed=delayed)
     candidates = len(weights.active)
     losses, tracked = losses_of(np.random.default_rng(6), 300, candidates)
     weights.track(losses[:, :, :150], tracked[:, :150], earlier=5000)
-    again, state = Weights(exposed=exposed), weights.to_state()
+    again, state = Weights(delayed=delayed), weights.to_state()
     assert again.restore(state.copy(), sourced=True, shift_allowed=True)
     assert np.array_equal(again.served, weights.served)
     for each in (weights, again):
@@ -316,9 +316,9 @@ def test_the_state_is_all_there_is_and_damage_is_told(exposed: bool) -> None:
     ):
         bad = state.copy()
         bad[place] = value
-        assert not Weights(exposed=exposed).restore(bad, sourced=True, shift_allowed=True)
+        assert not Weights(delayed=delayed).restore(bad, sourced=True, shift_allowed=True)
     for facts in ({"sourced": False, "shift_allowed": True}, {"sourced": True, "shift_allowed": False}):
-        assert not Weights(exposed=exposed).restore(state.copy(), **facts)
+        assert not Weights(delayed=delayed).restore(state.copy(), **facts)
 
 
 # Before the first target label
@@ -333,16 +333,16 @@ ROWS = (*(np.array(NAMES) == name for name in ("identity", "target/hinge/all")),
 
 
 @pytest.mark.parametrize("best", range(3))
-@pytest.mark.parametrize("exposed", [False, True])
-def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int, exposed: bool) -> None:
+@pytest.mark.parametrize("delayed", [False, True])
+def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int, delayed: bool) -> None:
     losses = np.full(3, 0.102)
     losses[best] = 0.1
     own, got = np.stack(ROWS), []
-    rest = 1.0 - module._EXPOSED if exposed else 1.0
+    rest = 1.0 - module._DELAYED if delayed else 1.0
     for labels in (1, 100, 1000, 10_000, 10**12):
-        weights = by_source(source(labels, tuple(losses.tolist())), shifted=False, exposed=exposed)
+        weights = by_source(source(labels, tuple(losses.tolist())), shifted=False, delayed=delayed)
         assert weights.sum() == pytest.approx(1.0)
-        assert weights[K:] == pytest.approx([module._EXPOSED / 2] * (len(EXPOSURES) if exposed else 0))
+        assert weights[K:] == pytest.approx([module._DELAYED / 2] * (len(DELAYED) if delayed else 0))
         assert not weights[:K][~own.any(axis=0)].any()
         assert np.ptp(weights[:K][COMPOSITE]) == 0.0
         got.append(weights[:K][own[best]].sum() / rest)

@@ -188,7 +188,7 @@ def test_a_worse_brier_score_is_said(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", pairs(150))
     config = tmp_path / "c.toml"
     config.write_text('[recalibrator]\nmode = "source"\nbins = 10\n')
-    done = call(events, "--source", source, "--config", config)
+    done = call(events, "--calibration", source, "--config", config)
     (word,) = remarks(done)
     assert word.startswith("The Brier score after recalibration, 1.00000, is above the one before, 0.08500")
     assert "over 150 labels, the scores as they came were better" in word
@@ -235,7 +235,7 @@ def test_they_go_where_the_table_goes(tmp_path: Path) -> None:
 
 def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
     source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": 0} for _ in range(50)))
-    done = call(write(tmp_path / "e.jsonl", pairs()), "--source", source)
+    done = call(write(tmp_path / "e.jsonl", pairs()), "--calibration", source)
     assert any(word.startswith("All 50 source labels are 0") for word in remarks(done))
 
 
@@ -246,11 +246,11 @@ def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
     config.write_text('[recalibrator]\nmode = "label_shift"\n')
     (word,) = remarks(call(events, "--config", config))
     assert word.startswith("Mode 'label_shift' got no labels of the source: the scores were served unchanged")
-    assert '--source, each with its key if there are keys, or take [recalibrator] mode = "auto"' in word
-    sourced = remarks(call(events, "--config", config, "--source", source))
+    assert '--calibration, each with its key if there are keys, or take [recalibrator] mode = "auto"' in word
+    sourced = remarks(call(events, "--config", config, "--calibration", source))
     assert not [word for word in sourced if word.startswith("Mode")]
     keyed = write(tmp_path / "k.jsonl", (row | {"key": "k"} for row in pairs(150)))
-    (word,) = remarks(call(keyed, "--config", config, "--source", source))
+    (word,) = remarks(call(keyed, "--config", config, "--calibration", source))
     assert "source for 1 of the first 2 keys, such as 'k': " in word
 
 
@@ -283,4 +283,4 @@ def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_of_files_that_go_together_nothing_is_said(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
-    assert remarks(call(events, "--labels", labels, "--source", source, "--strict")) == []
+    assert remarks(call(events, "--labels", labels, "--calibration", source, "--strict")) == []

@@ -144,11 +144,11 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Ru
     course = RunHistory()
     first = Pipeline()
     outcome = first.process(MicroBatch(labelled(64), {}, {}, {}, TimesRead(), (), (), None))
-    row, moment = outcome.maps[-1], outcome.moments[-1]
+    row, prior = outcome.maps[-1], outcome.priors[-1]
     for number in range(3_000):
         maps = [msgspec.structs.replace(row, version=number)]
         rejects = [RejectRow("file", number, f"too bad: {number}", "Jane Doe, 12 High Street")]
-        course.take(Outcome([], rejects, maps, moments=[moment._replace(labels=number)]))
+        course.take(Outcome([], rejects, maps, priors=[prior._replace(labels=number)]))
     status = build_status(pipeline, history=course)
     versions = status.views[0].versions.version
     assert versions[0] == 0

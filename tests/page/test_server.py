@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from streamcal.monitor.endpoint import is_loopback
+from streamcal.page.addresses import is_loopback
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -24,7 +24,7 @@ from tests.page.streams import labelled, processed
 
 
 @pytest.fixture
-def board() -> LatestStatus:
+def latest() -> LatestStatus:
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
     source: Any = SimpleNamespace(unknown_fields={"x": 1})
@@ -32,9 +32,9 @@ def board() -> LatestStatus:
 
 
 @pytest.fixture
-def server(board: LatestStatus) -> Iterator[PageServer]:
+def server(latest: LatestStatus) -> Iterator[PageServer]:
     server = PageServer("127.0.0.1", 0)
-    server.show(board)
+    server.show(latest)
     yield server
     server.close()
 
@@ -78,7 +78,7 @@ def test_all_parts_are_there_and_none_is_from_elsewhere(server: PageServer) -> N
     assert content(server, "/page/state", "POST")[0] == 405
 
 
-def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: LatestStatus) -> None:
+def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, latest: LatestStatus) -> None:
     answer, connection = asked(server, "/page/events")
     with closing(connection):
         first = data(answer)
@@ -88,14 +88,14 @@ def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: L
             ["Unknown fields were ignored: x (once)."],
             {"keys": {"limit": 7}},
         )
-        board.end()
+        latest.end()
         last = data(answer)
         assert last.state == "ended"
         assert last.events_per_second == 0.0
         assert answer.read().strip() == b""
 
 
-def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, board: LatestStatus) -> None:
+def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, latest: LatestStatus) -> None:
     with ExitStack() as stack:
         for _ in range(3):
             idle = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -105,7 +105,7 @@ def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, board: 
         answer, connection = asked(server, "/page/events")
         stack.callback(connection.close)
         data(answer)
-        board.end()
+        latest.end()
         assert data(answer).state == "ended"
         server.close()  # returns, whoever still holds a connection
     with pytest.raises(OSError, match="refused"):
@@ -157,17 +157,17 @@ def test_an_address_of_version_6_has_brackets() -> None:
     server.close()
 
 
-def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, board: LatestStatus) -> None:
+def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, latest: LatestStatus) -> None:
     row = RejectRow("labels.jsonl", 3, "not JSON: 'x'", "Jane Doe " + 1_000 * "x")
-    board.take(Outcome([], [row], []))
-    board.end()
+    latest.take(Outcome([], [row], []))
+    latest.end()
     assert b"Jane" not in content(server, "/page/state")[1]
     (shown,) = json.loads(content(server, "/page/rejects")[1])
     assert shown["raw"] == row.raw[:300] + "…"
 
 
-def test_records_are_at_most_one_a_second(board: LatestStatus) -> None:
+def test_records_are_at_most_one_a_second(latest: LatestStatus) -> None:
     start = time.monotonic()
     for _ in range(2_000):
-        board.take(Outcome([], [], []))
-    assert board.posted.number <= 1 + (time.monotonic() - start)
+        latest.take(Outcome([], [], []))
+    assert latest.posted.number <= 1 + (time.monotonic() - start)

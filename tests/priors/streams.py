@@ -1,4 +1,4 @@
-"""Streams of predictions with late labels, and a caller that hands them to a tracker as an engine does."""
+"""Streams of scores and labels, and a caller that hands them to a tracker as an engine does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from streamcal.priors.factory import make_tracker
-from streamcal.priors.likelihood import fused_prior
-from streamcal.priors.tracker import BLOCK, PriorTracker
+from streamcal.priors.history import BLOCK
+from streamcal.priors.likelihood import likeliest_prior
+from streamcal.priors.trackers import PriorTracker, make_tracker
 
 # A source whose scores take six values, each with a bin of its own: so what a tracker makes of them is exact.
 VALUES = np.array([0.03, 0.2, 0.35, 0.6, 0.8, 0.97])
@@ -17,8 +17,8 @@ MEANS = np.array([0.02, 0.15, 0.4, 0.65, 0.85, 0.99])
 PRIOR = float(MEANS.mean())
 ONE, ZERO = MEANS / MEANS.sum(), (1.0 - MEANS) / (1.0 - MEANS).sum()
 
-UNOBSERVED = 0.55
-"""A score that is in no block: of predictions that are labelled at once and never observed."""
+MANY = 10**6
+"""A window longer than every stream."""
 
 
 def scores_and_labels(n: int, q: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +27,7 @@ def scores_and_labels(n: int, q: float, rng: np.random.Generator) -> tuple[np.nd
     return VALUES[values], labels
 
 
-def with_source(kind: Any = "both", window: Any = None, smoothing: float = 0.5) -> PriorTracker:
+def with_source(kind: Any = "scores", window: Any = MANY, smoothing: float = 0.5) -> PriorTracker:
     tracker = make_tracker(kind, window, smoothing)
     tracker.set_source(EDGES, MEANS, PRIOR)
     return tracker
@@ -40,37 +40,32 @@ def up_to_date(tracker: PriorTracker) -> float | None:
     return tracker.prior
 
 
-def oracle(scores: np.ndarray, labels: list[int], smoothing: float = 0.5) -> float | None:
+def oracle(scores: np.ndarray, smoothing: float = 0.5) -> float | None:
     masses = (scores[:, None] == VALUES).sum(axis=0)
-    return fused_prior(masses, MEANS, PRIOR, sum(labels) + smoothing, len(labels) + 2.0 * smoothing)
+    return likeliest_prior(masses, MEANS, PRIOR, smoothing)
 
 
 class Event(NamedTuple):
     what: Literal["score", "label"]
     score: float
     label: int = 0
-    seen: int = -1
 
 
 def events(n: int, seed: int) -> list[Event]:
-    """Return a stream of n predictions: labels come late, at once or never; some scores are not observed."""
+    """Return a stream of n predictions: labels come late, at once or never."""
     rng = np.random.default_rng(seed)
     stream: list[Event] = []
     late: list[tuple[int, Event]] = []
-    seen = 0
-    for score, label in zip(*scores_and_labels(n, 0.2 if seed % 2 else 0.5, rng), strict=True):
-        stream += [event for due, event in late if due <= seen]
-        late = [(due, event) for due, event in late if due > seen]
-        fate = rng.random()
-        if fate < 0.1:
-            stream.append(Event("label", UNOBSERVED, int(label)))
-            continue
+    pairs = zip(*scores_and_labels(n, 0.2 if seed % 2 else 0.5, rng), strict=True)
+    for observed, (score, label) in enumerate(pairs):
+        stream += [event for due, event in late if due <= observed]
+        late = [(due, event) for due, event in late if due > observed]
         stream.append(Event("score", float(score)))
+        fate, told = rng.random(), Event("label", float(score), int(label))
         if fate < 0.3:
-            stream.append(Event("label", float(score), int(label)))
+            stream.append(told)
         elif fate < 0.8:
-            late.append((seen + int(rng.integers(1, 400)), Event("label", float(score), int(label), seen)))
-        seen += 1
+            late.append((observed + int(rng.integers(1, 400)), told))
     return stream
 
 
@@ -81,21 +76,22 @@ class Caller:
     ----------
     tracker
         to hand them to.
-    heeds_room
-        whether to hand over labels when `PriorTracker.room` is used up; if not, only before blocks of scores.
+    heeds_due
+        whether to hand over labels when `PriorTracker.labels_until_due` of them came; if not, only before
+        blocks of scores.
     """
 
-    def __init__(self, tracker: PriorTracker, *, heeds_room: bool = True) -> None:
+    def __init__(self, tracker: PriorTracker, *, heeds_due: bool = True) -> None:
         self.tracker = tracker
-        self._heeds_room = heeds_room
+        self._heeds_due = heeds_due
         self._observed = 0
         self._scores: list[float] = []
-        self._labels: list[Event] = []
+        self._labels: list[int] = []
 
     def add(self, event: Event) -> None:
         if event.what == "label":
-            self._labels.append(event)
-            if self._heeds_room and len(self._labels) >= self.tracker.room:
+            self._labels.append(event.label)
+            if self._heeds_due and len(self._labels) >= self.tracker.labels_until_due:
                 self.hand_over_labels()
         else:
             self._scores.append(event.score)
@@ -113,11 +109,7 @@ class Caller:
         return self.tracker
 
     def hand_over_labels(self) -> None:
-        self.tracker.take_labels(
-            np.array([event.label for event in self._labels], np.int8),
-            np.array([event.score for event in self._labels], np.float64),
-            np.array([event.seen for event in self._labels], np.int64),
-        )
+        self.tracker.take_labels(np.array(self._labels, np.int8))
         self._labels = []
 
     def hand_over(self) -> None:

@@ -1,4 +1,4 @@
-"""The likeliest prior given scores and labels: against a general optimiser, in limits, on known truth."""
+"""The likeliest prior given scores: against a general optimiser, in limits, on known truth."""
 
 from __future__ import annotations
 
@@ -11,52 +11,50 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 
-from streamcal.priors.likelihood import fused_prior
-from streamcal.priors.source_map import SourceMap, cell_means
+from streamcal.priors.likelihood import SourceMap, likeliest_prior
+from streamcal.sketch import grid
 from streamcal.testing import NormalPair
 
 probabilities = st.floats(0.0, 1.0)
+Problem = tuple[np.ndarray, np.ndarray, float, float]
 
 
-def log_likelihood(
-    q: float, masses: np.ndarray, means: np.ndarray, prior: float, positives: float, labels: float
-) -> float:
+def log_likelihood(q: float, masses: np.ndarray, means: np.ndarray, prior: float, smoothing: float) -> float:
     with np.errstate(divide="ignore"):
         density = q * means / prior + (1.0 - q) * (1.0 - means) / (1.0 - prior)
         scores = xlogy(masses, density).sum()
-    return float(scores + xlogy(positives, q) + xlogy(labels - positives, 1.0 - q))
+    return float(scores + xlogy(smoothing, q) + xlogy(smoothing, 1.0 - q))
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float, int, int]:
+def problems(draw: st.DrawFn) -> Problem:
     bins = draw(st.integers(1, 40))
     means = draw(
         st.lists(st.one_of(probabilities, st.sampled_from([0.0, 0.5, 1.0])), min_size=bins, max_size=bins)
     )
     masses = draw(st.lists(st.integers(0, 10_000), min_size=bins, max_size=bins))
-    labels = draw(st.integers(0, 5000))
-    positives = draw(st.integers(0, labels))
-    return np.array(masses), np.array(means), draw(st.floats(1e-6, 1.0 - 1e-6)), positives, labels
+    prior, smoothing = draw(st.floats(1e-6, 1.0 - 1e-6)), draw(st.sampled_from([0.0, 0.5, 1000.0]))
+    return np.array(masses), np.array(means), prior, smoothing
 
 
 @given(problems())
-def test_no_other_prior_is_likelier(problem: tuple[np.ndarray, np.ndarray, float, int, int]) -> None:
-    found = fused_prior(*problem)
+def test_no_other_prior_is_likelier(problem: Problem) -> None:
+    found = likeliest_prior(*problem)
     if found is None:
-        assert log_likelihood(0.3, *problem) == pytest.approx(log_likelihood(0.9, *problem), abs=1e-6)
+        assert not problem[0].any() or log_likelihood(0.3, *problem) == pytest.approx(
+            log_likelihood(0.9, *problem), abs=1e-6
+        )
         return
     assert 0.0 <= found <= 1.0
     best = minimize_scalar(lambda q: -log_likelihood(q, *problem), bounds=(0.0, 1.0), method="bounded")
     here = log_likelihood(found, *problem)
     rivals = [best.x, 0.0, 1.0, *np.linspace(0.01, 0.99, 33)]
-    slack = 1e-12 * (1.0 + problem[0].sum() + problem[4])
+    slack = 1e-12 * (1.0 + problem[0].sum() + problem[3])
     assert here >= max(log_likelihood(float(q), *problem) for q in rivals) - slack * max(1.0, abs(here))
 
 
 @given(problems(), probabilities, probabilities, probabilities)
-def test_the_likelihood_is_concave(
-    problem: tuple[np.ndarray, np.ndarray, float, int, int], a: float, b: float, t: float
-) -> None:
+def test_the_likelihood_is_concave(problem: Problem, a: float, b: float, t: float) -> None:
     low, high = log_likelihood(a, *problem), log_likelihood(b, *problem)
     between = log_likelihood(t * a + (1.0 - t) * b, *problem)
     if math.isfinite(low) and math.isfinite(high):
@@ -64,12 +62,10 @@ def test_the_likelihood_is_concave(
 
 
 @given(problems())
-def test_it_is_where_the_slope_changes_its_sign(
-    problem: tuple[np.ndarray, np.ndarray, float, int, int],
-) -> None:
+def test_it_is_where_the_slope_changes_its_sign(problem: Problem) -> None:
     """To nine digits: just to either side, the slope in exact sums differs in sign, up to rounding."""
-    masses, means, prior, positives, labels = problem
-    found = fused_prior(*problem)
+    masses, means, prior, smoothing = problem
+    found = likeliest_prior(*problem)
     if found is None or found in (0.0, 1.0):
         return
 
@@ -78,7 +74,7 @@ def test_it_is_where_the_slope_changes_its_sign(
         terms = [
             m * (a - b) / (q * a + (1.0 - q) * b) for m, a, b in zip(masses, one, zero, strict=True) if m
         ]
-        terms += [positives / q, -(labels - positives) / (1.0 - q)]
+        terms += [smoothing / q, -smoothing / (1.0 - q)]
         return math.fsum(terms), 1e-14 * math.fsum(map(abs, terms))
 
     step = 1e-9 * min(found, 1.0 - found)
@@ -88,31 +84,11 @@ def test_it_is_where_the_slope_changes_its_sign(
     assert above <= rounding
 
 
-@given(st.integers(1, 10**6), st.data())
-def test_with_labels_alone_it_is_their_share_of_ones(labels: int, data: st.DataObject) -> None:
-    positives = data.draw(st.integers(0, labels))
-    nothing = np.empty(0)
-    assert fused_prior(nothing, nothing, 0.3, positives, labels) == positives / labels
-    # A score in a bin with μ = p is equally likely under every prior of the target.
-    assert fused_prior(np.array([1000]), np.array([0.3]), 0.3, positives, labels) == positives / labels
-
-
 @given(problems())
-def test_sure_scores_are_as_good_as_labels(
-    problem: tuple[np.ndarray, np.ndarray, float, int, int],
-) -> None:
-    masses, means, prior, positives, labels = problem
-    scores = fused_prior(np.append(masses, [7, 3]), np.append(means, [1.0, 0.0]), prior, positives, labels)
-    assert scores == pytest.approx(fused_prior(masses, means, prior, positives + 7, labels + 10), rel=1e-9)
-
-
-@given(problems())
-def test_swapping_the_classes_swaps_the_prior(
-    problem: tuple[np.ndarray, np.ndarray, float, int, int],
-) -> None:
-    masses, means, prior, positives, labels = problem
-    found = fused_prior(*problem)
-    swapped = fused_prior(masses, 1.0 - means, 1.0 - prior, labels - positives, labels)
+def test_swapping_the_classes_swaps_the_prior(problem: Problem) -> None:
+    masses, means, prior, smoothing = problem
+    found = likeliest_prior(*problem)
+    swapped = likeliest_prior(masses, 1.0 - means, 1.0 - prior, smoothing)
     if found is None or swapped is None:
         return
     # 1 − x rounds: so compare how likely the two are, not their values.
@@ -121,24 +97,24 @@ def test_swapping_the_classes_swaps_the_prior(
 
 
 @pytest.mark.parametrize(
-    ("masses", "means", "prior", "positives", "labels", "expected"),
+    ("masses", "means", "prior", "smoothing", "expected"),
     [
-        ([], [], 0.5, 0, 0, None),
-        ([0, 0], [0.2, 0.8], 0.5, 0, 0, None),
-        ([5, 5], [0.5, 0.5], 0.5, 0, 0, None),
-        ([10, 0], [0.2, 0.8], 0.5, 0, 0, 0.0),  # scores only where zeros prevail
-        ([0, 10], [0.2, 0.8], 0.5, 0, 0, 1.0),
-        ([5, 5], [0.2, 0.8], 0.5, 0, 0, 0.5),
-        ([10, 30], [0.0, 1.0], 0.5, 0, 0, 0.75),
-        ([10, 30], [0.2, 0.8], 0.0, 1, 4, 0.25),  # a source of one class: scores tell nothing
-        ([10, 30], [0.2, 0.8], 1.0, 1, 4, 0.25),
-        ([10, 30], [0.2, 0.8], 1.0, 0, 0, None),
+        ([], [], 0.5, 0.5, None),
+        ([0, 0], [0.2, 0.8], 0.5, 0.5, None),
+        ([5, 5], [0.5, 0.5], 0.5, 0.0, None),
+        ([10, 0], [0.2, 0.8], 0.5, 0.0, 0.0),  # scores only where zeros prevail
+        ([0, 10], [0.2, 0.8], 0.5, 0.0, 1.0),
+        ([5, 5], [0.2, 0.8], 0.5, 0.0, 0.5),
+        ([10, 30], [0.0, 1.0], 0.5, 0.0, 0.75),  # sure scores are as good as labels
+        ([10, 30], [0.0, 1.0], 0.5, 10.0, 40 / 60),
+        ([10, 30], [0.2, 0.8], 0.0, 0.5, None),  # a source of one class: scores tell nothing
+        ([10, 30], [0.2, 0.8], 1.0, 0.5, None),
     ],
 )
 def test_limits(
-    masses: list[int], means: list[float], prior: float, positives: int, labels: int, expected: float | None
+    masses: list[int], means: list[float], prior: float, smoothing: float, expected: float | None
 ) -> None:
-    found = fused_prior(np.array(masses), np.array(means), prior, positives, labels)
+    found = likeliest_prior(np.array(masses), np.array(means), prior, smoothing)
     assert found == (expected if expected is None else pytest.approx(expected, abs=1e-15))
 
 
@@ -147,7 +123,7 @@ def test_extreme_priors_of_the_source(prior: float) -> None:
     """Half the scores where the odds of h are 9 times those of p, half where they are a ninth: q is ½."""
     odds = np.array([9.0, 1.0 / 9.0]) * prior / (1.0 - prior)
     means = odds / (1.0 + odds)
-    found = fused_prior(np.array([50, 50]), means, prior)
+    found = likeliest_prior(np.array([50, 50]), means, prior)
     assert found is not None
     if prior > 1e-300 and prior < 0.5:  # beyond that, h itself is rounded
         assert found == pytest.approx(0.5, rel=1e-6)
@@ -165,55 +141,29 @@ def test_it_finds_the_prior_of_unlabelled_scores() -> None:
     means = np.histogram(scores[labels == 1], edges)[0] / np.maximum(totals, 1)
     n = 20_000
     masses = np.histogram(target.sample(n, np.random.default_rng(2))[0], edges)[0]
-    found = fused_prior(masses, means, 0.3)
+    found = likeliest_prior(masses, means, 0.3)
     assert found is not None
     density = 0.05 * means / 0.3 + 0.95 * (1.0 - means) / 0.7
     information = float(np.sum(masses * ((means / 0.3 - (1.0 - means) / 0.7) / density) ** 2))
     assert abs(found - 0.05) < 4.0 / math.sqrt(information)
 
 
-def test_labels_and_scores_together_are_better_than_either() -> None:
-    """Root mean square error over 200 samples: of both at most 0.9 of the better one; fails once in 10⁴.
-
-    Scores and labels tell about equally much, so a ratio of 0.71 is expected; over 200 samples it has a
-    standard error of 0.04.
-    """
-    rng = np.random.default_rng(5)
-    means = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-    shares = np.full(5, 0.2)  # of the source, so that its prior is ½
-    one, zero = shares * means / 0.5, shares * (1.0 - means) / 0.5
-    q, errors = 0.2, []
-    for _ in range(200):
-        masses = rng.multinomial(600, q * one + (1.0 - q) * zero)
-        positives = int(rng.binomial(200, q))
-        estimates = [
-            fused_prior(masses, means, 0.5),
-            fused_prior(0 * masses, means, 0.5, positives, 200),
-            fused_prior(masses, means, 0.5, positives, 200),
-        ]
-        errors.append([float(estimate) - q for estimate in estimates])
-    scores, labels, both = np.sqrt(np.mean(np.square(errors), axis=0))
-    print(f"root mean square errors: scores {scores:.4f}, labels {labels:.4f}, both {both:.4f}")
-    assert both <= 0.9 * min(scores, labels)
-
-
 @given(
     st.lists(st.floats(0.001, 0.999), min_size=1, max_size=10, unique=True),
-    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=10, unique=True),
+    st.integers(grid.MAX_LEVEL - 6, grid.MAX_LEVEL),
     st.data(),
 )
-def test_means_of_cells_add_up(inner: list[float], ends: list[float], data: st.DataObject) -> None:
+def test_means_of_cells_add_up(inner: list[float], level: int, data: st.DataObject) -> None:
     edges = np.array([0.0, *sorted(inner), 1.0])
     values = np.array(data.draw(st.lists(probabilities, min_size=len(edges) - 1, max_size=len(edges) - 1)))
-    cuts = np.unique([0.0, *ends, 1.0])
-    cuts = cuts[np.concatenate(([True], np.diff(cuts) > 1e-9))]
-    left, right = cuts[:-1], np.append(cuts[1:-1], 1.0)
-    means = cell_means(edges, values, left, right)
-    positions = np.interp(np.append(left, 1.0), edges, np.arange(len(edges)))
+    cells = np.arange((grid.LAST_KEY >> level) + 1, dtype=np.int32)
+    cuts = np.append(grid.left_edges(cells, level), 1.0)
+    means = SourceMap(edges, values, 0.5).means(cells, level)
+    positions = np.interp(cuts, edges, np.arange(len(edges)))
     assert np.diff(positions) @ means == pytest.approx(values.sum(), abs=1e-6)  # every bin has mass 1
     inside = [
         (value, mean)
-        for low, high, mean in zip(left, right, means, strict=True)
+        for low, high, mean in zip(cuts[:-1], cuts[1:], means, strict=True)
         for a, b, value in zip(edges[:-1], edges[1:], values, strict=True)
         if a <= low and high <= b
     ]
@@ -237,4 +187,4 @@ def test_a_source_that_is_no_map_is_refused(
     edges: tuple[float, ...], values: tuple[float, ...], prior: float
 ) -> None:
     with pytest.raises(ValueError, match=r"ascend|score must be"):
-        SourceMap(edges, values, prior)
+        SourceMap(np.array(edges), np.array(values), prior)

@@ -24,7 +24,6 @@ from streamcal.quality.figures import (
     WINDOW,
     Figures,
     ForecastQuality,
-    ForecastQualityState,
 )
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
@@ -50,8 +49,7 @@ def in_parts(pairs: Pairs, cuts: Sequence[int]) -> ForecastQuality:
     made = ForecastQuality()
     for start, end in zip([0, *cuts], [*cuts, len(pairs)], strict=True):
         made.add([forecast for forecast, _ in pairs[start:end]], [label for _, label in pairs[start:end]])
-        stored = encoded(made.state, json=True)
-        made = ForecastQuality.restore(decoded(stored, ForecastQualityState, "it", json=True))
+        made = decoded(encoded(made, json=True), ForecastQuality, "it", json=True)
     return made
 
 
@@ -59,7 +57,7 @@ def in_parts(pairs: Pairs, cuts: Sequence[int]) -> ForecastQuality:
 def test_it_does_not_depend_on_how_labels_come_in_parts(pairs: Pairs, first: int, second: int) -> None:
     """Nor on whether it was stored between them: equal to the last bit."""
     whole, parts = rated(pairs), in_parts(pairs, sorted((first, second)))
-    assert encoded(parts.state, json=True) == encoded(whole.state, json=True)
+    assert encoded(parts, json=True) == encoded(whole, json=True)
     assert parts.figures == whole.figures
 
 
@@ -75,7 +73,7 @@ def test_nor_does_it_once_cells_became_one_and_windows_were_full() -> None:
     pairs = drawn(3 * WINDOW + 100)
     whole = rated(pairs)
     for cuts in ([10, 11, 2_500, 2 * WINDOW - 1], [WINDOW, 2 * WINDOW], range(700, len(pairs), 700)):
-        assert encoded(in_parts(pairs, cuts).state, json=True) == encoded(whole.state, json=True)
+        assert encoded(in_parts(pairs, cuts), json=True) == encoded(whole, json=True)
 
 
 def equal_mass(forecasts: np.ndarray, bins: int) -> list[np.ndarray]:
@@ -130,7 +128,7 @@ def test_in_bounded_memory_the_calibration_error_is_nearly_that_of_the_raw_forec
     by_rank = np.argsort(forecasts)
     off = [abs(part.sum()) for part in np.array_split((forecasts - labels)[by_rank], ECE_BINS)]
     assert quality.figures.ece == pytest.approx(sum(off) / len(labels), abs=1e-3)
-    assert len(encoded(quality.state, json=True)) < 16_384
+    assert len(encoded(quality, json=True)) < 16_384
 
 
 # Windows
@@ -202,7 +200,7 @@ def test_without_labels_there_is_no_figure() -> None:
 )
 def test_what_is_no_state_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match="forecasts"):
-        ForecastQuality.restore(msgspec.structs.replace(rated([(0.5, 1)]).state, **{field: value}))
+        msgspec.structs.replace(rated([(0.5, 1)]), **{field: value})
 
 
 def judged(predictions: int) -> Pipeline:
@@ -226,7 +224,7 @@ def test_a_store_from_before_the_figures_were_kept_begins_them_anew() -> None:
     state = msgspec.json.decode(own)
     state["before"] = state["after"] = state.pop("quality")["before"]
     later.restore(encoded(state, json=True), engines)
-    assert (later.counts.joined, later.quality.before.labels) == (3, 0)
+    assert (later.join.counts.joined, later.quality.before.labels) == (3, 0)
     again = Pipeline()
     again.restore(own, engines)
     assert again.quality.figures == pipeline.quality.figures

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from streamcal.quality.history import LIMITS, MOST_WINDOWS, WIDTH, History, HistoryState
+from streamcal.quality.history import LIMITS, MOST_WINDOWS, WIDTH, History
 from streamcal.sketch.decoding import decoded, encoded
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
@@ -30,8 +29,7 @@ def in_parts(columns: tuple[Any, Any, Any, Any], cuts: Sequence[int]) -> History
     made, ends = History(), [*cuts, len(columns[2])]
     for start, end in zip([0, *cuts], ends, strict=True):
         made.add(*(each[..., start:end] for each in columns))
-        stored = encoded(made.state, json=True)
-        made = History.restore(decoded(stored, HistoryState, "it", json=True))
+        made = decoded(encoded(made, json=True), History, "it", json=True)
     return made
 
 
@@ -59,7 +57,7 @@ def test_it_is_that_of_the_definition() -> None:
                 sum(off) / width,
             )
             assert [column[number] for column in curve] == pytest.approx(expected, abs=GRAIN)
-    for side, total in enumerate(history.totals):
+    for side, total in enumerate(history.sides):
         excess = forecasts[side] - labels
         assert total.labels.sum() == COUNT
         assert total.positives.sum() == labels.sum()
@@ -75,14 +73,14 @@ def test_it_does_not_depend_on_how_labels_come_in_parts(cuts: Sequence[int]) -> 
     """Nor on whether it was stored between them: equal to the last bit."""
     columns = drawn(COUNT)
     whole, parts = in_parts(columns, ()), in_parts(columns, cuts)
-    assert encoded(parts.state, json=True) == encoded(whole.state, json=True)
+    assert encoded(parts, json=True) == encoded(whole, json=True)
 
 
 def test_it_is_bounded() -> None:
     history, sizes = History(), []
     for _ in range(40):
         history.add(*drawn(50_000))
-        sizes.append(len(encoded(history.state, json=True)))
+        sizes.append(len(encoded(history, json=True)))
         assert MOST_WINDOWS // 2 <= len(history.ends) < MOST_WINDOWS
     assert max(sizes) < 11_000
 
@@ -106,6 +104,7 @@ def test_it_is_bounded() -> None:
 def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
     history = History()
     history.add(*drawn(WIDTH + 1))
-    state = encoded(msgspec.structs.replace(history.state, **wrong))
+    for field, value in wrong.items():
+        setattr(history, field, value)
     with pytest.raises(ValueError, match=r"history|reshape"):
-        History.restore(decoded(state, HistoryState, "a history"))
+        decoded(encoded(history), History, "a history")

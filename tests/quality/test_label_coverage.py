@@ -57,7 +57,7 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
     reach = LabelCoverage()
     reach.add_predictions(scores, times)
     reach.add_labels(scores[labelled], times[labelled])
-    share, ranges = reach.unreached(1e6 + 1e6)
+    share, ranges = reach.uncovered(1e6 + 1e6)
     assert share == pytest.approx(0.3, abs=0.01)
     assert [(each.low, each.high) for each in ranges] == [
         (pytest.approx(0.2, abs=0.05), pytest.approx(0.4, abs=0.05)),
@@ -66,14 +66,14 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
     for each in ranges:
         inside = (scores >= each.low) & (scores < each.high)
         assert (each.predictions, each.labels) == (inside.sum(), (inside & labelled).sum())
-    assert reach.unreached(0.0) == (0.0, [])
+    assert reach.uncovered(0.0) == (0.0, [])
     # Only the newest half has none of them: those are too young.
     young = LabelCoverage()
     young.add_predictions(scores, times)
     told = times < 5e5
     young.add_labels(scores[told], times[told])
     young.add_predictions(scores, times + 1e6)
-    assert young.unreached(5e5) == (1.0, [])
+    assert young.uncovered(5e5) == (1.0, [])
 
 
 def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing() -> None:
@@ -81,14 +81,14 @@ def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing()
     scores, times = rng.random(9_000), np.sort(rng.random(9_000))
     reach = LabelCoverage()
     reach.add_labels(scores, times)
-    assert reach.unreached(9.0) == (0.0, [])
+    assert reach.uncovered(9.0) == (0.0, [])
     reach.add_predictions(scores[8_000:], times[8_000:])
-    assert reach.unreached(9.0) == (1.0, [])
+    assert reach.uncovered(9.0) == (1.0, [])
 
 
 @pytest.mark.statistical
 def test_labels_that_come_alike_raise_nothing() -> None:
-    """600 looks, 40 bins each: fails with a probability below 10⁻¹⁰ (`LabelCoverage.unreached`)."""
+    """600 looks, 40 bins each: fails with a probability below 10⁻¹⁰ (`LabelCoverage.uncovered`)."""
     rng = np.random.default_rng(8)
     for stream in range(60):
         share = (0.02, 0.1, 0.5)[stream % 3]
@@ -98,7 +98,7 @@ def test_labels_that_come_alike_raise_nothing() -> None:
             told = rng.random(3_000) < share
             reach.add_predictions(scores, times)
             reach.add_labels(scores[told], times[told])
-            assert reach.unreached(math.inf)[1] == []
+            assert reach.uncovered(math.inf)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def report_of(path: Path) -> Report:
         assert pipeline is not None
         status = build_status(pipeline, None, history=stored_history(store))
         status.warnings = ["<b>careful</b>"]
-        return make_report(status, [str(path)], "2026-11-22T12:00:00+00:00")
+        return make_report(status, [str(path)])
     finally:
         store.close()
 
@@ -113,7 +113,7 @@ def report_of(path: Path) -> Report:
 @pytest.mark.slow
 def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path, 1200)
-    inputs = ["--source", source, "--events", events, "--labels", labels]
+    inputs = ["--calibration", source, "--events", events, "--labels", labels]
     (tmp_path / "config.toml").write_text("[join]\nlabel_ttl = 2000\n")
     inputs += ["--config", tmp_path / "config.toml"]
     run, store = tmp_path / "run.html", tmp_path / "s.db"
@@ -184,8 +184,7 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
 
 def test_there_may_be_little_to_report() -> None:
     def made(pipeline: Pipeline) -> str:
-        status = build_status(pipeline, history=RunHistory())
-        return as_html(make_report(status, ["x"], "2026-11-22T12:00:00+00:00"))
+        return as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
 
     text = made(Pipeline())
     assert "No label has met its prediction yet" in text

@@ -77,8 +77,8 @@ def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any
         outcomes.append((rows, outcome.rejects, *told))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
-    state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality.state), pipeline._join.to_bytes()
-    return outcomes, pipeline.close(), pipeline.counts, *state, engines
+    state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality.state), pipeline.join.to_bytes()
+    return outcomes, pipeline.close(), pipeline.join.counts, *state, engines
 
 
 def assert_same(events: Stream, cuts: Sequence[int] = (), **options: Any) -> None:
@@ -167,7 +167,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"mode": "composite"},
     {"mode": "composite", "prior_smoothing": 0.0},
-    {"mode": "label_shift", "prior": "both"},
+    {"mode": "label_shift", "prior": "scores"},
     {"mode": "composite", "prior_window": 300},
     {"mode": "target", "window": 500},
     {"mode": "source"},
@@ -311,7 +311,7 @@ def test_what_nobody_reads_of_versions_changes_nothing_else(mode: Any) -> None:
     batches = [MicroBatch(delayed(3_000), {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)]  # type: ignore[list-item]
     found = []
     for told in (True, False):
-        pipeline = Pipeline(RecalibratorConfig(mode=mode), tells_maps=told)
+        pipeline = Pipeline(RecalibratorConfig(mode=mode), publishes_maps=told)
         outcome = pipeline.process(batches[0])
         engine = pipeline.engines[None]
         found.append((outcome.answers, outcome.rejects, outcome.alarms, engine.map, engine.certificate))
@@ -331,7 +331,7 @@ def test_what_no_certificate_has_refuted_is_told_at_the_end() -> None:
     batch = MicroBatch(events, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[arg-type, list-item]
     raised = {}
     for told in (True, False):
-        pipeline = Pipeline(RecalibratorConfig(mode="target"), tells_maps=told)
+        pipeline = Pipeline(RecalibratorConfig(mode="target"), publishes_maps=told)
         raised[told] = [each.assumption for each in pipeline.process(batch).alarms]
         assert [each.assumption for each in pipeline.close().alarms] == ([] if told else [MONOTONE_REFUTED])
     assert raised == {True: [MONOTONE_REFUTED], False: []}

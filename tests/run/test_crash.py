@@ -50,7 +50,7 @@ def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
     paths = {
         "--events": folder / "predictions.jsonl",
         "--labels": folder / "labels.jsonl.gz",
-        "--source": folder / "source.jsonl",
+        "--calibration": folder / "source.jsonl",
     }
     for path, lines_ in zip(paths.values(), (predictions, labels, source), strict=True):
         path.write_bytes(gzip.compress(b"".join(lines_)) if path.suffix == ".gz" else b"".join(lines_))

@@ -36,7 +36,7 @@ def inputs(folder: Path) -> list[str]:
     return [
         "--events", str(folder / "p*"),
         "--labels", str(folder / "labels.parquet"),
-        "--source", str(folder / "source.arrow"),
+        "--calibration", str(folder / "source.arrow"),
         "--mode", "composite",
     ]  # fmt: skip
 

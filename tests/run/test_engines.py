@@ -109,9 +109,9 @@ def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool)
     for active in (1000, 3):
         store = SqliteStore(tmp_path / f"{active}.db") if stored else None
         pipeline = drive(
-            store, KeysConfig(active=active), watch=lambda pipeline: held.append(pipeline.engines_in_memory)
+            store, KeysConfig(active=active), watch=lambda pipeline: held.append(pipeline.engines.in_memory)
         )
-        found.append((states(pipeline), outputs(), pipeline.tally, pipeline.counts))
+        found.append((states(pipeline), outputs(), pipeline.tally, pipeline.join.counts))
         if store is not None:
             checkpoint = store.load()
             assert dict(checkpoint.engines) == found[-1][0]
@@ -210,7 +210,7 @@ def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None
     pipeline = drive(Spy(store, read), KeysConfig())  # type: ignore[arg-type]
     assert rows("answers")[-1]["id"] == "new"
     assert read == [None, "k7"]  # the first, for its options
-    assert pipeline.engines_in_memory == 1
+    assert pipeline.engines.in_memory == 1
     assert len(pipeline.engines) == 40
     store.close()
 
@@ -220,11 +220,11 @@ def test_looking_at_engines_keeps_none_in_memory(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")
     pipeline = drive(store, KeysConfig(active=3))
-    assert pipeline.engines_in_memory == 3
+    assert pipeline.engines.in_memory == 3
     assert list(pipeline.engines) == list(pipeline.first_engines(100))
     assert sum(engine.target.scores for engine in pipeline.engines.values()) == 1000
     assert list(pipeline.first_engines(2)) == list(pipeline.engines)[:2]
-    assert pipeline.engines_in_memory == 3
+    assert pipeline.engines.in_memory == 3
     with pytest.raises(KeyError):
         pipeline.engines["nobody"]
     store.close()

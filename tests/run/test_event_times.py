@@ -17,7 +17,7 @@ from streamcal.events.codec import Malformed
 from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, TimesRead
 from streamcal.run.ports import Checkpoint
-from streamcal.run.runner import pipeline_state
+from streamcal.run.stored import pipeline_state
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0

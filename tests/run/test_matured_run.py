@@ -62,10 +62,10 @@ def test_micro_batches_do_not_matter(
     for size in (65_536, 7):
         monkeypatch.setattr(runner, "MAX_EVENTS", size)
         pipeline, _ = run(paths, corrections=corrections)
-        states.append((*pipeline.snapshot(), pipeline._join.to_bytes()))
+        states.append((*pipeline.snapshot(), pipeline.join.to_bytes()))
     assert states[0] == states[1]
-    counts = pipeline.counts
-    assert counts.predictions == counts.joined + counts.implied + pipeline.pending
+    counts = pipeline.join.counts
+    assert counts.predictions == counts.joined + counts.implied + pipeline.join.pending
     assert min(counts.joined, counts.implied, counts.contradicted, counts.corrected) > 4
     assert pipeline.tally.rejected == counts.late + counts.duplicate
     assert (pipeline.tally.rejected == 0) == corrections
@@ -75,9 +75,9 @@ def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None
     paths = written(tmp_path)
     pipeline, words = run(paths)
     rows = dict(closing_rows(build_status(pipeline, None)))
-    assert rows["  implied (no label: counted as 0)"] == str(pipeline.counts.implied)
-    assert rows["  contradicted (1 after it was counted as 0)"] == str(pipeline.counts.contradicted)
-    assert pipeline.quality.after.labels == pipeline.counts.joined + pipeline.counts.implied
+    assert rows["  implied (no label: counted as 0)"] == str(pipeline.join.counts.implied)
+    assert rows["  contradicted (1 after it was counted as 0)"] == str(pipeline.join.counts.contradicted)
+    assert pipeline.quality.after.labels == pipeline.join.counts.joined + pipeline.join.counts.implied
     (said,) = [word for word in words if "contradicted" not in word and "had counted as 0" in word]
     assert said.endswith("is too short: raise it, or set corrections = true.")
     assert not [word for word in run(paths, label_delay_limit=30 * HOUR)[1] if "had counted as 0" in word]
@@ -90,7 +90,7 @@ def test_without_a_time_nothing_matures(tmp_path: Path) -> None:
     path.write_text('{"id": "a", "score": 0.5}\n{"id": "a", "label": 1}\n{"score": 0.5, "label": 1}\n')
     pipeline, _ = run((path,))
     assert pipeline.tally.rejected == 2
-    assert pipeline.counts.joined == 1
+    assert pipeline.join.counts.joined == 1
     assert all(
         "needs a time: predictions without a label count as 0 after" in why for why in pipeline.reasons
     )
@@ -118,6 +118,20 @@ def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> 
         done = streamcal(*given, *more)
         assert done.returncode == 2
         assert said in done.stderr, done.stderr
+
+
+def test_a_store_of_such_a_run_can_be_shown_and_reported(tmp_path: Path) -> None:
+    given: list[object] = ["--missing-labels", "negative", "--label-delay-limit", "PT10H", "--mode", "target"]
+    for path in written(tmp_path):
+        given += ["--events", path]
+    store = tmp_path / "s.db"
+    done = streamcal("run", *given, "--output", tmp_path / "o.jsonl", "--store", store)
+    assert done.returncode == 0, done.stderr
+    (said,) = [line.split()[-1] for line in done.stdout.splitlines() if "implied" in line]
+    assert streamcal("show", store).returncode == 0
+    report = json.loads(streamcal("report", store, "--json").stdout)
+    assert report["status"]["join"]["implied"] == int(said.replace(",", ""))
+    assert report["status"]["label_delay_limit"] == 10 * HOUR
 
 
 def test_a_backtest_takes_them() -> None:

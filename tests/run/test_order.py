@@ -17,7 +17,8 @@ from streamcal.join.outcomes import JoinCounts
 from streamcal.run.order import Merge, watermark
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner, pipeline_state
+from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.stored import pipeline_state
 
 TTL = 50.0
 COUNT = 240
@@ -209,7 +210,7 @@ def test_labels_within_their_time_meet_their_predictions_however_they_are_read()
         scene.run(lambda looks=looks, scene=scene: next(looks) > scene.rng.randrange(1, 40))  # type: ignore[misc]
         scene.run()
         scene.expire_all()
-        counts = scene.pipeline.counts
+        counts = scene.pipeline.join.counts
         assert (counts.joined, counts.late, counts.unmatched) == (labelled, 0, 0), seed
         assert (counts.duplicate, counts.expired) == (doubled, COUNT - labelled), seed
         counts.early = 0  # how many labels were read before their prediction is what differs
@@ -247,7 +248,7 @@ def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
     scene.run()
     scene.expire_all()
     assert died > 10
-    counts, reasons = scene.pipeline.counts, scene.reasons()
+    counts, reasons = scene.pipeline.join.counts, scene.reasons()
     assert counts.unmatched >= len(nobody)
     assert {reason: reasons.count(reason) for reason in set(reasons)} == {
         "unmatched label": counts.unmatched,

@@ -15,7 +15,7 @@ from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
 from streamcal.quality.figures import ForecastQuality
-from streamcal.sketch.decoding import encoded
+from streamcal.sketch.decoding import decoded, encoded
 
 COLUMNS = Columns(weight="w", propensity="p")
 EVENTS = [
@@ -127,7 +127,7 @@ def test_figures_are_weighted() -> None:
     quality = ForecastQuality()
     for part in (slice(0, 1), slice(1, 3)):
         quality.add(forecasts[part], labels[part], weights[part])
-    quality = ForecastQuality.restore(quality.state)
+    quality = decoded(encoded(quality), ForecastQuality, "it")
     figures, n = quality.figures, weights.sum()
     assert figures.brier == pytest.approx((weights * (forecasts - labels) ** 2).sum() / n)
     assert figures.gap == pytest.approx((weights * (forecasts - labels)).sum() / n, abs=1e-6)
@@ -138,4 +138,4 @@ def test_figures_are_weighted() -> None:
     even, plain = ForecastQuality(), ForecastQuality()
     even.add(forecasts, labels, np.ones(3))
     plain.add(forecasts, labels)
-    assert encoded(even.state) == encoded(plain.state)
+    assert encoded(even) == encoded(plain)

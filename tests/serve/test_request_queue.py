@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from contextlib import closing
@@ -14,7 +15,7 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.serve import request_queue as desk_module
+from streamcal.serve import request_queue
 from streamcal.serve.outcomes import Result
 from streamcal.serve.request_queue import Kind, RequestQueue, ServedPipeline, replay
 
@@ -53,39 +54,45 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
     with closing(SqliteStore(path)) as store:
         replay(OPTIONS, store)
         pipeline = ServedPipeline(OPTIONS, store)
-        desk = RequestQueue(OPTIONS, store, pipeline, lambda answering: [each() for each in answering])  # type: ignore[arg-type,return-value]
+        queue = RequestQueue(OPTIONS, store, pipeline)
         left = iter(batches)
+        loop = asyncio.new_event_loop()
+        waiting: list[asyncio.Task[list[Result]]] = []
 
-        def feed(*_: Any) -> None:
-            desk.ready = True
+        def feed() -> None:
+            queue.ready = True
             batch = next(left, None)
-            for kind, lines in batch or ():
-                desk.submit(kind, lines, results.extend)
+            waiting[:] = [loop.create_task(queue.submit(kind, lines)) for kind, lines in batch or ()]
+            loop.run_until_complete(asyncio.sleep(0))  # until all are in the queue
             if batch is None:
                 if kill:
                     raise InterruptedError
-                desk.close()
+                queue.close()
 
         def after(*args: Any) -> None:
-            desk.answer(*args)
+            queue.answer(*args)
+            for found in loop.run_until_complete(asyncio.gather(*waiting)):
+                results.extend(found)
             feed()
 
         feed()
         runner = Runner(
             pipeline,
-            Inputs([], [desk]),
+            Inputs([], [queue]),
             Outputs(NullSink()),
             store,
             clock=time.monotonic,
-            stop=desk.done,
+            stop=queue.done,
             after=after,
             linger=0.0,
-            due=desk.due,
+            due=queue.due,
         )
         try:
             runner.run()
         except InterruptedError:
             assert kill
+        finally:
+            loop.close()
     return results
 
 
@@ -103,11 +110,11 @@ def contents(path: Path) -> Any:
 @pytest.mark.parametrize("seed", range(3))
 def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     batches = requests(150, seed)
-    monkeypatch.setattr(desk_module, "_MOST_KEPT", -1)  # a commit each
+    monkeypatch.setattr(request_queue, "_MOST_KEPT", -1)  # a commit each
     often = serve(tmp_path / "often.db", batches)
     assert len({type(each) for each in often}) == 3  # of every kind
-    monkeypatch.setattr(desk_module, "_MOST_KEPT", 1 << 30)
-    monkeypatch.setattr(desk_module, "_SECONDS", 1e9)
+    monkeypatch.setattr(request_queue, "_MOST_KEPT", 1 << 30)
+    monkeypatch.setattr(request_queue, "_SECONDS", 1e9)
     assert serve(tmp_path / "seldom.db", batches) == often
     assert contents(tmp_path / "seldom.db") == contents(tmp_path / "often.db")
     killed = tmp_path / "killed.db"
@@ -118,12 +125,20 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
+    async def take(store: SqliteStore) -> None:
+        queue = RequestQueue(OPTIONS, store, ServedPipeline(OPTIONS, store))
+        queue.seek({})
+        queue.ready = True
+        waiting = [
+            asyncio.create_task(queue.submit("predictions", [b'{"id":"%d","score":0.5}' % number]))
+            for number in range(16)
+        ]
+        await asyncio.sleep(0)
+        (batch,) = queue.poll(1000, 0.0)
+        assert [event.id for event in batch.events] == [str(number) for number in range(16)]
+        assert not queue.poll(1000, 0.0)
+        for each in waiting:
+            each.cancel()
+
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        desk = RequestQueue(OPTIONS, store, ServedPipeline(OPTIONS, store), lambda answering: None)
-        desk.seek({})
-        desk.ready = True
-        for number in range(16):
-            desk.submit("predictions", [b'{"id":"%d","score":0.5}' % number], lambda results: None)
-        (batch,) = desk.poll(1000, 0.0)
-        assert [event.id for event in batch.events] == [str(number) for number in range(16)]  # type: ignore[union-attr]
-        assert not desk.poll(1000, 0.0)
+        asyncio.run(take(store))

@@ -82,7 +82,7 @@ def test_without_keys_there_is_one_engine_of_the_domain_that_forms_the_map(
     [
         ({}, "mode='auto' learns one label after the other"),
         ({"mode": "target", "window": 1000}, "window=1000 keeps the latest"),
-        ({"mode": "target", "prior": "both"}, "prior='both' follows the scores"),
+        ({"mode": "target", "prior": "scores"}, "prior='scores' follows the scores"),
     ],
 )
 def test_what_depends_on_the_order_is_refused_at_once(

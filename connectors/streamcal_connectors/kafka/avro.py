@@ -1,4 +1,4 @@
-"""Avro: what the records of a schema hold."""
+"""Avro: schemas, and readers of their records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Final
 import fastavro
 import msgspec
 
-from streamcal_connectors.kafka.typed import HEAD_BYTES, Reader, Wanted, zigzag
+from streamcal.events.columns import Role
+from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
 
 __all__ = ["AvroSchema"]
 
@@ -28,7 +29,7 @@ class AvroSchema:
     Parameters
     ----------
     parts
-        names and texts: first what others refer to, at last the schema itself.
+        texts by name: first those that others refer to, at last the schema itself.
 
     Raises
     ------
@@ -37,11 +38,11 @@ class AvroSchema:
         stack, which ends the process.
     """
 
-    def __init__(self, parts: Sequence[tuple[str, bytes]]) -> None:
+    def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._named: dict[str, Any] = {}
         self._sound: set[str] = set()  # types that do not hold themselves
         try:
-            for _, text in parts:
+            for text in parts.values():
                 whole = fastavro.parse_schema(msgspec.json.decode(text), named_schemas=self._named)
         except Exception as error:  # whatever a schema does to the library
             raise ValueError(f"fastavro cannot use it: {type(error).__name__}: {error}") from None
@@ -50,7 +51,7 @@ class AvroSchema:
         self._members = [self._known(each) for each in (whole if self._is_union else [whole])]
 
     def type_of(self, value: bytes) -> tuple[int, ...]:
-        """Return which of the schema's types a value has; see `typed.Schema`."""
+        """Return the number of a value's type in the union; see `typed.Schema`."""
         return zigzag(value, HEAD_BYTES)[:1] if self._is_union else (0,)
 
     def names(self, path: tuple[int, ...]) -> list[str]:
@@ -62,11 +63,13 @@ class AvroSchema:
             )
         return [field["name"] for field in self._members[index]["fields"]]
 
-    def reader(self, path: tuple[int, ...], wanted: Sequence[Wanted]) -> Reader:
-        """Return what reads the values of a type; see `typed.Schema`."""
+    def reader(
+        self, path: tuple[int, ...], wanted: Sequence[tuple[str, Role | None]]
+    ) -> tuple[Read, float | None]:
+        """Return a function that reads the values of a type; see `typed.Schema`."""
         record = {**self._members[path[0]], "__fastavro_parsed": True, "__named_schemas": self._named}
-        scale = next((_to_numbers(record, each.name) for each in wanted if each.role == "time"), None)
-        names = [each.name for each in wanted]
+        scale = next((_to_numbers(record, name) for name, role in wanted if role == "time"), None)
+        names = [name for name, _ in wanted]
         decode, stream_of, is_union = fastavro.schemaless_reader, BytesIO, self._is_union
 
         def read(value: bytes) -> list[Any]:
@@ -77,7 +80,7 @@ class AvroSchema:
                 raise ValueError(f"{left} bytes follow the record")
             return list(map(row.get, names))
 
-        return Reader(read, scale)
+        return read, scale
 
     def _known(self, schema: Any) -> Any:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema

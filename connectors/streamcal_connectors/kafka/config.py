@@ -1,4 +1,4 @@
-"""How to reach a Kafka cluster: URLs and the options of connections. Secrets are never printed.
+"""Options to reach a Kafka cluster: URLs, and the table ``[kafka]``. Secrets are never printed.
 
 A URL is ``kafka://host:9092[,host2:9092]/topic?option=value``. The options of the connection (TLS, SASL, time
 limits) come from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's
@@ -14,14 +14,13 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -57,7 +56,7 @@ class KafkaConfig(_Options):
     """The library that reads and writes records; confluent needs confluent-kafka."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ssl_cafile: Path | None = None
-    """PEM file of the authorities to trust; None: those of the system."""
+    """PEM file of the authorities to trust; default: those of the system."""
     ssl_certfile: Path | None = None
     """PEM file of this client's certificate, if the brokers ask for one."""
     ssl_keyfile: Path | None = None
@@ -75,18 +74,18 @@ class KafkaConfig(_Options):
     """Path of the file that holds the password."""
 
     connect_seconds: _Seconds = 300.0
-    """How long a run waits for the cluster when it starts; later it waits without limit."""
+    """Longest wait for the cluster when a run starts; later it waits without limit."""
     request_seconds: _Seconds = 15.0
-    """How long a request may take before it counts as failed."""
+    """Time limit of a request."""
     stall_seconds: _Seconds = 60.0
     """A partition with records to read but without progress is reported after this time."""
     refresh_seconds: _Seconds = 5.0
-    """How often to look for new partitions."""
+    """Time between two looks for new partitions."""
     compression: Literal["none", "gzip"] = "none"
     """Compression of the records that are written."""
 
     schema_registry: str | None = None
-    """Where the schemas of values are: the URL of a schema registry, or a folder of files."""
+    """Place of the schemas of values: the URL of a schema registry, or a folder of files."""
     schema_registry_username: str | None = None
     schema_registry_password_env: str | None = None
     """Name of the variable that holds the password."""
@@ -132,49 +131,40 @@ class KafkaConfig(_Options):
             )
         return self
 
-    def sasl_password(self) -> SecretStr | None:
-        """Read the SASL password.
+    def secret(
+        self, name: Literal["sasl_password", "schema_registry_password", "ssl_key_password"]
+    ) -> str | None:
+        """Read a secret from the variable or the file that its options name; None if they name neither.
 
         Raises
         ------
         ValueError
             if the variable is unset, or the file cannot be read or is empty.
         """
-        return _secret("sasl_password", self.sasl_password_env, self.sasl_password_file)
+        variable: str | None = getattr(self, f"{name}_env")
+        path: Path | None = getattr(self, f"{name}_file")
+        if variable is not None:
+            if value := os.environ.get(variable):
+                return value
+            raise ValueError(f"{name}_env: the environment has no variable {variable}")
+        if path is None:
+            return None
+        try:
+            value = path.read_text("utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name}_file: cannot read {path}: {type(error).__name__}") from None
+        if not value:
+            raise ValueError(f"{name}_file: {path} is empty")
+        return value
 
-    def ssl_key_password(self) -> SecretStr | None:
-        """Read the password of the TLS key; see `sasl_password`."""
-        return _secret("ssl_key_password", self.ssl_key_password_env, self.ssl_key_password_file)
-
-    def schema_registry_password(self) -> SecretStr | None:
-        """Read the password of the schema registry; see `sasl_password`."""
-        return _secret(
-            "schema_registry_password",
-            self.schema_registry_password_env,
-            self.schema_registry_password_file,
-        )
-
-    def client_options(self) -> dict[str, Any]:
-        """Return the options of a connection for kafka-python's clients, with the secrets.
+    def ssl_context(self) -> ssl.SSLContext:
+        """Make the TLS side of a connection.
 
         Raises
         ------
         ValueError
-            if a secret or a TLS file cannot be read.
+            if a file of certificates or the key's password cannot be read.
         """
-        options: dict[str, Any] = {"security_protocol": self.security_protocol}
-        if self.security_protocol.endswith("SSL"):
-            options["ssl_context"] = self._ssl_context()
-        if self.sasl_mechanism is not None:
-            password = self.sasl_password()
-            options |= {
-                "sasl_mechanism": self.sasl_mechanism,
-                "sasl_plain_username": self.sasl_username,
-                "sasl_plain_password": None if password is None else password.get_secret_value(),
-            }
-        return options
-
-    def _ssl_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.ssl_check_hostname
@@ -188,11 +178,10 @@ class KafkaConfig(_Options):
                 f"ssl_cafile: {self.ssl_cafile} is not a PEM file of certificates: {error}"
             ) from None
         if self.ssl_certfile is not None:
-            password = self.ssl_key_password()
+            password = self.secret("ssl_key_password")
             try:
                 # Without a password, an empty one: OpenSSL would ask for it on the terminal.
-                secret = "" if password is None else password.get_secret_value()
-                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, secret)
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password or "")
             except OSError as error:
                 raise ValueError(
                     f"ssl_certfile, ssl_keyfile: cannot use {self.ssl_certfile} with the key in"
@@ -233,18 +222,15 @@ class KafkaUrl:
                 f"{shown!r}: a URL must not have a user or password: use sasl_username and sasl_password_env"
                 " or sasl_password_file of the [kafka] options (docs/kafka.md)"
             )
-        hosts = parts.netloc.split(",")
+        hosts = [_HOST.fullmatch(host) for host in parts.netloc.split(",")]
         self.topic = unquote(parts.path.removeprefix("/"))
-        if not url.startswith(_SCHEME) or not all(_HOST.fullmatch(host) for host in hosts):
+        if not url.startswith(_SCHEME) or not all(hosts):
             raise ValueError(f"a Kafka URL is kafka://host:9092[,host2:9092]/topic, got {shown!r}")
         if not _TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
             raise ValueError(
                 f"a topic name has 1 to 249 letters, digits, '.', '_' or '-', got {self.topic!r} in {shown!r}"
             )
-        self.hosts: tuple[str, ...] = tuple(
-            host if _HOST.fullmatch(host)[2] else f"{host}:9092"  # type: ignore[index]  # matched above
-            for host in hosts
-        )
+        self.hosts = tuple(f"{host[1]}{host[2] or ':9092'}" for host in hosts if host)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         try:
             options = _UrlOptions.model_validate(dict(pairs))
@@ -256,7 +242,7 @@ class KafkaUrl:
         self.transactional_id = options.transactional_id
         self.config_file = options.config
         self.name = f"kafka:{options.cluster}/{self.topic}" if options.cluster else f"kafka:{self.topic}"
-        """The name in positions. It has no hosts: their list may change while the topic stays the same."""
+        """Name in positions. It has no hosts: their list may change while the topic stays the same."""
 
 
 def read_kafka_config(
@@ -280,19 +266,18 @@ def read_kafka_config(
     ValueError
         if the file cannot be read, or an option is rejected. The message shows no value: it may be a secret.
     """
-    if path is None and environment.get(f"{_PREFIX}CONFIG"):
-        path = Path(environment[f"{_PREFIX}CONFIG"])
-    found: dict[str, object] = dict(table or {}) if path is None else {}
+    if path is None and (named := environment.get(f"{_PREFIX}CONFIG")):
+        path = Path(named)
+    found = dict(table or {})
     if path is not None:
         try:
-            read = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
+            found = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
         except OSError as error:
             raise ValueError(f"cannot read the Kafka options: {error}") from None
         except ValueError:  # of TOML or UTF-8; its text may show the line
             raise ValueError(f"{path} is not a TOML file") from None
-        if not isinstance(read, dict):
+        if not isinstance(found, dict):
             raise ValueError(f"{path}: [kafka] must be a table")
-        found |= read
     for name in KafkaConfig.model_fields:
         if (value := environment.get(_PREFIX + name.upper())) is not None:
             found[name] = value
@@ -309,23 +294,3 @@ def _brief(error: ValidationError) -> str:
         f"{'.'.join(map(str, each['loc'])) or 'options'}: {each['msg']}"
         for each in error.errors(include_input=False, include_url=False)
     )
-
-
-def _secret(name: str, variable: str | None, path: Path | None) -> SecretStr | None:
-    if variable is not None:
-        if not (value := os.environ.get(variable)):
-            raise ValueError(f"{name}_env: the environment has no variable {variable}")
-        return SecretStr(value)
-    if path is None:
-        return None
-    try:
-        value = path.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}_file: cannot read {path}: {type(error).__name__}") from None
-    if not value:
-        raise ValueError(f"{name}_file: {path} is empty")
-    return SecretStr(value)
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -17,22 +17,37 @@ from __future__ import annotations
 
 import logging
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import confluent_kafka as library
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
+from kafka import errors as kafka_errors
 
-from streamcal_connectors.kafka.client import Chunk, Committed, Partition, Row, wait_until
+from streamcal_connectors.kafka.client import (
+    FETCH_BYTES,
+    FETCH_WAIT_MS,
+    LINGER_MS,
+    PARTITION_FETCH_BYTES,
+    REQUEST_BYTES,
+    TRANSACTION_SECONDS,
+    Chunk,
+    OffsetAndMetadata,
+    Row,
+    TopicPartition,
+    wait_until,
+    worst,
+)
 from streamcal_connectors.kafka.config import KafkaConfig
-from streamcal_connectors.kafka.errors import KafkaError, error_of, is_out_of_range, is_permanent
-from streamcal_connectors.kafka.kafka_python import KafkaPythonConsumer
+from streamcal_connectors.kafka.errors import KafkaError, error_names, is_out_of_range
 
-__all__ = ["Confluent", "ConfluentConsumer", "ConfluentProducer", "connection_options"]
+__all__ = ["ConfluentProducer", "ConfluentReader", "connection_options"]
 
 _PAUSE_SECONDS: Final = 0.05  # between two questions for a coordinator
 _MOST_AT_ONCE: Final = 100_000  # records of a poll
@@ -50,16 +65,9 @@ _LOCAL: Final = {
     LibraryError._TRANSPORT: "KafkaConnectionError",
     LibraryError._UNKNOWN_TOPIC: "UnknownTopicOrPartitionError",
 }  # kafka-python's names of errors that librdkafka raises itself
-_PASSING: Final = frozenset(
-    {
-        LibraryError._ALL_BROKERS_DOWN,
-        LibraryError._RESOLVE,
-        LibraryError._TIMED_OUT,
-        LibraryError._TRANSPORT,
-        LibraryError._UNKNOWN_TOPIC,
-        LibraryError.UNKNOWN_TOPIC_OR_PART,
-    }
-)  # of a consumer: the cluster is away, or the topic is, which the silence tells
+
+# Errors of a reader while the cluster is away, or the topic, which the silence tells.
+_PASSING: Final = {"KafkaConnectionError", "KafkaTimeoutError", "UnknownTopicOrPartitionError"}
 
 _NO_COORDINATOR: Final = frozenset(
     {
@@ -86,70 +94,53 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
     ValueError
         if a secret cannot be read.
     """
-    milliseconds = int(config.request_seconds * 1000)
+    certificate = config.ssl_certfile
     options: dict[str, Any] = {
         "bootstrap.servers": ",".join(hosts),
         "client.id": "streamcal",
         "security.protocol": config.security_protocol,
-        "socket.timeout.ms": milliseconds,
+        "socket.timeout.ms": int(config.request_seconds * 1000),
         "topic.metadata.refresh.interval.ms": int(config.refresh_seconds * 1000),
         "allow.auto.create.topics": False,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,
         "retry.backoff.ms": 5,
+        "ssl.ca.location": config.ssl_cafile or _system_authorities(),
+        "ssl.endpoint.identification.algorithm": "https" if config.ssl_check_hostname else "none",
+        "ssl.certificate.location": certificate,
+        "ssl.key.location": certificate and (config.ssl_keyfile or certificate),
+        "ssl.key.password": config.secret("ssl_key_password"),
+        "sasl.mechanism": config.sasl_mechanism,
+        "sasl.username": config.sasl_username,
+        "sasl.password": config.secret("sasl_password"),
     }
-    if config.security_protocol.endswith("SSL"):
-        options["ssl.ca.location"] = str(config.ssl_cafile or _system_authorities())
-        options["ssl.endpoint.identification.algorithm"] = "https" if config.ssl_check_hostname else "none"
-        if config.ssl_certfile is not None:
-            options["ssl.certificate.location"] = str(config.ssl_certfile)
-            options["ssl.key.location"] = str(config.ssl_keyfile or config.ssl_certfile)
-        if (secret := config.ssl_key_password()) is not None:
-            options["ssl.key.password"] = secret.get_secret_value()
-    if config.sasl_mechanism is not None:
-        password = config.sasl_password()
-        options |= {
-            "sasl.mechanism": config.sasl_mechanism,
-            "sasl.username": config.sasl_username,
-            "sasl.password": None if password is None else password.get_secret_value(),
-        }
-    return options
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in options.items()
+        if value is not None
+    }
 
 
-class Confluent:
-    """Makes clients for one cluster; see `connection_options`."""
-
-    def __init__(self, hosts: Sequence[str], config: KafkaConfig) -> None:
-        self._common = connection_options(hosts, config)
-
-    def consumer(self, client: Any, seconds: float, options: Mapping[str, Any]) -> ConfluentConsumer:
-        """Make a consumer with options of its own."""
-        return ConfluentConsumer(client, seconds, {**self._common, **options})
-
-    def producer(
-        self, options: Mapping[str, Any], seconds: float, stop: Callable[[], bool]
-    ) -> ConfluentProducer:
-        """Make a producer with options of its own."""
-        return ConfluentProducer(self._common, options, seconds, stop)
-
-
-class ConfluentConsumer(KafkaPythonConsumer):
-    """A `Consumer` that reads through librdkafka, and asks about topics and offsets through kafka-python.
+class ConfluentReader:
+    """Reads records through librdkafka; see `Reader`.
 
     Parameters
     ----------
-    client
-        kafka-python's consumer.
-    seconds
-        how long a request may take.
     options
-        librdkafka's options of the consumer.
+        librdkafka's options of a connection.
+    level
+        isolation level of the records.
     """
 
-    def __init__(self, client: Any, seconds: float, options: Mapping[str, Any]) -> None:
-        super().__init__(client, seconds)
+    def __init__(self, options: Mapping[str, Any], level: str) -> None:
         self._options = {
             **options,
+            "isolation.level": level,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "fetch.max.bytes": FETCH_BYTES,
+            "queued.max.messages.kbytes": FETCH_BYTES >> 10,
+            # It hands out records in the order of the answers: a partition waits for those before it.
+            "max.partition.fetch.bytes": PARTITION_FETCH_BYTES >> 2,
             "group.id": "streamcal.readers",  # librdkafka wants one; nobody joins it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -158,42 +149,42 @@ class ConfluentConsumer(KafkaPythonConsumer):
             "check.crcs": True,
             "fetch.error.backoff.ms": 50,
         }
-        self._reader: Any = None
-        self._next: dict[Partition, int] = {}
-        self._paused: set[Partition] = set()
+        self._client: Any = None
+        self._next: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
         self._error: Exception | None = None  # to raise once the records before it were returned
 
-    def assign(self, partitions: Mapping[Partition, int]) -> None:
-        """See `Consumer`."""
-        if self._reader is None:
-            self._reader = _made(library.Consumer, self._options)
-        self._next, self._paused, self._error = dict(partitions), set(), None
-        self._reader.assign([_real(partition, offset) for partition, offset in partitions.items()])
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `Reader`."""
+        if self._client is None:
+            self._client = _made(library.Consumer, self._options)
+        self._next, self._paused, self._error = dict(offsets), set(), None
+        self._client.assign([_real(place, offset) for place, offset in offsets.items()])
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """See `Consumer`."""
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """See `Reader`."""
         self._next[partition] = offset
         if partition not in self._paused:
             self.pause(partition)
             self.resume(partition)
 
-    def pause(self, partition: Partition) -> None:
-        """See `Consumer`."""
+    def pause(self, partition: TopicPartition) -> None:
+        """See `Reader`."""
         self._paused.add(partition)
-        self._reader.incremental_unassign([_real(partition)])
+        self._client.incremental_unassign([_real(partition)])
 
-    def resume(self, partition: Partition) -> None:
-        """See `Consumer`."""
+    def resume(self, partition: TopicPartition) -> None:
+        """See `Reader`."""
         self._paused.remove(partition)
-        self._reader.incremental_assign([_real(partition, self._next[partition])])
+        self._client.incremental_assign([_real(partition, self._next[partition])])
 
-    def poll(self, timeout: float, count: int) -> dict[Partition, Chunk]:
-        """See `Consumer`."""
+    def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:
+        """See `Reader`."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        chunks: dict[tuple[str, int], Chunk] = {}
-        broken: set[tuple[str, int]] = set()
+        chunks: dict[TopicPartition, Chunk] = {}
+        broken: set[TopicPartition] = set()
         for message in self._consume(timeout, min(max(count, 1), _MOST_AT_ONCE)):
             error, place = message.error(), (message.topic(), message.partition())
             if place in broken:
@@ -201,58 +192,51 @@ class ConfluentConsumer(KafkaPythonConsumer):
             if error is None:
                 chunk = chunks.get(place)
                 if chunk is None:
-                    chunk = chunks[place] = Chunk([], [])
+                    chunk = chunks[TopicPartition(*place)] = Chunk([], [])
                 chunk.offsets.append(message.offset())
                 chunk.values.append(message.value())
             elif error.code() == LibraryError._PARTITION_EOF:
-                self._pass(place, message.offset())
-            elif place[0] is not None and error.code() not in _PASSING:
-                # Of no topic, it is of the group, which nobody joins, or the cluster is away.
+                self._next[place] = max(self._next[place], message.offset())
+            elif place[0] is not None:  # otherwise it is of the group, which nobody joins
                 where = f"topic {place[0]}, partition {place[1]}, offset {message.offset()}"
                 met = _translated(error, where)
-                broken.add(place)
+                if not _PASSING.isdisjoint(error_names(met)):
+                    continue
+                broken.add(TopicPartition(*place))
                 # Out of range may be where librdkafka went on behind a batch that it could not read.
-                if not is_out_of_range(met) or message.offset() == self._next[Partition(*place)]:
+                if not is_out_of_range(met) or message.offset() == self._next[place]:
                     self._error = met
-        for place, chunk in chunks.items():
-            self._pass(place, chunk.offsets[-1] + 1)
-        for place in broken:  # librdkafka would go on behind what it could not read
-            partition = Partition(*place)
+        for partition, chunk in chunks.items():
+            self._next[partition] = max(self._next[partition], chunk.offsets[-1] + 1)
+        for partition in broken:  # librdkafka would go on behind what it could not read
             self.seek(partition, self._next[partition])
         if self._error is not None and not chunks:
             return self.poll(0.0, count)  # which raises it
-        return {Partition(*place): chunk for place, chunk in chunks.items()}
+        return chunks
 
-    def position(self, partition: Partition) -> int:
-        """See `Consumer`."""
+    def position(self, partition: TopicPartition) -> int:
+        """See `Reader`."""
         return self._next[partition]
 
-    def high_water(self, partition: Partition) -> int | None:
-        """See `Consumer`."""
-        known = self._reader.get_watermark_offsets(_real(partition), cached=True)
+    def high_water(self, partition: TopicPartition) -> int | None:
+        """See `Reader`."""
+        known = self._client.get_watermark_offsets(_real(partition), cached=True)
         return int(known[1]) if known and known[1] >= 0 else None
 
     def close(self) -> None:
-        """See `Consumer`."""
-        if self._reader is not None:
-            with suppress(Exception):
-                self._reader.close()
-            self._reader = None
-        super().close()
+        """See `Reader`."""
+        if self._client is not None:
+            self._client.close()
 
     def _consume(self, timeout: float, count: int) -> list[Any]:
         """Return messages, waiting for one: asked for many, librdkafka waits for all of them."""
-        messages: list[Any] = _call(lambda: self._reader.consume(1, timeout))
+        messages: list[Any] = _call(self._client.consume, 1, timeout)
         if messages and count > 1:
             try:
-                messages += _call(lambda: self._reader.consume(count - 1, 0))
+                messages += _call(self._client.consume, count - 1, 0)
             except KafkaError as error:
                 self._error = error
         return messages
-
-    def _pass(self, place: tuple[str, int], offset: int) -> None:
-        partition = Partition(*place)
-        self._next[partition] = max(self._next[partition], offset)
 
 
 class ConfluentProducer:
@@ -260,31 +244,34 @@ class ConfluentProducer:
 
     Parameters
     ----------
-    common
-        librdkafka's options of a connection.
     options
-        and those of the producer.
-    seconds
-        how long a request may take.
-    stop
-        whether the run is to stop; if so, a request takes at most a few seconds more.
+        librdkafka's options of a connection.
+    transactional_id, batch_bytes, config, stop
+        as of `KafkaPythonProducer`.
     """
 
     def __init__(
         self,
-        common: Mapping[str, Any],
         options: Mapping[str, Any],
-        seconds: float,
+        transactional_id: str,
+        batch_bytes: int,
+        config: KafkaConfig,
         stop: Callable[[], bool],
     ) -> None:
         self._failures: list[Exception] = []
-        self._common = common
+        self._options = options
         self._groups: dict[str, Any] = {}
         self._client: Any = _made(
             library.Producer,
             {
-                **common,
                 **options,
+                "transactional.id": transactional_id,
+                "delivery.timeout.ms": int(config.request_seconds * 1500),
+                "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
+                "linger.ms": LINGER_MS,
+                "batch.size": batch_bytes,
+                "message.max.bytes": REQUEST_BYTES,
+                "compression.type": config.compression,
                 "partitioner": "murmur2_random",  # as kafka-python's
                 "queue.buffering.max.messages": 10_000_000,  # above any micro-batch: its rows are in memory
                 "queue.buffering.max.kbytes": 2_147_483_647,
@@ -292,7 +279,7 @@ class ConfluentProducer:
                 "on_delivery": self._failed,
             },
         )
-        self._seconds = seconds
+        self._seconds = config.request_seconds
         self._stop = stop
 
     def init(self) -> None:
@@ -315,50 +302,35 @@ class ConfluentProducer:
 
         _call(produce_all)
 
-    def send_offsets(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Producer`."""
-        real = [
-            TopicPartition(partition.topic, partition.partition, each.offset, each.metadata)
-            for partition, each in offsets.items()
-        ]
+        places = [_real(partition, each.offset, each.metadata) for partition, each in offsets.items()]
         if group not in self._groups:
-            self._groups[group] = self._metadata(group, real)
-        client, metadata = self._client, self._groups[group]
-        outcome: list[BaseException | None] = []
+            self._groups[group] = self._metadata(group, places[:1])
+        request, metadata = self._client.send_offsets_to_transaction, self._groups[group]
+        outcome: Future[None] = Future()
 
         def send() -> None:
             try:
-                client.send_offsets_to_transaction(real, metadata, self._seconds)
+                request(places, metadata, self._seconds)
             except BaseException as error:  # raised below
-                outcome.append(error)
+                outcome.set_exception(error)
             else:
-                outcome.append(None)
+                outcome.set_result(None)
 
-        worker = threading.Thread(target=send, name="streamcal-offsets", daemon=True)
-        worker.start()
-
-        def sent(seconds: float) -> bool:
-            worker.join(seconds)
-            return bool(outcome)
-
-        wait_until(sent, self._seconds, self._stop)
-        if outcome[0] is not None:
-            raise _kafka_error(outcome[0]) from None
+        Thread(target=send, name="streamcal-offsets", daemon=True).start()
+        wait_until(lambda seconds: bool(wait([outcome], seconds).done), self._seconds, self._stop)
+        _call(outcome.result)
 
     def flush(self) -> None:
         """See `Producer`."""
-
-        def flushed(seconds: float) -> bool:
-            left: int = _call(lambda: self._client.flush(seconds))
-            return not left
-
-        wait_until(flushed, self._seconds * 2, self._stop)
+        wait_until(lambda seconds: not _call(self._client.flush, seconds), self._seconds * 2, self._stop)
         if self._failures:
-            raise self.cause(self._failures[0])
+            raise worst(self._failures, self._failures[0])
 
-    def cause(self, error: Exception) -> Exception:
+    def failures(self) -> list[Exception]:
         """See `Producer`."""
-        return next(filter(is_permanent, self._failures), error)
+        return self._failures
 
     def commit(self) -> None:
         """See `Producer`."""
@@ -386,17 +358,17 @@ class ConfluentProducer:
                 if met.code() in awaited:
                     time.sleep(_PAUSE_SECONDS)
                     return False
-                raise _kafka_error(error) from None
+                raise _translated(met) from None
             return True
 
         wait_until(done, self._seconds, self._stop)
 
-    def _metadata(self, group: str, partitions: Sequence[Any]) -> Any:
+    def _metadata(self, group: str, partitions: list[Any]) -> Any:
         """Return what a transaction has to know of a group without members, once its coordinator is there."""
         level = {"isolation.level": "read_uncommitted"}  # waits for no transaction
-        nobody = _made(library.Consumer, {**self._common, **level, "group.id": group})
+        nobody = _made(library.Consumer, {**self._options, **level, "group.id": group})
         try:
-            self._bounded(lambda seconds: nobody.committed(partitions[:1], seconds), _NO_COORDINATOR)
+            self._bounded(lambda seconds: nobody.committed(partitions, seconds), _NO_COORDINATOR)
             return nobody.consumer_group_metadata()
         finally:
             nobody.close()
@@ -407,14 +379,11 @@ class ConfluentProducer:
 
 
 def _made(kind: Any, options: Mapping[str, Any]) -> Any:
-    try:
-        return kind(dict(options), logger=_log)
-    except KafkaException as error:
-        raise _kafka_error(error) from None
+    return _call(lambda: kind(dict(options), logger=_log))
 
 
-def _real(partition: Partition, offset: int = library.OFFSET_INVALID) -> Any:
-    return TopicPartition(partition.topic, partition.partition, offset)
+def _real(partition: TopicPartition, offset: int = library.OFFSET_INVALID, metadata: str = "") -> Any:
+    return library.TopicPartition(partition.topic, partition.partition, offset, metadata)
 
 
 def _system_authorities() -> str:
@@ -423,11 +392,11 @@ def _system_authorities() -> str:
     return paths.cafile or paths.capath or "probe"
 
 
-def _call(request: Callable[[], Any]) -> Any:
+def _call(request: Callable[..., Any], *arguments: object) -> Any:
     try:
-        return request()
+        return request(*arguments)
     except (KafkaException, SystemError) as error:
-        raise _kafka_error(error) from None
+        raise _translated(_met(error)) from None
 
 
 def _met(error: BaseException | None) -> Any:
@@ -442,13 +411,14 @@ def _met(error: BaseException | None) -> Any:
     return error.args[0]
 
 
-def _kafka_error(error: BaseException) -> Exception:
-    return _translated(_met(error))
-
-
 def _translated(error: Any, where: str = "") -> Exception:
     """Return kafka-python's error for one of librdkafka."""
     code, text = error.code(), f"{where}: {error.str()}" if where else error.str()
     if code > 0:
-        return error_of(code, text)
-    return error_of(_LOCAL[code], text) if code in _LOCAL else KafkaError(f"{error.name()}: {text}")
+        kind: Any = kafka_errors.for_code(code)
+    elif code in _LOCAL:
+        kind = getattr(kafka_errors, _LOCAL[code])
+    else:
+        kind, text = KafkaError, f"{error.name()}: {text}"
+    made: Exception = kind(text)
+    return made

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import re
 import ssl
-import warnings
-from typing import Final, cast
+from typing import Final
 
-try:
-    with warnings.catch_warnings():
-        # It reads its schemas with importlib.resources.read_text, which Python 3.11 and 3.12 deprecate.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka import errors as kafka_errors  # type: ignore[import-untyped]
-except ImportError:
-    INSTALLED = False
-    KafkaError: type[Exception] = OSError  # never raised: `cluster.require` comes first
-else:
-    INSTALLED = True
-    KafkaError = kafka_errors.KafkaError
+from kafka.errors import KafkaError
 
-__all__ = [
-    "INSTALLED",
-    "KafkaError",
-    "WrongProtocolError",
-    "authentication_error",
-    "brief",
-    "error_names",
-    "error_of",
-    "is_out_of_range",
-    "is_permanent",
-    "timeout_error",
-]
+__all__ = ["KafkaError", "WrongProtocolError", "brief", "error_names", "is_out_of_range", "is_permanent"]
 
 _PERMANENT: Final = frozenset(
     {
@@ -60,22 +38,6 @@ _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnEr
 
 class WrongProtocolError(OSError):
     """The broker's listener speaks another security protocol than this client."""
-
-
-def authentication_error(text: str) -> Exception:
-    """Return the error of a broker that refuses SASL credentials; it is a KafkaError."""
-    return cast("Exception", kafka_errors.SaslAuthenticationFailedError(text))
-
-
-def timeout_error(seconds: float) -> Exception:
-    """Return the error of a request that got no answer; it is a KafkaError."""
-    return cast("Exception", kafka_errors.KafkaTimeoutError(f"no answer within {seconds:.3g} s"))
-
-
-def error_of(kind: int | str, text: str) -> Exception:
-    """Return a KafkaError of a kind: an error code of the protocol, or the name of a class."""
-    made = kafka_errors.for_code(kind) if isinstance(kind, int) else getattr(kafka_errors, kind)
-    return cast("Exception", made(text))
 
 
 def error_names(error: BaseException | None) -> set[str]:

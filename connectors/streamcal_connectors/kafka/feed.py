@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from streamcal_connectors.kafka.client import Consumer, Partition
+from streamcal_connectors.kafka.client import Consumer, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster
-from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.errors import KafkaError, is_out_of_range
 
 __all__ = ["KafkaFeed"]
@@ -25,11 +24,11 @@ class KafkaFeed:
     rows only. While the cluster is away it waits, and logs that once.
     """
 
-    def __init__(self, cluster: Cluster, url: KafkaUrl) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
-        self._url = url
+        self._topic = topic
         self._consumer: Consumer | None = None
-        self._behind: dict[Partition, int] = {}  # by partition: its end at first, until it is reached
+        self._behind: dict[TopicPartition, int] = {}  # by partition: its end at first, until it is reached
         self._rows: list[bytes] = []  # read but not returned yet
         self._heard = time.monotonic()
 
@@ -46,7 +45,7 @@ class KafkaFeed:
         while True:
             wait = 0.0 if self._rows and not self._behind else max(deadline - time.monotonic(), 0.0)
             try:
-                found = consumer.poll(wait, _RECORDS)
+                found = consumer.reader.poll(wait, _RECORDS)
             except KafkaError as error:
                 if is_out_of_range(error):  # deleted behind us: what is left has the newest maps
                     self.close()
@@ -58,11 +57,11 @@ class KafkaFeed:
                 self._heard = time.monotonic()
                 self._cluster.back()
             elif time.monotonic() - self._heard > _ASK_SECONDS:
-                self._cluster.check(lambda: consumer.partitions(self._url.topic, refresh=True))
+                self._cluster.check(lambda: consumer.partitions(self._topic, refresh=True))
                 self._heard = time.monotonic()
             for partition in sorted(found):
                 self._rows += [value for value in found[partition].values if value is not None]
-            self._behind = {p: end for p, end in self._behind.items() if consumer.position(p) < end}
+            self._behind = {p: end for p, end in self._behind.items() if consumer.reader.position(p) < end}
             if not found or time.monotonic() > deadline:
                 break
         if self._behind:
@@ -78,9 +77,8 @@ class KafkaFeed:
 
     def _open(self) -> Consumer:
         consumer = self._consumer = self._cluster.consumer()
-        numbers = sorted(self._cluster.topic_partitions(consumer, self._url.topic))
-        partitions = [Partition(self._url.topic, number) for number in numbers]
-        first = self._cluster.call(lambda: consumer.beginnings(partitions), patient=False)
-        self._behind = self._cluster.call(lambda: consumer.ends(partitions), patient=False)
-        consumer.assign(first)
+        partitions = self._cluster.topic_partitions(consumer, self._topic)
+        first = self._cluster.call(lambda: consumer.beginnings(partitions))
+        self._behind = self._cluster.call(lambda: consumer.ends(partitions))
+        consumer.reader.assign(first)
         return consumer

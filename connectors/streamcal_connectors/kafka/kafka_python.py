@@ -1,148 +1,148 @@
-"""kafka-python as a client, with types and time limits."""
+"""kafka-python as a client, with time limits."""
 
 from __future__ import annotations
 
 import random
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple
 
-from streamcal_connectors.kafka.client import Chunk, Committed, Partition, Row, wait_until
-from streamcal_connectors.kafka.errors import INSTALLED, is_permanent
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaTimeoutError, RecordListTooLargeError
+from kafka.partitioner import murmur2
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.record.memory_records import MemoryRecordsBuilder
 
-if INSTALLED:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # see `errors`
-        from kafka import (  # type: ignore[import-untyped]
-            KafkaAdminClient,
-            KafkaConsumer,
-            KafkaProducer,
-            TopicPartition,
-        )
-        from kafka import errors as kafka_errors
-        from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
-        from kafka.net.sasl import get_sasl_mechanism  # type: ignore[import-untyped]
-        from kafka.partitioner import murmur2  # type: ignore[import-untyped]
-        from kafka.producer.producer_batch import ProducerBatch  # type: ignore[import-untyped]
-        from kafka.record.memory_records import MemoryRecordsBuilder  # type: ignore[import-untyped]
-        from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from streamcal_connectors.kafka.client import (
+    CLOSE_SECONDS,
+    FETCH_BYTES,
+    FETCH_WAIT_MS,
+    LINGER_MS,
+    PARTITION_FETCH_BYTES,
+    REQUEST_BYTES,
+    TRANSACTION_SECONDS,
+    Chunk,
+    OffsetAndMetadata,
+    Row,
+    TopicPartition,
+    wait_until,
+    worst,
+)
+from streamcal_connectors.kafka.config import KafkaConfig
 
 __all__ = [
-    "KafkaPythonConsumer",
     "KafkaPythonProducer",
-    "SaslClient",
+    "KafkaPythonReader",
+    "TopicSettings",
+    "connection_options",
     "kafka_consumer",
-    "kafka_producer",
-    "sasl_client",
-    "topic_configs",
+    "topic_settings",
 ]
 
-_CLOSE_SECONDS: Final = 5.0
+_OUR_OPTIONS: Final = {"allow_auto_create_topics": False, "metrics_enabled": False}  # not of admin clients
+_RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
+_MAX_BYTES, _POLICY = "max.message.bytes", "cleanup.policy"
 
 
-class SaslClient(Protocol):
-    """One side of a SASL exchange."""
+class TopicSettings(NamedTuple):
+    """Settings of a topic; Kafka's defaults where this client may not ask."""
 
-    def auth_bytes(self) -> bytes:
-        """Return what to send next."""
+    max_bytes: int = 1_048_588
+    """Most bytes that a batch of records may take."""
+    compacted: bool = False
+    """Whether a record replaces those before it that have the same key."""
 
-    def receive(self, auth_bytes: bytes) -> object:
-        """Take an answer; ValueError if it is not the right one."""
+    @property
+    def record_bytes(self) -> int:
+        """Most bytes that key and value of a record may have together."""
+        return self.max_bytes - _RECORD_OVERHEAD
 
-    def is_done(self) -> bool:
-        """Whether nothing is left to send."""
 
+def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, Any]:
+    """Return kafka-python's options of a connection, with the secrets.
 
-class KafkaPythonConsumer:
-    """A `Consumer` of kafka-python.
-
-    Parameters
-    ----------
-    client
-        kafka-python's consumer.
-    seconds
-        how long a request may take.
+    Raises
+    ------
+    ValueError
+        if a secret or a TLS file cannot be read.
     """
+    milliseconds = int(config.request_seconds * 1000)
+    return {
+        "bootstrap_servers": list(hosts),
+        "client_id": "streamcal",
+        "bootstrap_timeout_ms": milliseconds,
+        "request_timeout_ms": milliseconds,
+        "retry_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 500,
+        "metadata_max_age_ms": int(config.refresh_seconds * 1000),
+        "security_protocol": config.security_protocol,
+        "ssl_context": config.ssl_context() if config.security_protocol.endswith("SSL") else None,
+        "sasl_mechanism": config.sasl_mechanism,
+        "sasl_plain_username": config.sasl_username,
+        "sasl_plain_password": config.secret("sasl_password"),
+    }
 
-    def __init__(self, client: Any, seconds: float) -> None:
+
+def kafka_consumer(options: Mapping[str, Any], group: str | None, level: str) -> Any:
+    """Make a consumer of kafka-python that sees records and offsets at an isolation level."""
+    return KafkaConsumer(
+        **options,
+        **_OUR_OPTIONS,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level=level,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        fetch_max_bytes=FETCH_BYTES,
+        max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+    )
+
+
+def topic_settings(topics: Iterable[str], options: Mapping[str, Any]) -> dict[str, TopicSettings]:
+    """Ask a cluster for the settings of topics."""
+    wanted = sorted(topics)
+    with closing(KafkaAdminClient(**options)) as admin:
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, [_MAX_BYTES, _POLICY]) for topic in wanted]
+        found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+    settings = {}
+    for topic in wanted:
+        told = {name: str(each["value"]) for name, each in found.get(topic, {}).items()}
+        limit = int(told.get(_MAX_BYTES, TopicSettings().max_bytes))
+        settings[topic] = TopicSettings(limit, "compact" in told.get(_POLICY, ""))
+    return settings
+
+
+class KafkaPythonReader:
+    """Reads records through kafka-python; see `Reader`."""
+
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._milliseconds = int(seconds * 1000)
+        self.seek, self.pause, self.resume = client.seek, client.pause, client.resume
+        self.high_water = client.highwater
 
-    def partitions(self, topic: str, *, refresh: bool = False) -> set[int]:
-        """See `Consumer`."""
-        if refresh:
-            self._client.topics()
-        return set(self._client.partitions_for_topic(topic))
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `Reader`."""
+        self._client.assign(list(offsets))
+        for partition, offset in offsets.items():
+            self._client.seek(partition, offset)
 
-    def topic_id(self, topic: str) -> str | None:
-        """See `Consumer`."""
-        found = self._client._cluster.topic_id(topic)
-        return str(found) if found is not None and found.int else None
-
-    def cluster_id(self) -> str | None:
-        """See `Consumer`."""
-        return cast("str | None", self._client._cluster.cluster_id)
-
-    def assign(self, partitions: Mapping[Partition, int]) -> None:
-        """See `Consumer`."""
-        self._client.assign([_real(partition) for partition in partitions])
-        for partition, offset in partitions.items():
-            self.seek(partition, offset)
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """See `Consumer`."""
-        self._client.seek(_real(partition), offset)
-
-    def pause(self, partition: Partition) -> None:
-        """See `Consumer`."""
-        self._client.pause(_real(partition))
-
-    def resume(self, partition: Partition) -> None:
-        """See `Consumer`."""
-        self._client.resume(_real(partition))
-
-    def poll(self, timeout: float, count: int) -> dict[Partition, Chunk]:
-        """See `Consumer`."""
+    def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:
+        """See `Reader`."""
         found = self._client.poll(timeout_ms=max(int(timeout * 1000), 0), max_records=max(count, 1))
         return {
             partition: Chunk([record.offset for record in records], [record.value for record in records])
             for partition, records in found.items()
         }
 
-    def position(self, partition: Partition) -> int:
-        """See `Consumer`."""
-        return int(self._client.position(_real(partition), timeout_ms=1) or 0)
-
-    def high_water(self, partition: Partition) -> int | None:
-        """See `Consumer`."""
-        return cast("int | None", self._client.highwater(_real(partition)))
-
-    def ends(self, partitions: Sequence[Partition], seconds: float | None = None) -> dict[Partition, int]:
-        """See `Consumer`."""
-        limit = self._milliseconds if seconds is None else int(seconds * 1000)
-        found = self._client.end_offsets([_real(partition) for partition in partitions], timeout_ms=limit)
-        return cast("dict[Partition, int]", found)
-
-    def beginnings(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """See `Consumer`."""
-        found = self._client.beginning_offsets(
-            [_real(partition) for partition in partitions], timeout_ms=self._milliseconds
-        )
-        return cast("dict[Partition, int]", found)
-
-    def committed(self, partition: Partition) -> Committed | None:
-        """See `Consumer`."""
-        found = self._client.committed(_real(partition), metadata=True, timeout_ms=self._milliseconds)
-        # confluent-kafka 2 writes the zero byte behind the text, too.
-        return None if found is None else Committed(found.offset, found.metadata.rstrip("\0"))
+    def position(self, partition: TopicPartition) -> int:
+        """See `Reader`."""
+        return int(self._client.position(partition, timeout_ms=1) or 0)
 
     def close(self) -> None:
-        """See `Consumer`."""
-        with suppress(Exception):
-            self._client.close(autocommit=False, timeout_ms=int(_CLOSE_SECONDS * 1000))
+        """Do nothing: the consumer closes its client."""
 
 
 class KafkaPythonProducer:
@@ -150,17 +150,40 @@ class KafkaPythonProducer:
 
     Parameters
     ----------
-    client
-        kafka-python's producer.
-    seconds
-        how long a request may take.
+    options
+        kafka-python's options of a connection.
+    transactional_id
+        name of its transactions.
+    batch_bytes
+        most bytes that it sends at once to a partition, if a record allows it.
+    config
+        how long a request may take, and how records are compressed.
     stop
         whether the run is to stop; if so, a request takes at most a few seconds more.
     """
 
-    def __init__(self, client: Any, seconds: float, stop: Callable[[], bool]) -> None:
-        self._client = client
-        self._seconds = seconds
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        transactional_id: str,
+        batch_bytes: int,
+        config: KafkaConfig,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._client: Any = KafkaProducer(
+            **options,
+            **_OUR_OPTIONS,
+            transactional_id=transactional_id,
+            delivery_timeout_ms=int(config.request_seconds * 1500),
+            max_block_ms=int(config.request_seconds * 1000),
+            transaction_timeout_ms=int(TRANSACTION_SECONDS * 1000),
+            linger_ms=LINGER_MS,
+            # kafka-python splits a batch that is too large, but loses its records if in a transaction.
+            batch_size=batch_bytes,
+            max_request_size=REQUEST_BYTES,
+            compression_type=None if config.compression == "none" else config.compression,
+        )
+        self._seconds = config.request_seconds
         self._stop = stop
         self._batches: list[Any] = []
 
@@ -178,22 +201,17 @@ class KafkaPythonProducer:
 
         Its own ``send`` does that for one record at a time, with a future for each: five times the work.
         """
-        records: dict[Partition, list[Row]] = {}
         for topic in {row[0] for row in rows}:
             numbers = sorted(self._client.partitions_for(topic))
             lists: list[list[Row]] = [[] for _ in numbers]
-            if topic in keyed:
-                for row in rows:
-                    if row[0] == topic:
-                        lists[_place(row[1], len(lists))].append(row)
-            else:
-                lists[0] = [row for row in rows if row[0] == topic]
-            records |= {Partition(topic, number): each for number, each in zip(numbers, lists, strict=True)}
-        for partition, each in records.items():
-            if each:
-                self._enqueue(_real(partition), each)
+            for row in rows:
+                if row[0] == topic:
+                    lists[_place(row[1], len(lists)) if topic in keyed else 0].append(row)
+            for number, each in zip(numbers, lists, strict=True):
+                if each:
+                    self._enqueue(TopicPartition(topic, number), each)
 
-    def _enqueue(self, partition: Any, rows: Sequence[Row]) -> None:
+    def _enqueue(self, partition: TopicPartition, rows: Sequence[Row]) -> None:
         self._client._transaction_manager.maybe_add_partition_to_transaction(partition)
         queue, now = self._client._accumulator, int(time.time() * 1000)
         start = 0
@@ -211,13 +229,10 @@ class KafkaPythonProducer:
             self._batches.append(batch)
             self._client._sender.wakeup()
 
-    def send_offsets(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Producer`."""
-        real = {
-            _real(partition): OffsetAndMetadata(each.offset, each.metadata, -1)
-            for partition, each in offsets.items()
-        }
-        self._bounded(lambda: self._client._transaction_manager.send_offsets_to_transaction(real, group))
+        manager = self._client._transaction_manager
+        self._bounded(lambda: manager.send_offsets_to_transaction(dict(offsets), group))
 
     def flush(self) -> None:
         """Wait for every batch, and look at each.
@@ -229,28 +244,23 @@ class KafkaPythonProducer:
         def flushed(seconds: float) -> bool:
             try:
                 self._client.flush(seconds)
-            except kafka_errors.KafkaTimeoutError:
+            except KafkaTimeoutError:
                 return False
             return True
 
         wait_until(flushed, self._seconds * 2, self._stop)
         for batch in self._batches:
             if not batch.is_done:  # split because it is too large, which loses its records in a transaction
-                raise kafka_errors.RecordListTooLargeError(f"a batch of {batch.topic_partition.topic}")
-        if failures := self._failures():
-            raise self.cause(failures[0])
+                raise RecordListTooLargeError(f"a batch of {batch.topic_partition.topic}")
+        if failures := self.failures():
+            raise worst(failures, failures[0])
 
-    def cause(self, error: Exception) -> Exception:
+    def failures(self) -> list[Exception]:
         """See `Producer`."""
-        return next(filter(is_permanent, self._failures()), error)
-
-    def _failures(self) -> list[Exception]:
-        """Return why records were refused so far."""
-        reasons = [(batch.produce_future.value[2], batch) for batch in self._batches if batch.is_done]
         return [
             reason(number)
-            for reason, batch in reasons
-            if reason is not None
+            for batch in self._batches
+            if batch.is_done and (reason := batch.produce_future.value[2]) is not None
             for number in range(batch.record_count)
         ]
 
@@ -263,7 +273,7 @@ class KafkaPythonProducer:
         # close() alone flushes first and, if that fails, closes nothing.
         with suppress(Exception):
             self._client._sender.force_close()
-            self._client._sender.join(_CLOSE_SECONDS)
+            self._client._sender.join(CLOSE_SECONDS)
         with suppress(Exception):
             self._client.close(timeout=0)
 
@@ -276,38 +286,6 @@ class KafkaPythonProducer:
         )
 
 
-def kafka_consumer(**options: object) -> Any:
-    """Make a consumer of kafka-python."""
-    return KafkaConsumer(**options)
-
-
-def kafka_producer(**options: object) -> Any:
-    """Make a producer of kafka-python."""
-    return KafkaProducer(**options)
-
-
-def sasl_client(mechanism: str, options: Mapping[str, Any]) -> SaslClient:
-    """Make kafka-python's side of a SASL exchange."""
-    return cast("SaslClient", get_sasl_mechanism(mechanism)(**options))
-
-
-def topic_configs(
-    topics: Sequence[str], names: Sequence[str], **options: object
-) -> dict[str, dict[str, str]]:
-    """Ask a cluster for settings of topics; those that this client may not read are missing."""
-    with closing(KafkaAdminClient(**options)) as admin:
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, list(names)) for topic in topics]
-        found = admin.describe_configs(asked, config_filter="all").get("topic", {})
-    return {
-        topic: {name: str(each["value"]) for name, each in configs.items()}
-        for topic, configs in found.items()
-    }
-
-
 def _place(key: bytes | None, count: int) -> int:
     """Return which of so many partitions a key belongs to, as every client of Kafka does."""
     return random.randrange(count) if key is None else (murmur2(key) & 0x7FFFFFFF) % count  # noqa: S311
-
-
-def _real(partition: Partition) -> Any:
-    return TopicPartition(partition.topic, partition.partition)

@@ -2,40 +2,35 @@
 
 kafka-python does not tell a refusal from an absent broker reliably. Its transport drops what it has received
 when the end of the stream comes with it, so on a busy machine the broker's "authentication failed" is lost,
-and its clients then retry until their time is over. A blocking socket reads the refusal first, always.
+and its clients then retry until their time is over. A blocking socket reads the refusal first, always. The
+requests are kafka-python's.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from streamcal_connectors.kafka.errors import (
-    KafkaError,
-    WrongProtocolError,
-    authentication_error,
-    is_permanent,
-)
-from streamcal_connectors.kafka.kafka_python import sasl_client
+from kafka.errors import IllegalSaslStateError, SaslAuthenticationFailedError, for_code
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-__all__ = ["connect", "log_in"]
+from streamcal_connectors.kafka.errors import KafkaError, WrongProtocolError, is_permanent
+
+__all__ = ["log_in"]
 
 _CONNECT_SECONDS: Final = 2.0
-_LEAST_BYTES, _MOST_BYTES = 6, 1 << 20  # of a response: at least its header and an error code
-_METADATA, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 3, 17, 18, 36
-_ILLEGAL_SASL_STATE: Final = 34
+_MOST_BYTES: Final = 1 << 20  # of a response
 
 
-def connect(hosts: Sequence[str]) -> None:
-    """Return if one of the hosts (``host:port``) accepts connections; otherwise raise OSError."""
-    _first_of(hosts, lambda host: _open(host).close())
-
-
-def log_in(hosts: Sequence[str], options: Mapping[str, Any], seconds: float) -> None:
+def log_in(
+    hosts: Sequence[str], options: Mapping[str, Any], seconds: float, *, connect_only: bool = False
+) -> None:
     """Return if one of the hosts lets us in; say why otherwise.
 
     Parameters
@@ -46,6 +41,8 @@ def log_in(hosts: Sequence[str], options: Mapping[str, Any], seconds: float) -> 
         kafka-python's options of a connection: ``ssl_context``, ``sasl_mechanism`` and what belongs to them.
     seconds
         how long a host may take for one answer.
+    connect_only
+        whether it is enough that a host accepts connections.
 
     Raises
     ------
@@ -53,37 +50,21 @@ def log_in(hosts: Sequence[str], options: Mapping[str, Any], seconds: float) -> 
         the refusal of a host, which `is_permanent` recognises; if none refuses, why the last cannot be
         reached.
     """
-    _first_of(hosts, lambda host: _log_in(host, options, seconds))
-
-
-def _first_of(hosts: Sequence[str], attempt: Callable[[str], None]) -> None:
-    met: Exception | None = None
+    met: Exception = ConnectionError("no hosts")
     for host in hosts:
         try:
-            attempt(host)
+            return _connected(host).close() if connect_only else _log_in(host, options, seconds)
         except (KafkaError, OSError) as error:
-            if met is None or not is_permanent(met):
+            if not is_permanent(met):
                 met = error
-        else:
-            return
-    if met is not None:
-        raise met
-
-
-def _address(host: str) -> tuple[str, int]:
-    name, _, port = host.rpartition(":")
-    return name.strip("[]"), int(port)
-
-
-def _open(host: str) -> socket.socket:
-    return socket.create_connection(_address(host), timeout=_CONNECT_SECONDS)
+    raise met
 
 
 def _log_in(host: str, options: Mapping[str, Any], seconds: float) -> None:
     context: ssl.SSLContext | None = options.get("ssl_context")
     try:
         with _session(host, context, seconds) as session:
-            _authenticate(session, options)
+            session.authenticate(options)
     except (ConnectionError, ssl.SSLError) as error:
         if is_permanent(error):
             raise
@@ -93,14 +74,20 @@ def _log_in(host: str, options: Mapping[str, Any], seconds: float) -> None:
         raise WrongProtocolError(f"{host} {wrong}: correct security_protocol") from None
 
 
+def _connected(host: str) -> socket.socket:
+    name, _, port = host.rpartition(":")
+    return socket.create_connection((name.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
+
+
 @contextmanager
 def _session(host: str, context: ssl.SSLContext | None, seconds: float) -> Iterator[_Session]:
-    with _open(host) as link:
+    with _connected(host) as link:
         link.settimeout(seconds)
         if context is None:
             yield _Session(link)
         else:
-            with context.wrap_socket(link, server_hostname=_address(host)[0].rstrip(".")) as secured:
+            name = host.rpartition(":")[0].strip("[]").rstrip(".")
+            with context.wrap_socket(link, server_hostname=name) as secured:
                 yield _Session(secured)
 
 
@@ -122,11 +109,11 @@ def _mismatch(host: str, context: ssl.SSLContext | None, seconds: float) -> str 
                     return "speaks TLS"
         else:
             with _session(host, None, seconds) as session:
-                session.ask(_API_VERSIONS, 0, b"")
+                session.ask(ApiVersionsRequest(version=0))
                 return "does not speak TLS"
     with suppress(OSError), _session(host, context, seconds) as session:
-        answer = session.ask(_SASL_HANDSHAKE, 1, _string(b"PLAIN"))
-        if struct.unpack_from(">h", answer)[0] != _ILLEGAL_SASL_STATE:
+        answer = session.ask(SaslHandshakeRequest(mechanism="PLAIN", version=1))
+        if for_code(answer.error_code) is not IllegalSaslStateError:
             return "asks for a SASL login"
     return None
 
@@ -136,57 +123,46 @@ class _Session:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        self._protocol = KafkaProtocol(client_id="streamcal", receive_message_max_bytes=_MOST_BYTES)
 
-    def ask(self, api: int, version: int, body: bytes) -> bytes:
-        """Return the body of the response to a request."""
-        message = struct.pack(">hhih", api, version, 0, -1) + body  # -1: no client id
-        self._link.sendall(struct.pack(">i", len(message)) + message)
-        (size,) = struct.unpack(">i", self._read(4))
-        if not _LEAST_BYTES <= size <= _MOST_BYTES:
-            raise ConnectionError(f"this is not a Kafka broker: it sends a response of {size} bytes")
-        return self._read(size)[4:]
+    def ask(self, request: Any) -> Any:
+        """Return the response to a request."""
+        self._protocol.send_request(request, correlation_id=0)
+        self._link.sendall(self._protocol.send_bytes())
+        while data := self._link.recv(_MOST_BYTES):
+            try:
+                responses = self._protocol.receive_bytes(data)
+            except Exception as error:  # whatever the bytes do to the library
+                raise ConnectionError(f"this is not a Kafka broker: {error}") from None
+            for _, response in responses:
+                return response
+        raise ConnectionError("the broker closed the connection")
 
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._link.recv(size - len(data))
-            if not more:
-                raise ConnectionError("the broker closed the connection")
-            data += more
-        return data
+    def authenticate(self, options: Mapping[str, Any]) -> None:
+        """Go through SASL if it is asked for.
 
-
-def _authenticate(session: _Session, options: Mapping[str, Any]) -> None:
-    """Go through SASL if it is asked for.
-
-    Without it, ask for the API versions: in TLS 1.3, a broker that refuses this client's certificate says so
-    only after the client's side of the handshake is complete. Then ask for metadata: where a listener asks
-    for a login, it answers the first and hangs up on the second.
-    """
-    name = options.get("sasl_mechanism")
-    if name is None:
-        session.ask(_API_VERSIONS, 0, b"")
-        session.ask(_METADATA, 4, struct.pack(">i?", 0, False))  # of no topic
-        return
-    answer = session.ask(_SASL_HANDSHAKE, 1, _string(name.encode()))
-    (code,) = struct.unpack_from(">h", answer)
-    if code == _ILLEGAL_SASL_STATE:
-        raise WrongProtocolError("the broker asks for no SASL login there: correct security_protocol")
-    if code:
-        raise authentication_error(f"the broker does not offer the sasl_mechanism {name}")
-    client = sasl_client(name, options)
-    while not client.is_done():
-        token = client.auth_bytes()
-        answer = session.ask(_SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
-        code, size = struct.unpack_from(">hh", answer)
-        text, token = answer[4 : 4 + max(size, 0)], answer[8 + max(size, 0) :]
+        Without it, ask for the API versions: in TLS 1.3, a broker that refuses this client's certificate says
+        so only after the client's side of the handshake is complete. Then ask for metadata: where a listener
+        asks for a login, it answers the first and hangs up on the second.
+        """
+        name = options.get("sasl_mechanism")
+        if name is None:
+            self.ask(ApiVersionsRequest(version=0))
+            self.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False, version=4))
+            return
+        code = self.ask(SaslHandshakeRequest(mechanism=name, version=1)).error_code
+        if for_code(code) is IllegalSaslStateError:
+            raise WrongProtocolError("the broker asks for no SASL login there: correct security_protocol")
         if code:
-            raise authentication_error(text.decode("utf-8", "replace") or f"error code {code}")
-        try:
-            client.receive(token)
-        except ValueError as error:
-            raise authentication_error(f"the broker's answer does not prove who it is: {error}") from None
-
-
-def _string(text: bytes) -> bytes:
-    return struct.pack(">h", len(text)) + text
+            raise SaslAuthenticationFailedError(f"the broker does not offer the sasl_mechanism {name}")
+        mechanism = get_sasl_mechanism(name)(**options)
+        while not mechanism.is_done():
+            answer = self.ask(SaslAuthenticateRequest(mechanism.auth_bytes(), version=0))
+            if answer.error_code:
+                said = answer.error_message or f"error code {answer.error_code}"
+                raise SaslAuthenticationFailedError(said)
+            try:
+                mechanism.receive(answer.auth_bytes)
+            except ValueError as error:
+                said = f"the broker's answer does not prove who it is: {error}"
+                raise SaslAuthenticationFailedError(said) from None

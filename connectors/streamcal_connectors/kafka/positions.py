@@ -23,10 +23,10 @@ _KEEPS_ID: Final = 0  # a partition that every topic has
 
 
 class Mark(msgspec.Struct):
-    """What a transaction stores as the metadata of an offset."""
+    """Number and input positions of a transaction, which it stores as the metadata of an offset."""
 
     number: int
-    """The number of the transaction in its job."""
+    """Number of the transaction in its job, from 1 on."""
     positions: dict[str, dict[str, Position]]
 
 

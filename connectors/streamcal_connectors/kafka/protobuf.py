@@ -1,8 +1,10 @@
-"""Protobuf: what the messages of a schema hold."""
+"""Protobuf: schemas, and readers of their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from google.protobuf import (  # type: ignore[import-untyped]
@@ -18,12 +20,13 @@ from google.protobuf import (  # type: ignore[import-untyped]
     wrappers_pb2,
 )
 
-from streamcal_connectors.kafka.typed import HEAD_BYTES, Reader, Wanted, zigzag
+from streamcal.events.columns import Role
+from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
 
 __all__ = ["ProtobufSchema"]
 
 _WELL_KNOWN: Final = {
-    each.DESCRIPTOR.name: each.DESCRIPTOR
+    each.DESCRIPTOR.name: each.DESCRIPTOR.serialized_pb
     for each in (
         any_pb2,
         descriptor_pb2,
@@ -34,7 +37,7 @@ _WELL_KNOWN: Final = {
         timestamp_pb2,
         wrappers_pb2,
     )
-}
+}  # none of which imports another
 _TIMESTAMP: Final = timestamp_pb2.Timestamp.DESCRIPTOR.full_name
 _WRAPPERS: Final = frozenset(
     each.full_name for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()
@@ -49,8 +52,8 @@ class ProtobufSchema:
     Parameters
     ----------
     parts
-        names, as they are imported, and serialized FileDescriptorProtos: first what others import, at last
-        the file itself; or one FileDescriptorSet, in the same order.
+        serialized FileDescriptorProtos by the names by which they are imported: first those that others
+        import, at last the file itself; or one FileDescriptorSet, in the same order.
     is_set
         whether it is a set.
 
@@ -60,70 +63,58 @@ class ProtobufSchema:
         if it cannot be used.
     """
 
-    def __init__(self, parts: Sequence[tuple[str, bytes]], *, is_set: bool = False) -> None:
-        self._pool = descriptor_pool.DescriptorPool()
+    def __init__(self, parts: Mapping[str, bytes], *, is_set: bool = False) -> None:
+        pool = descriptor_pool.DescriptorPool()
         try:
             files = _files(parts, is_set=is_set)
-            added: set[str] = set()
-            for file in files:
-                for name in file.dependency:
-                    if name in _WELL_KNOWN and name not in added:
-                        self._add_well_known(name, added)
-                if file.name not in added:
-                    added.add(file.name)
-                    self._pool.AddSerializedFile(file.SerializeToString())
-            self._file = files[-1]
-            self._pool.FindFileByName(self._file.name)
+            given = {file.name: file.SerializeToString() for file in files}
+            for data in (_WELL_KNOWN | given).values():
+                pool.AddSerializedFile(data)
+            self._file = pool.FindFileByName(files[-1].name)
         except Exception as error:  # whatever a schema does to the library
             raise ValueError(f"protobuf cannot use it: {type(error).__name__}: {error}") from None
 
     def type_of(self, value: bytes) -> tuple[int, ...]:
-        """Return which of the schema's types a value has; see `typed.Schema`."""
+        """Return the indexes of a value's message type; see `typed.Schema`."""
         return (0,) if value[HEAD_BYTES] == 0 else _message_indexes(value)[0]
 
     def names(self, path: tuple[int, ...]) -> list[str]:
         """Return the fields of a type; see `typed.Schema`."""
         return [field.name for field in self._message(path).fields]
 
-    def reader(self, path: tuple[int, ...], wanted: Sequence[Wanted]) -> Reader:
-        """Return what reads a value; see `typed.Schema`."""
+    def reader(
+        self, path: tuple[int, ...], wanted: Sequence[tuple[str, Role | None]]
+    ) -> tuple[Read, float | None]:
+        """Return a function that reads the values of a type; see `typed.Schema`."""
         descriptor = self._message(path)
         parse = message_factory.GetMessageClass(descriptor).FromString
-        getters = [_getter(descriptor.fields_by_name.get(each.name), each.role) for each in wanted]
+        getters = [_getter(descriptor.fields_by_name.get(name), role) for name, role in wanted]
 
         def read(value: bytes) -> list[Any]:
             start = HEAD_BYTES + 1 if value[HEAD_BYTES] == 0 else _message_indexes(value)[1]
             message = parse(value[start:])
             return [get(message) for get in getters]
 
-        return Reader(read, None)
+        return read, None
 
     def _message(self, path: tuple[int, ...]) -> Any:
-        inside, name = self._file, self._file.package
+        found, types = None, list(self._file.message_types_by_name.values())
         for index in path:
-            types = inside.message_type if inside is self._file else inside.nested_type
             if index >= len(types):
                 raise ValueError(f"it has no message with the indexes {list(path)}")
-            inside = types[index]
-            name = f"{name}.{inside.name}" if name else inside.name
-        return self._pool.FindMessageTypeByName(name)
-
-    def _add_well_known(self, name: str, added: set[str]) -> None:
-        for other in _WELL_KNOWN[name].dependencies:
-            if other.name not in added:
-                self._add_well_known(other.name, added)
-        added.add(name)
-        self._pool.AddSerializedFile(_WELL_KNOWN[name].serialized_pb)
+            found = types[index]
+            types = found.nested_types
+        return found
 
 
-def _files(parts: Sequence[tuple[str, bytes]], *, is_set: bool) -> list[Any]:
+def _files(parts: Mapping[str, bytes], *, is_set: bool) -> list[Any]:
     if is_set:
-        found = descriptor_pb2.FileDescriptorSet.FromString(parts[0][1]).file
+        found = descriptor_pb2.FileDescriptorSet.FromString(next(iter(parts.values()))).file
         if not found:
             raise ValueError("the set has no files")
         return list(found)
     files = []
-    for name, data in parts:
+    for name, data in parts.items():
         file = descriptor_pb2.FileDescriptorProto.FromString(data)
         file.name = name or file.name or "schema.proto"
         files.append(file)
@@ -131,7 +122,7 @@ def _files(parts: Sequence[tuple[str, bytes]], *, is_set: bool) -> list[Any]:
 
 
 def _message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return which message type a value has, as indexes from the file inwards, and where it begins."""
+    """Return a value's message type, as indexes from the file inwards, and where the message begins."""
     count, at = zigzag(value, HEAD_BYTES)
     if not count:
         return (0,), at
@@ -144,34 +135,32 @@ def _message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     return tuple(path), at
 
 
-def _getter(field: Any, role: str | None) -> Callable[[Any], Any]:
-    """Return what takes the value of a field, None if it has none."""
+def _getter(field: Any, role: Role | None) -> Callable[[Any], Any]:
+    """Return a function that takes the value of a field from a message, None if it has none."""
     if field is None:
         return lambda _: None
-    name, known = field.name, field.has_presence
+    name, get = field.name, attrgetter(field.name)
+    convert: Callable[[Any], Any] | None = None
     if field.is_repeated:
-        return lambda message: getattr(message, name)
+        return get
     if field.message_type is not None:
         inner = field.message_type.full_name
-        if inner == _TIMESTAMP:
-            return lambda message: _seconds(getattr(message, name)) if message.HasField(name) else None
-        if inner in _WRAPPERS:
-            return lambda message: getattr(message, name).value if message.HasField(name) else None
-        return lambda message: getattr(message, name) if message.HasField(name) else None
-    if field.enum_type is not None:
+        convert = _seconds if inner == _TIMESTAMP else attrgetter("value") if inner in _WRAPPERS else None
+    elif field.enum_type is not None:
         texts = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-        if known:
-            return lambda message: _named(message, name, texts) if message.HasField(name) else None
-        return lambda message: _named(message, name, texts)
-    if known:
-        return lambda message: getattr(message, name) if message.HasField(name) else None
-    if role in _UNSET:
-        return lambda message: getattr(message, name) or None
-    return lambda message: getattr(message, name)
+        convert = partial(_named, texts)
+    if convert is not None:
+        read: Callable[[Any], Any] = lambda message: convert(get(message))  # noqa: E731
+    elif not field.has_presence and role in _UNSET:
+        return lambda message: get(message) or None
+    else:
+        read = get
+    if not field.has_presence:
+        return read
+    return lambda message: read(message) if message.HasField(name) else None
 
 
-def _named(message: Any, name: str, texts: dict[int, str]) -> Any:
-    number = getattr(message, name)
+def _named(texts: dict[int, str], number: int) -> int | str:
     return texts.get(number, number)
 
 

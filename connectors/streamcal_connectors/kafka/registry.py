@@ -1,4 +1,4 @@
-"""Where the schemas of values come from: a schema registry, or a folder of files.
+"""Schemas of values by their ids: from a schema registry, or a folder of files.
 
 A registry is asked for each id once, with the two requests that Confluent's, Apicurio's and Karapace share:
 ``GET /schemas/ids/{id}`` and, for what a schema refers to, ``GET /subjects/{subject}/versions/{version}``. In
@@ -13,7 +13,7 @@ import ssl
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
@@ -39,11 +39,11 @@ class AwayError(OSError):
 
 
 class Schema(NamedTuple):
-    """A schema, and what it refers to."""
+    """A schema, and those that it refers to."""
 
     kind: Kind
-    parts: tuple[tuple[str, bytes], ...]
-    """Names and texts: first what others refer to, at last the schema itself."""
+    parts: dict[str, bytes]
+    """Texts by name: first those that others refer to, at last the schema itself."""
 
 
 class _Reference(msgspec.Struct):
@@ -58,28 +58,8 @@ class _Answer(msgspec.Struct):
     references: list[_Reference] | None = None
 
 
-class Registry(Protocol):
-    """What has schemas by their ids."""
-
-    def schema(self, number: int) -> Schema:
-        """Return a schema.
-
-        Raises
-        ------
-        AwayError
-            if that cannot be told now.
-        LookupError
-            if there is none of this id.
-        OSError, ValueError
-            if the registry refuses, or is none.
-        """
-
-    def __str__(self) -> str:
-        """Return its name in messages."""
-
-
 class FolderRegistry:
-    """A folder of schemas, each in a file that is named by its id; see `Registry`."""
+    """A folder of schemas, each in a file that is named by its id."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,16 +68,16 @@ class FolderRegistry:
         return f"the folder {self._folder}"
 
     def schema(self, number: int) -> Schema:
-        """Return a schema; see `Registry`."""
+        """Return a schema; LookupError if there is none of this id."""
         for ending, kind in _ENDINGS.items():
             path = self._folder / f"{number}{ending}"
             if path.is_file():
-                return Schema(kind, (("", path.read_bytes()),))
+                return Schema(kind, {"": path.read_bytes()})
         raise LookupError(f"{self} has no file {number}.avsc, {number}.desc or {number}.json")
 
 
 class RemoteRegistry:
-    """A schema registry; see `Registry`.
+    """A schema registry.
 
     Parameters
     ----------
@@ -116,8 +96,8 @@ class RemoteRegistry:
         self._url = url.rstrip("/")
         self._seconds = config.request_seconds
         self._login: str | None = None
-        if (password := config.schema_registry_password()) is not None:
-            pair = f"{config.schema_registry_username}:{password.get_secret_value()}"
+        if (password := config.secret("schema_registry_password")) is not None:
+            pair = f"{config.schema_registry_username}:{password}"
             self._login = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._tls: ssl.SSLContext | None = None
         if self._url.startswith("https:"):
@@ -132,13 +112,23 @@ class RemoteRegistry:
         return f"the schema registry at {self._url}"
 
     def schema(self, number: int) -> Schema:
-        """Return a schema; see `Registry`."""
+        """Return a schema.
+
+        Raises
+        ------
+        AwayError
+            if that cannot be told now.
+        LookupError
+            if there is none of this id.
+        OSError, ValueError
+            if the registry refuses, or is none.
+        """
         path = f"/schemas/ids/{number}"
         found = self._ask(path, f"schema {number}")
         kind = found.kind or "AVRO"
         parts: dict[str, bytes] = {}
         self._collect(found, path, "", kind, parts, 0)
-        return Schema(kind, tuple(parts.items()))
+        return Schema(kind, parts)
 
     def _collect(
         self, found: _Answer, path: str, name: str, kind: Kind, parts: dict[str, bytes], depth: int
@@ -191,6 +181,10 @@ class RemoteRegistry:
             return msgspec.json.decode(data, type=_Answer)
         except msgspec.DecodeError as error:
             raise ValueError(f"{self} is none: its answer to {path} is no schema ({error})") from None
+
+
+Registry: TypeAlias = FolderRegistry | RemoteRegistry
+"""A source of schemas by their ids; as a text, its name in messages."""
 
 
 def open_registry(config: KafkaConfig) -> Registry | None:

@@ -14,7 +14,7 @@ from streamcal.run.ports import Position, Positions
 from streamcal.run.rows import AlarmRow, Answers, MapRow, Recalibrated, RejectRow
 from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
-from streamcal_connectors.kafka.transactions import FencedError, Transactions
+from streamcal_connectors.kafka.transactions import Transactions
 
 __all__ = ["KafkaSink"]
 
@@ -35,6 +35,7 @@ class KafkaSink:
         self.name = url.name
         self.topic = url.topic
         self._transactions = transactions
+        self._is_compressed = transactions.cluster.config.compression != "none"
         self._encode = msgspec.json.Encoder().encode
         transactions.join(self.topic, url.transactional_id)
 
@@ -58,7 +59,7 @@ class KafkaSink:
         OSError
             if the topic cannot hold them; it says which, why, and what to do.
         """
-        if rows and isinstance(rows[0], RejectRow) and self._transactions.settings(self.topic).compacted:
+        if rows and isinstance(rows[0], RejectRow) and self._transactions.settings[self.topic].compacted:
             raise OSError(
                 f"{self.name}: the topic is compacted, and would keep only the last reject of each partition:"
                 " set its cleanup.policy to delete"
@@ -66,50 +67,53 @@ class KafkaSink:
         topic, plain = self.topic, rows.lines() if isinstance(rows, Answers) else rows
         keys, values = _keys(plain), list(map(self._encode, plain))
         made: list[Row] = list(zip(repeat(topic), keys, values, strict=False))
-        room = self._transactions.room(topic)
-        if max(map(len, filter(None, keys)), default=0) + max(map(len, values), default=0) > room:
+        limit = self._transactions.settings[topic].record_bytes
+        if max(map(len, filter(None, keys)), default=0) + max(map(len, values), default=0) > limit:
             made = [
-                each if len(each[1] or b"") + len(each[2]) <= room else self._fitted(row, each, room)
+                each if _size(each) <= limit else self._fitted(row, each, limit)
                 for row, each in zip(rows, made, strict=True)
             ]
-        self._transactions.add_rows(made)
+        self._transactions.rows += made
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
         """Commit the run's transaction, unless another sink has done so."""
-        try:
-            return self._transactions.commit(positions)
-        except FencedError as error:
-            raise OSError(str(error)) from None
+        return self._transactions.commit(positions)
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
         self._transactions.close()
 
-    def _fitted(self, row: msgspec.Struct, made: Row, room: int) -> Row:
-        """Return a record for a row that seems too large; OSError if there is none."""
-        topic, key, value = made
-        if type(row) is RejectRow:
+    def _fitted(self, row: msgspec.Struct, made: Row, limit: int) -> Row:
+        """Return a record for a row that seems too large.
+
+        Raises
+        ------
+        OSError
+            if there is none.
+        """
+        what, instead = "a row", ""
+        if isinstance(row, RejectRow):
             for kept in (RAW_BYTES >> step for step in range(RAW_BYTES.bit_length() + 1)):
                 cut = msgspec.structs.replace(row, raw=row.raw[:kept], reason=row.reason[: max(kept, 100)])
-                value = self._encode(cut)
-                if len(key or b"") + len(value) <= room:
-                    return topic, key, value
-        elif self._transactions.compressed and len(key or b"") + len(zlib.compress(value)) <= room:
+                made = (*made[:2], self._encode(cut))
+                if _size(made) <= limit:
+                    return made
+        elif self._is_compressed and _size((*made[:2], zlib.compress(made[2]))) <= limit:
             return made
-        raise OSError(self._too_large(row, len(key or b"") + len(value), room))
-
-    def _too_large(self, row: msgspec.Struct, size: int, room: int) -> str:
-        what, instead = "a row", ""
         if isinstance(row, MapRow):
             what = f"version {row.version} of the map"
             instead = ", or let maps have fewer bins ([recalibrator] bins), or run without --maps"
         elif isinstance(row, Recalibrated):
             what = f"the answer to {row.id!r}"
-        return (
-            f"{self.name}: {what} takes {size:,} bytes, but a record of the topic may have {room:,} (its"
-            f" max.message.bytes, without what a record adds). Raise max.message.bytes of the topic"
-            f" {self.topic!r} to {2 * size:,}{instead}; then start the run again"
+        raise OSError(
+            f"{self.name}: {what} takes {_size(made):,} bytes, but a record of the topic may have {limit:,}"
+            f" (its max.message.bytes, without what a record adds). Raise max.message.bytes of the topic"
+            f" {self.topic!r} to {2 * _size(made):,}{instead}; then start the run again"
         )
+
+
+def _size(row: Row) -> int:
+    return len(row[1] or b"") + len(row[2])
 
 
 def _keys(rows: Sequence[Any]) -> list[bytes | None]:

@@ -23,16 +23,26 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
 from typing import Final
 
 from streamcal.run.ports import Position, Positions, StoppedError
-from streamcal_connectors.kafka.client import Committed, Partition, Producer, Row
-from streamcal_connectors.kafka.cluster import TRANSACTION_SECONDS, Cluster, RefusedError, TopicSettings
+from streamcal_connectors.kafka.client import (
+    TRANSACTION_SECONDS,
+    OffsetAndMetadata,
+    Producer,
+    Row,
+    TopicPartition,
+    worst,
+)
+from streamcal_connectors.kafka.cluster import Cluster, RefusedError
 from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
+from streamcal_connectors.kafka.kafka_python import TopicSettings
 from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
 
-__all__ = ["FencedError", "Transactions"]
+__all__ = ["Transactions"]
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -40,11 +50,6 @@ _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be rea
 # A broker aborts what a dead producer left open after TRANSACTION_SECONDS, and looks every 10 s. Whatever is
 # open for much longer, while the broker answers, stays open.
 _PENDING_SECONDS: Final = 2 * TRANSACTION_SECONDS
-_RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
-
-
-class FencedError(Exception):
-    """Another run has taken over the transactional id."""
 
 
 class _PendingError(OSError):
@@ -59,33 +64,29 @@ class Transactions:
     cluster
         where to write.
     inputs
-        what the run reads, on any cluster: its cluster and topic; may grow until `open`.
+        topics that the run reads, on any cluster; may grow until `open`.
     """
 
     def __init__(self, cluster: Cluster, inputs: Sequence[tuple[Cluster, str]]) -> None:
         self.cluster = cluster
         self.name = ""
-        """The transactional id, and the group of the mark; set by the first sink."""
+        """Transactional id, and the group of the owner's mark; set by the first sink."""
+        self.sources: dict[str, str] = {}
+        """Topics of sources on this cluster, by name of the source: their offsets are committed as such, too,
+        for tools that show lag."""
+        self.rows: list[Row] = []
+        """Rows to send with the next commit."""
+        self.settings: Mapping[str, TopicSettings] = {}
+        """Settings of the sinks' topics as they were at `open`."""
         self._inputs = inputs
-        self._sources: dict[str, str] = {}  # topics of sources on this cluster, by name of the source
-        self._rows: list[Row] = []
         self._outputs: list[str] = []  # topics of the sinks
-        self._settings: Mapping[str, TopicSettings] = {}
+        self._anchor: TopicPartition  # under which the groups store their marks; of the first sink
         self._owner = uuid.uuid4().hex
-        self._job: str | None = None
+        self._group = ""  # of the marks of this job; named at `open`
         self._producer: Producer | None = None
         self._keyed: set[str] = set()  # topics of several partitions, where the key says which
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
-        self._number = 0
-        self._positions: dict[str, dict[str, Position]] | None = None
-
-    def add_source(self, name: str, topic: str) -> None:
-        """Commit the offsets of a source as such too, for tools that show lag."""
-        self._sources[name] = topic
-
-    def add_rows(self, rows: Iterable[Row]) -> None:
-        """Hold rows until the next commit."""
-        self._rows += rows
+        self._last = Mark(0, {})  # number 0: no transaction yet
 
     def join(self, topic: str, transactional_id: str | None) -> None:
         """Add a sink. The transactional id is the option's, or else named after the first sink's topic."""
@@ -96,6 +97,7 @@ class Transactions:
             )
         if not self._outputs:
             self.name = transactional_id or f"streamcal.{topic}"
+            self._anchor = TopicPartition(topic, 0)
         self._outputs.append(topic)
 
     def open(self, job: str) -> Mark | None:
@@ -106,36 +108,19 @@ class Transactions:
         OSError, ValueError
             if the cluster stays away or refuses, a topic does not exist, or one is an input as well.
         """
-        if self._job is None:
-            self._job = job or f"once.{self._owner}"
-            consumer = self.cluster.consumer(self._group)
-            try:
-                for topic in {*self._outputs}:
-                    if len(self.cluster.topic_partitions(consumer, topic)) > 1:
-                        self._keyed.add(topic)
-            finally:
-                consumer.close()
+        if not self._group:
+            self._group = f"{self.name}.{job or f'once.{self._owner}'}"
+            topics = {*self._outputs}
+            with closing(self.cluster.consumer()) as consumer:
+                counts = {topic: len(self.cluster.topic_partitions(consumer, topic)) for topic in topics}
+            self._keyed = {topic for topic, count in counts.items() if count > 1}
             self._refuse_own_inputs()
-            self._settings = self.cluster.topic_settings({*self._outputs})
-            self._producer = self.cluster.call(self._claim, patient=False)
-            found = self.cluster.call(lambda: self._committed(self._group), patient=False)
-            mark = None if found is None else unpack(found.metadata)
-            if mark is not None:
-                self._number, self._positions = mark.number, mark.positions
-        return None if self._positions is None else Mark(self._number, self._positions)
-
-    def settings(self, topic: str) -> TopicSettings:
-        """Return the settings of a sink's topic as they were at `open`."""
-        return self._settings[topic]
-
-    def room(self, topic: str) -> int:
-        """Return how many bytes key and value of a record may have together."""
-        return self._settings[topic].max_bytes - _RECORD_OVERHEAD
-
-    @property
-    def compressed(self) -> bool:
-        """Whether records are sent compressed, so that one may be larger than its topic accepts."""
-        return self.cluster.config.compression != "none"
+            self.settings = self.cluster.topic_settings(topics)
+            self._producer = self.cluster.call(self._claim)
+            found = self.cluster.call(lambda: self._committed(self._group))
+            if found is not None:
+                self._last = unpack(found.metadata)
+        return self._last if self._last.number else None
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
         """Commit all rows and the positions, unless that is done already; return what the store is to record.
@@ -147,50 +132,37 @@ class Transactions:
         OSError
             if the run is fenced, or the cluster refuses.
         """
-        wanted = {name: dict(each) for name, each in positions.items()}
-        if not self._rows and wanted == (self._positions or {}):
-            return {"transaction": self._number}
-        mark = Mark(self._number + 1, wanted)
-        failed = 0
-        while True:
+        mark = Mark(self._last.number + 1, {name: dict(each) for name, each in positions.items()})
+        if not self.rows and mark.positions == self._last.positions:
+            return {"transaction": self._last.number}
+        for attempt in count(1):
             try:
                 if self._producer is None:
                     self._producer, done = self.cluster.call(self._recover, patient=True)
                     if done == mark.number:
                         break
                 self._transact(self._producer, mark)
+                break
             except KafkaError as error:
                 self._discard()
                 self._refused(error, mark)
                 if self.cluster.stop():
                     raise StoppedError(f"transaction {mark.number} of {self.name}: {brief(error)}") from None
-                failed += 1
-                if failed >= _ATTEMPTS:
+                if attempt == _ATTEMPTS:
                     raise OSError(
-                        f"{self.name}: {failed} attempts at one transaction failed; the last: {brief(error)}"
+                        f"{self.name}: {attempt} attempts at one transaction failed; the last: {brief(error)}"
                     ) from None
                 log.info("%s: transaction %s in doubt (%s)", self.name, mark.number, brief(error))
-            else:
-                break
-        self._rows = []
-        self._number, self._positions = mark.number, wanted
+        self.rows = []
+        self._last = mark
         return {"transaction": mark.number}
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
-        self._rows = []
+        self.rows = []
         self._discard()
 
     # Inside
-
-    @property
-    def _anchor(self) -> Partition:
-        """The partition under which the groups store their marks."""
-        return Partition(self._outputs[0], 0)
-
-    @property
-    def _group(self) -> str:
-        return f"{self.name}.{self._job}"
 
     def _refuse_own_inputs(self) -> None:
         """Refuse a topic that is read and written, by whatever names of hosts."""
@@ -205,11 +177,11 @@ class Transactions:
         """Do steps 1 to 5 of the module's docstring."""
         try:
             producer.begin()
-            producer.send(self._rows, self._keyed)
+            producer.send(self.rows, self._keyed)
             producer.send_offsets(self._group, self._offsets(mark))
             producer.flush()
         except KafkaError as error:
-            raise producer.cause(error) from None
+            raise worst(producer.failures(), error) from None
         producer.commit()
 
     def _refused(self, error: Exception, mark: Mark) -> None:
@@ -217,10 +189,10 @@ class Transactions:
         names = error_names(error)
         advice = ""
         if names & {"MessageSizeTooLargeError", "RecordListTooLargeError"}:
-            size, topic = max((len(key or b"") + len(value), topic) for topic, key, value in self._rows)
+            size, topic = max((len(key or b"") + len(value), topic) for topic, key, value in self.rows)
             advice = (
                 f". The largest record has {size:,} bytes, for the topic {topic!r}, whose max.message.bytes"
-                f" was {self._settings[topic].max_bytes:,} when the run began: raise it"
+                f" was {self.settings[topic].max_bytes:,} when the run began: raise it"
             )
         elif "OffsetMetadataTooLargeError" in names:
             advice = (
@@ -239,27 +211,23 @@ class Transactions:
             )
         self.cluster.refused(error, advice)
 
-    def _offsets(self, mark: Mark) -> dict[Partition, Committed]:
+    def _offsets(self, mark: Mark) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to store: the mark and, for tools that show lag, those of the sources."""
         offsets = {
-            Partition(self._sources[name], int(partition)): Committed(offset_of(position), "")
+            TopicPartition(self.sources[name], int(partition)): OffsetAndMetadata(offset_of(position), "")
             for name, each in mark.positions.items()
-            if name in self._sources
+            if name in self.sources
             for partition, position in each.items()
         }
-        offsets[self._anchor] = Committed(mark.number, pack(mark))
+        offsets[self._anchor] = OffsetAndMetadata(mark.number, pack(mark))
         return offsets
 
     def _claim(self) -> Producer:
         """Make the producer, and write the mark of this run."""
-        producer = self._make()
-        try:
+        with self._made() as producer:
             producer.begin()
-            producer.send_offsets(self.name, {self._anchor: Committed(0, self._owner)})
+            producer.send_offsets(self.name, {self._anchor: OffsetAndMetadata(0, self._owner)})
             producer.commit()
-        except BaseException:
-            producer.discard()
-            raise
         return producer
 
     def _recover(self) -> tuple[Producer, int]:
@@ -275,29 +243,27 @@ class Transactions:
                 " micro-batch was written; start with a new store"
             )
         if owner.metadata != self._owner:
-            raise FencedError(
+            raise RefusedError(
                 f"another run writes with the transactional id {self.name!r}, so this run stops."
                 " To keep both, give one of them another id with the URL's option transactional_id"
             )
-        producer = self._make()
-        try:
+        with self._made() as producer:
             found = self._committed(self._group)
-        except BaseException:
-            producer.discard()
-            raise
         return producer, 0 if found is None else unpack(found.metadata).number
 
-    def _make(self) -> Producer:
-        batch_bytes = min(self._settings[topic].max_bytes for topic in self._outputs)
-        producer = self.cluster.producer(self.name, batch_bytes)
+    @contextmanager
+    def _made(self) -> Iterator[Producer]:
+        """Make a producer that has fenced all others; discard it if the block fails."""
+        batch_bytes = min(self.settings[topic].max_bytes for topic in self._outputs)
+        producer = self.cluster.new_producer(self.name, batch_bytes)
         try:
             producer.init()
+            yield producer
         except BaseException:
             producer.discard()
             raise
-        return producer
 
-    def _committed(self, group: str) -> Committed | None:
+    def _committed(self, group: str) -> OffsetAndMetadata | None:
         """Return the mark in a group; waits for the transaction that writes one.
 
         Raises
@@ -307,25 +273,20 @@ class Transactions:
         RefusedError
             if the transaction will not end any more.
         """
-        consumer = self.cluster.new_consumer(group)
-        try:
-            found = consumer.committed(self._anchor)
-        except KafkaError:
-            self._raise_if_pending(group)
-            raise
-        finally:
-            consumer.close()
+        with closing(self.cluster.new_consumer(group)) as consumer:
+            try:
+                found = consumer.committed(self._anchor)
+            except KafkaError:
+                self._raise_if_pending(group)
+                raise
         self._pending.pop(group, None)
         return found
 
     def _raise_if_pending(self, group: str) -> None:
         """Raise if a group's mark cannot be read because of an open transaction, for all else is well."""
         since = self._pending.pop(group, time.monotonic())
-        consumer = self.cluster.new_consumer(group, stable=False)
-        try:
+        with closing(self.cluster.new_consumer(group, stable=False)) as consumer:
             last = consumer.committed(self._anchor)
-        finally:
-            consumer.close()
         self._pending[group] = since
         number = 0 if last is None else last.offset
         if time.monotonic() - since < _PENDING_SECONDS:
@@ -340,6 +301,6 @@ class Transactions:
         )
 
     def _discard(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.discard()
+        if self._producer is not None:
+            self._producer.discard()
+            self._producer = None

@@ -41,20 +41,19 @@ class StoreLock:
             raise _in_use(path)
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except PermissionError as error:
-            raise StoreError(f"{path} cannot be opened: there is no permission to write to it") from error
         except OSError as error:
-            raise StoreError(f"{path} cannot be opened: {error}") from error
+            why = "there is no permission to write to it" if isinstance(error, PermissionError) else error
+            raise StoreError(f"{path} cannot be opened: {why}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine, there = os.fstat(self._file), path.stat()
-        except BlockingIOError:
-            os.close(self._file)
-            raise _in_use(path) from None
+            mine = os.fstat(self._file)
+            replaced = not os.path.samestat(mine, path.stat())
         except OSError as error:
             os.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise _in_use(path) from None
             raise StoreError(f"{path} cannot be locked: {error}") from error
-        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+        if replaced:
             os.close(self._file)
             raise StoreError(f"{path} was replaced while it was opened: try again")
         self._number = mine.st_dev, mine.st_ino

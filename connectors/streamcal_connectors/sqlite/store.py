@@ -8,66 +8,59 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal_connectors.paths import identities_of, path_of
 from streamcal_connectors.sqlite.access import StoreLock, reading_mode
-from streamcal_connectors.sqlite.schema import (
+from streamcal_connectors.sqlite.database import (
     APPLICATION,
     SCHEMA_VERSION,
     Counts,
+    Database,
     Sealed,
-    checked,
-    damaged,
-    make_new,
-    migrate,
+    make_tables,
     read_sealed,
-    store_errors,
     with_sum,
     write_sealed,
 )
 from streamcal_connectors.sqlite.tables import SqliteTables
-from streamcal_connectors.urls import identities_of, path_of
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
 KEPT_MAPS: Final = 1000
-"""How many map versions the store keeps; beyond it, every second one of the older half is deleted."""
+"""Number of map versions that the store keeps; beyond it, every second one of the older half is deleted."""
 
 KEPT_REJECTS: Final = 10_000
-"""How many of the latest rejects the store keeps; the ``--rejects`` output has all of them."""
+"""Number of the latest rejects that the store keeps; the ``--rejects`` output has all of them."""
 
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
-_CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
 _NONE: Final = Counts()
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, str, str, int]
-_LOG_PAGES: Final = 4096  # 32 MiB; a page that changes often is copied into the file once
 
 
 class SqliteConnector:
     """``sqlite:`` URLs and bare paths: stores."""
 
     def store(self, url: str, *, read_only: bool) -> SqliteStore:
-        """Open a store; see `streamcal.run.ports.StoreConnector`."""
+        """Open a store; see `streamcal.run.ports.Connector.store`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
 
     def identities(self, url: str, role: Role) -> set[Hashable]:
         """Return what identifies the file, and those that SQLite keeps beside it."""
-        path = Path(os.path.realpath(path_of(url, "sqlite")))
-        beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
-        return {each for file in (path, *beside) for each in identities_of(file, role)}
+        path = os.path.realpath(path_of(url, "sqlite"))
+        files = (Path(f"{path}{end}") for end in ("", "-wal", "-shm", "-journal"))
+        return {each for file in files for each in identities_of(file, role)}
 
 
 class SqliteStore:
@@ -77,53 +70,43 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path = path
         mode = reading_mode(path) if read_only else "mode=rw"
-        self._lock = None if read_only else StoreLock(path)
-        try:
-            with store_errors(self._path, "opened"):
-                self._db = _connect(path, mode)
-            try:
-                with store_errors(self._path, "opened"):
-                    self._prepare(read_only=read_only)
-                    self._sealed = read_sealed(self._db, path)
-                    self._tables = SqliteTables(self._db, path, self._sealed.counts)
-            except BaseException:
-                self._db.close()
-                raise
-        except BaseException:
-            if self._lock is not None:
-                self._lock.close()
-            raise
+        with ExitStack() as opened:
+            if not read_only:
+                opened.callback(StoreLock(path).close)
+            self._db = Database(path, mode)
+            opened.callback(self._db.close)
+            with self._db.errors("opened"):
+                self._prepare(read_only=read_only)
+                self._sealed = read_sealed(self._db)
+                self.tables = SqliteTables(self._db, self._sealed.counts)
+            self._opened = opened.pop_all()
 
     @property
     def job(self) -> str:
-        """A name that no other store has."""
+        """Name that no other store has."""
         return self._sealed.meta["job"]
-
-    @property
-    def tables(self) -> SqliteTables:
-        """The join's tables."""
-        return self._tables
 
     def load(self) -> Checkpoint:
         """Return the last commit; see `streamcal.run.ports.Store`."""
         sealed = self._sealed
-        with store_errors(self._path, "read"):
-            checkpoint = Checkpoint(
-                engines=_Engines(self._db, self._path, sealed.counts.get("engines", _NONE).rows),
-                run=sealed.meta["run"].encode(),
-                sinks={name: json.loads(text) for name, text in sealed.sinks.items()},
-            )
+        engines = _Engines(self._db)
+        with self._db.errors("read"):
+            rows, found = sealed.counts.get("engines", _NONE).rows, len(engines)
+            if found != rows:
+                raise self._db.damaged(f"table engines has {found} rows of {rows}")
+            sinks = {name: json.loads(text) for name, text in sealed.sinks.items()}
+            checkpoint = Checkpoint(engines, sealed.meta["run"].encode(), sinks=sinks)
             for (source, partition), text in sealed.positions.items():
                 checkpoint.positions.setdefault(source, {})[partition] = json.loads(text)
         return checkpoint
 
     def commit(self, change: Change) -> None:
         """Commit a micro-batch; see `streamcal.run.ports.Store`."""
-        with store_errors(self._path, "written"), _transaction(self._db) as db:
-            self._tables.write()
-            counts = self._sealed.counts | self._tables.counts
+        db = self._db
+        with db.errors("written"), db.transaction():
+            self.tables.write()
+            counts = self._sealed.counts | self.tables.counts
             if change.engines:
                 counts["engines"] = self._write_engines(change.engines)
             counts["maps"] = self._append_maps(counts.get("maps", _NONE), change.maps)
@@ -142,22 +125,21 @@ class SqliteStore:
         """Keep what was taken until the next commit; see `streamcal.run.ports.JournalStore`."""
         if self._db.in_transaction:
             return False
-        with store_errors(self._path, "written"):
-            (last,) = self._db.execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()
+        with self._db.errors("written"):
+            last = self._db.value("SELECT ifnull(max(seq), 0) FROM journal")
             self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", with_sum((last + 1, batch)))
         return True
 
     def kept(self) -> list[bytes]:
         """Return what was kept since the last commit; see `streamcal.run.ports.JournalStore`."""
-        with store_errors(self._path, "read"):
+        with self._db.errors("read"):
             rows = self._db.execute("SELECT * FROM journal ORDER BY seq")
-            return [batch for _, batch, _ in checked(self._path, "journal", rows)]
+            return [batch for _, batch, _ in self._db.checked("journal", rows)]
 
     def maps(self) -> Iterator[MapRow]:
         """Return the map versions that were served, in order; older ones are thinned out."""
-        for row in self._all("maps", _MapValues):
-            _, number, key, time, *texts, _ = row
-            with store_errors(self._path, "read"):
+        for _, number, key, time, *texts, _ in self._all("maps", _MapValues):
+            with self._db.errors("read"):
                 made = MapRow(number, key, time, *map(_raw, texts))
             yield made
 
@@ -166,39 +148,20 @@ class SqliteStore:
         for _, *values, _ in self._all("rejects", _RejectValues):
             yield RejectRow(*values)
 
-    def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
-        """Add map versions; whenever there are too many, delete every second one of the older half.
-
-        The result does not depend on how the versions are divided into commits.
-        """
-        start = 0
-        while start < len(maps) or not start:
-            part = maps[start : start + KEPT_MAPS + 1 - counts.rows]
-            counts = self._append("maps", counts, _map_values(part))
-            if counts.rows > KEPT_MAPS:
-                older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
-                gone = older.fetchall()[1::2]
-                self._db.executemany("DELETE FROM maps WHERE seq = ?", gone)
-                counts = Counts(counts.rows - len(gone), counts.last)
-            start += max(1, len(part))
-        return counts
-
     def close(self) -> None:
         """Release; may be called twice."""
-        self._db.close()
-        if self._lock is not None:
-            self._lock.close()
+        self._opened.close()
 
     def _prepare(self, *, read_only: bool) -> None:
-        db, path = self._db, self._path
+        db, path = self._db, self._db.path
         if read_only:
             db.execute("BEGIN")  # every read sees the same commit, even while a run writes
-        (found,) = db.execute("PRAGMA user_version").fetchone()
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (objects,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        found = db.value("PRAGMA user_version")
+        application = db.value("PRAGMA application_id")
+        objects = db.value("SELECT count(*) FROM sqlite_schema")
         if not objects and not found and not application and not read_only:
-            with _transaction(db):
-                make_new(db)
+            with db.transaction():
+                make_tables(db)
         elif application != APPLICATION:
             raise StoreError(f"{path} is not a store of streamcal: it is a database of another application")
         elif found > SCHEMA_VERSION:
@@ -208,17 +171,12 @@ class SqliteStore:
                 f"{path} has schema version {found}, from streamcal {maker}; this is streamcal {mine}, which"
                 f" supports schema version {SCHEMA_VERSION}: upgrade it"
             )
-        elif found < 1 or not objects:
-            raise StoreError(damaged(path, f"it has schema version {found} and {objects} tables and indices"))
+        elif found < SCHEMA_VERSION or not objects:
+            raise db.damaged(f"it has schema version {found} and {objects} tables and indices")
         if path.stat().st_size <= _CHECKED_BYTES:
-            ((verdict,), *_) = db.execute("PRAGMA integrity_check(1)").fetchall()
+            verdict = db.value("PRAGMA integrity_check(1)")
             if verdict != "ok":
-                raise StoreError(damaged(path, verdict))
-        if 1 <= found < SCHEMA_VERSION:
-            if read_only:
-                raise StoreError(f"{path} has schema version {found}: a run with --store upgrades it")
-            with _transaction(db):
-                migrate(db, path, found)
+                raise db.damaged(verdict)
 
     def _write_engines(self, engines: Mapping[str | None, bytes]) -> Counts:
         self._db.executemany(
@@ -227,7 +185,7 @@ class SqliteStore:
             " state = excluded.state, crc = excluded.crc",
             map(with_sum, engines.items()),
         )
-        (rows,) = self._db.execute("SELECT count(*) FROM engines").fetchone()
+        rows = self._db.value("SELECT count(*) FROM engines")
         return Counts(rows, rows)
 
     def _sealed_with(self, change: Change, counts: Mapping[str, Counts]) -> Sealed:
@@ -242,6 +200,22 @@ class SqliteStore:
         before = self._sealed
         return Sealed(before.meta | meta, before.positions | positions, before.sinks | sinks)
 
+    def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
+        """Add map versions; whenever there are too many, delete every second one of the older half.
+
+        The result does not depend on how the versions are divided into commits.
+        """
+        while maps:
+            free = max(1, KEPT_MAPS + 1 - counts.rows)
+            counts = self._append("maps", counts, [_map_values(row) for row in maps[:free]])
+            maps = maps[free:]
+            if counts.rows > KEPT_MAPS:
+                older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
+                gone = older.fetchall()[1::2]
+                self._db.executemany("DELETE FROM maps WHERE seq = ?", gone)
+                counts = Counts(counts.rows - len(gone), counts.last)
+        return counts
+
     def _append(self, table: str, before: Counts, rows: Sequence[tuple[Any, ...]]) -> Counts:
         """Append rows, numbered on from the last one; return the new counts."""
         if not rows:
@@ -254,93 +228,49 @@ class SqliteStore:
     def _all(self, table: str, kind: Any) -> Iterator[tuple[Any, ...]]:
         """Return every row of a table in order, checked, of these types."""
         rows = 0
-        with store_errors(self._path, "read"):
+        with self._db.errors("read"):
             found = self._db.execute(f"SELECT * FROM {table} ORDER BY seq")  # noqa: S608  # names from above
-            for row in checked(self._path, table, found):
+            for row in self._db.checked(table, found):
                 rows += 1
                 yield msgspec.convert(row, kind)
         expected = self._sealed.counts.get(table, _NONE).rows
         if rows != expected:
-            raise StoreError(damaged(self._path, f"table {table} has {rows} rows of {expected}"))
+            raise self._db.damaged(f"table {table} has {rows} rows of {expected}")
 
 
 class _Engines(Mapping[str | None, bytes]):
-    """The states of the engines as of the last commit; each is read on demand."""
+    """States of the engines as of the last commit; each is read on demand."""
 
-    def __init__(self, db: sqlite3.Connection, path: Path, rows: int) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._path = path
-        with store_errors(path, "read"):
-            (found,) = db.execute("SELECT count(*) FROM engines").fetchone()
-        if found != rows:
-            raise StoreError(damaged(path, f"table engines has {found} rows of {rows}"))
 
     def __getitem__(self, key: str | None) -> bytes:
-        with store_errors(self._path, "read"):
+        with self._db.errors("read"):
             found = self._db.execute(
                 "SELECT key, state, crc FROM engines WHERE (key IS NULL) = ? AND ifnull(key, '') = ?",
                 (key is None, key or ""),
             )
-            for _, state, _ in checked(self._path, "engines", found):
+            for _, state, _ in self._db.checked("engines", found):
                 if not isinstance(state, bytes):
-                    raise StoreError(damaged(self._path, f"the engine of key {key!r} is no bytes"))
+                    raise self._db.damaged(f"the engine of key {key!r} is no bytes")
                 return state
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str | None]:
-        with store_errors(self._path, "read"):
+        with self._db.errors("read"):
             keys = [key for (key,) in self._db.execute("SELECT key FROM engines ORDER BY number")]
         if not all(key is None or isinstance(key, str) for key in keys):
-            raise StoreError(damaged(self._path, "the key of an engine is no text"))
+            raise self._db.damaged("the key of an engine is no text")
         return iter(keys)
 
     def __len__(self) -> int:
-        with store_errors(self._path, "read"):
-            (found,) = self._db.execute("SELECT count(*) FROM engines").fetchone()
-        return int(found)
+        with self._db.errors("read"):
+            return int(self._db.value("SELECT count(*) FROM engines"))
 
 
-def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
-    return [
-        (row.version, row.key, row.time, _text(row.map), _text(row.certificate), _text(row.mixture))
-        for row in rows
-    ]
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    db = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?{mode}",
-        uri=True,
-        isolation_level=None,
-        timeout=5.0,
-        check_same_thread=False,  # a server opens it in one thread, and runs in another
-    )
-    try:
-        db.execute("PRAGMA cell_size_check = ON")
-        if mode == "mode=rw":
-            db.execute("PRAGMA page_size = 8192")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-            # Last: SQLite converts it to pages, of the page size set by then.
-            db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    if not db.in_transaction:  # a flush of the join's tables may have begun it
-        db.execute("BEGIN IMMEDIATE")
-    try:
-        yield db
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+def _map_values(row: MapRow) -> tuple[Any, ...]:
+    """Return a map version as the columns of its table."""
+    return row.version, row.key, row.time, _text(row.map), _text(row.certificate), _text(row.mixture)
 
 
 def _raw(text: str | None) -> msgspec.Raw:

@@ -121,17 +121,16 @@ class TestConfiguration:
         by_name = KafkaConfig(**base, sasl_password_env="THE_SECRET")  # type: ignore[arg-type]
         by_file = KafkaConfig(**base, sasl_password_file=file)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="cannot read"):
-            by_file.client_options()
+            by_file.secret("sasl_password")
         file.write_text(SECRET + "\n")
         for config in (by_name, by_file):
-            assert config.client_options()["sasl_plain_password"] == SECRET
+            assert config.secret("sasl_password") == SECRET
             cluster = kafka_cluster.Cluster(["h:1"], config)
-            password = config.sasl_password()
-            shown = f"{config!r} {config} {config.model_dump_json()} {password!r} {cluster!r} {cluster}"
+            shown = f"{config!r} {config} {config.model_dump_json()} {cluster!r} {cluster}"
             assert SECRET not in shown
         monkeypatch.delenv("THE_SECRET")
         with pytest.raises(ValueError, match="the environment has no variable THE_SECRET"):
-            by_name.client_options()
+            by_name.secret("sasl_password")
 
     def test_the_environment_goes_before_the_file_and_that_before_the_runs_own(self, tmp_path: Path) -> None:
         path = tmp_path / "kafka.toml"

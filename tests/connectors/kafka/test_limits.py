@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from streamcal_connectors.kafka import transactions
+from streamcal_connectors.kafka import kafka_python
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run.ports import SourceOptions
@@ -231,15 +231,15 @@ class TestOneTopicAsInputAndOutput:
         assert len(rows_of(kafka_broker, topic)) == 1
 
 
-def test_a_room_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroker, new_topic: Topics) -> None:
-    """A record that takes all of it is accepted."""
+def test_the_limit_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroker, new_topic: Topics) -> None:
+    """A record of just that size is accepted."""
     topic = new_topic("answers", configs={"max.message.bytes": "1000"})
     shared = KafkaConnector()
     shared.source(url(kafka_broker, new_topic("events")), SourceOptions()).close()
     with closing(shared.sink(url(kafka_broker, topic))) as sink:
         sink.resume("job", None)
         empty = len(msgspec.json.encode(RejectRow("", 1, "", "")))
-        raw = "x" * (1000 - transactions._RECORD_OVERHEAD - empty)
+        raw = "x" * (1000 - kafka_python._RECORD_OVERHEAD - empty)
         sink.write([RejectRow("", 1, "", raw)])
         sink.commit({})
     (row,) = rows_of(kafka_broker, topic)

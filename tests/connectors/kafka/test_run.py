@@ -37,7 +37,7 @@ from streamcal.engine.engine import Engine
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.connectors import Connectors
-from streamcal.run.runner import pipeline_state
+from streamcal.run.stored import pipeline_state
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
@@ -162,7 +162,7 @@ class Stream:
             f"{option}=kafka://{self.broker.bootstrap}/{topic}"
             for option, topic in (self.inputs | outputs).items()
         ]
-        options += [f"--source={self.source}", f"--config={self.folder / 'config.toml'}"]
+        options += [f"--calibration={self.source}", f"--config={self.folder / 'config.toml'}"]
         return ["run", *options, f"--store={self.folder / name}.db"], outputs
 
     def done(self, name: str) -> bool:

@@ -27,10 +27,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamcal_connectors.kafka.client import Chunk, Partition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.config import KafkaConfig, read_kafka_config
 from streamcal_connectors.kafka.registry import open_registry
-from streamcal_connectors.kafka.values import FramedValues, JsonValues
+from streamcal_connectors.kafka.values import Values
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
@@ -76,14 +76,14 @@ def registry() -> Iterator[SchemaRegistry]:
         yield made
 
 
-def values_of(place: str, columns: Columns | None = None, **options: Any) -> FramedValues:
+def values_of(place: str, columns: Columns | None = None, **options: Any) -> Values:
     made = open_registry(KafkaConfig(schema_registry=place, request_seconds=5, **options))
     assert made is not None
-    return FramedValues(made, "target", columns)
+    return Values(made, "target", columns)
 
 
-def decoded(values: FramedValues, raws: Sequence[bytes | None]) -> Sequence[Any]:
-    assert values.prepare({Partition("events", 0): Chunk(list(range(len(raws))), list(raws))})
+def decoded(values: Values, raws: Sequence[bytes | None]) -> Sequence[Any]:
+    assert values.prepare({TopicPartition("events", 0): Chunk(list(range(len(raws))), list(raws))})
     return values.decode(raws)
 
 
@@ -153,7 +153,7 @@ class TestSameAsJson:
 
     def of_json(self) -> Sequence[Any]:
         raws = [msgspec.json.encode(row) for row in plain(self.COUNT)]
-        values = JsonValues("target", None)
+        values = Values(None, "target", None)
         values.decode(raws)  # the first block tells their kind
         return values.decode(raws)
 
@@ -235,7 +235,7 @@ class TestOneRule:
             raws.append(b"\0\0\0\0\x11" + data.getvalue())
         texts = [msgspec.json.encode({k: v for k, v in row.items() if v is not None}) for row in rows * times]
         found = list(decoded(values_of(str(folder), columns), raws))
-        wanted = list(JsonValues("target", columns).decode(texts))
+        wanted = list(Values(None, "target", columns).decode(texts))
         assert [event for event in found if not isinstance(event, Malformed)] == [
             event for event in wanted if not isinstance(event, Malformed)
         ]
@@ -512,7 +512,7 @@ class TestRegistry:
         ]
 
     def test_without_a_registry_it_says_what_is_missing(self) -> None:
-        (found,) = JsonValues("target", None).decode([b"\0\0\0\0\x11data"])
+        (found,) = Values(None, "target", None).decode([b"\0\0\0\0\x11data"])
         assert isinstance(found, Malformed)
         assert found.reason.startswith(
             "not JSON, but as of schema 17: schema_registry of the [kafka] options"
@@ -522,7 +522,7 @@ class TestRegistry:
         self, registry: SchemaRegistry, caplog: pytest.LogCaptureFixture
     ) -> None:
         raws = avro(registry, LABEL, [{"id": "a", "label": "YES", "time": NOON}])
-        chunk = {Partition("events", 0): Chunk([0], list(raws))}
+        chunk = {TopicPartition("events", 0): Chunk([0], list(raws))}
         values = values_of(registry.url)
         with caplog.at_level(logging.INFO, "streamcal_connectors"):
             for status in (503, 429, 500):

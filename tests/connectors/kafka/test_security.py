@@ -269,9 +269,9 @@ class TestSecurity:
         path = tmp_path / "ca.pem"
         path.write_text("nothing")
         with pytest.raises(ValueError, match=r"ssl_cafile: .*ca\.pem is not a PEM file"):
-            KafkaConfig(security_protocol="SSL", ssl_cafile=path).client_options()
+            KafkaConfig(security_protocol="SSL", ssl_cafile=path).ssl_context()
         with pytest.raises(ValueError, match=r"cannot use .*ca\.pem with the key in .*ca\.pem"):
-            KafkaConfig(security_protocol="SSL", ssl_certfile=path).client_options()
+            KafkaConfig(security_protocol="SSL", ssl_certfile=path).ssl_context()
 
     def test_a_refusal_is_read_though_the_broker_hangs_up_right_behind_it(self) -> None:
         """A busy client meets both at once; kafka-python then sees only the end of the stream."""

@@ -115,7 +115,7 @@ class TestRun:
         (bad,) = rows_of(kafka_broker, topics[1])
         reject = msgspec.json.decode(bad.value)
         assert (reject["source"], reject["line"], reject["raw"]) == (f"{events}/1", 150, "oops")
-        assert pipeline.counts.joined == 300
+        assert pipeline.join.counts.joined == 300
         published = [
             msgspec.json.decode(record.value)["version"] for record in rows_of(kafka_broker, topics[2])
         ]

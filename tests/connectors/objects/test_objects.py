@@ -94,7 +94,7 @@ def read(source: Any, most: int = 1 << 16) -> list[str]:
 @pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, ending: str) -> None:
     source, predictions, labels = synthetic(tmp_path)
-    local: list[Any] = ["--source", source, "--events", predictions, "--labels", labels]
+    local: list[Any] = ["--calibration", source, "--events", predictions, "--labels", labels]
     remote = [
         bucket.put(f"in/{each.name}", each.read_bytes()) if isinstance(each, Path) else each for each in local
     ]
@@ -200,7 +200,7 @@ def test_what_is_refused_says_what_to_do(bucket: Bucket, tmp_path: Path) -> None
     for arguments, said in (
         (["--events", url, "--output", output, "--store", store], "would be written as a whole at the end"),
         (["--events", url, "--output", url], "are one and the same"),
-        (["--events", everything, "--output", output], "one of the objects that"),
+        (["--events", everything, "--output", output], "one of the files that"),
         (["--events", bucket.url("*.csv"), "--output", "-"], "*.csv: no object matches this pattern"),
     ):
         done = streamcal("run", *arguments)

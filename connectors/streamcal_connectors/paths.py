@@ -1,0 +1,84 @@
+"""Paths: those in URLs, what identifies the file there, and the format that its name tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from streamcal.run.ports import Format, Role
+
+__all__ = ["ROTATED", "TABLES", "Kind", "TableKind", "format_of", "identities_of", "path_of"]
+
+TableKind: TypeAlias = Literal["parquet", "arrow"]
+"""Formats whose columns have types."""
+
+Kind: TypeAlias = Format | TableKind
+
+ROTATED: Final = re.compile(r"[.-](old|\d[\d.:T_-]*?)(\.gz)?")
+"""Ending that rotation puts behind the name of a file."""
+
+TABLES: Final[dict[str, TableKind]] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+"""Endings of the formats whose columns have types."""
+_LINES: Final[dict[str, Format]] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}
+_KNOWN: Final = (
+    f"{', '.join(_LINES)} (each also with .gz), {', '.join(TABLES)}, or none at all, for JSON lines"
+)
+_LOOKS_ROTATED: Final = re.compile(rf"(.+?){ROTATED.pattern}")
+
+
+def format_of(name: str, given: Format | None = None, *, read: bool) -> Kind:
+    """Return the format of a file by its name; a name without an ending has the one that is ``given``.
+
+    To be read, it may be a rotated one, such as ``events.jsonl.1.gz``.
+
+    Raises
+    ------
+    ValueError
+        If it has an ending that is not known; the message lists those that are.
+    """
+    match = _LOOKS_ROTATED.fullmatch(name) if read else None
+    is_gzip = name.endswith(".gz")
+    stem, dot, ending = (match[1] if match else name).removesuffix(".gz").rpartition(".")
+    if not (stem and dot):
+        return given or "jsonl"
+    ending = f".{ending}"
+    if ending in _LINES:
+        return _LINES[ending]
+    if ending in TABLES and not is_gzip:
+        return TABLES[ending]
+    if ending in TABLES:
+        raise ValueError(f"{name!r} ends in {ending}.gz: unpack it; {ending} is compressed within")
+    if read and given is not None:
+        return given
+    advice = "; --format jsonl or csv reads it as it is" if read else ""
+    raise ValueError(f"{name!r} has an unknown ending, {ending!r}: known are {_KNOWN}{advice}")
+
+
+def path_of(url: str, scheme: str) -> Path:
+    """Return the path of a bare path or of a URL with this scheme, such as ``file:x`` or ``file:///x``."""
+    return Path(unquote(urlsplit(url).path)) if url.startswith(f"{scheme}:") else Path(url)
+
+
+def identities_of(file: Path | int, role: Role) -> frozenset[Hashable]:
+    """Return what identifies a file, or an open descriptor, by whatever path it is reached.
+
+    It is device and inode where it exists, else where it would be made. Empty for a terminal or another
+    device that is written: nothing that was kept there can be lost.
+    """
+    try:
+        found = os.stat(file)  # noqa: PTH116  # of a descriptor too
+    except OSError:
+        return frozenset({os.path.realpath(file)} if isinstance(file, Path) else ())
+    is_file = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return frozenset({("file", found.st_dev, found.st_ino)} if is_file or role == "read" else ())

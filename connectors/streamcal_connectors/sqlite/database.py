@@ -1,0 +1,258 @@
+"""The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
+
+Every row of engines, maps, rejects and the journal ends with a checksum of its values, as does every block
+of the join's entries. The other tables, `Sealed`, have one checksum together; they also hold the number of
+rows of each table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+from zlib import crc32
+
+import msgspec
+
+from streamcal.errors import StoreError
+from streamcal.join.tables import BLOCK_SIZE
+
+__all__ = [
+    "APPLICATION",
+    "SCHEMA_VERSION",
+    "Counts",
+    "Database",
+    "Sealed",
+    "make_tables",
+    "read_sealed",
+    "with_sum",
+    "write_sealed",
+]
+
+SCHEMA_VERSION: Final = 3
+"""Value of ``PRAGMA user_version``. A store of another version is refused."""
+
+APPLICATION: Final = 0x5343414C
+"""Value of ``PRAGMA application_id``: "SCAL", in the header of the file."""
+
+# Columns of numbers have no type, so that a number comes back exactly as its checksum saw it: a REAL column
+# would turn 5 into 5.0.
+_SCHEMA: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE engines (number INTEGER PRIMARY KEY, key TEXT, state BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE UNIQUE INDEX engines_key ON engines (key IS NULL, ifnull(key, ''));
+CREATE TABLE positions (
+    source TEXT, partition TEXT, position TEXT NOT NULL, PRIMARY KEY (source, partition)) WITHOUT ROWID;
+CREATE TABLE sinks (name TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE maps (
+    seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, map TEXT NOT NULL, certificate TEXT,
+    mixture TEXT, crc INTEGER NOT NULL);
+CREATE TABLE rejects (
+    seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
+    crc INTEGER NOT NULL);
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL)
+"""
+
+# Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
+# paths lead into an entry as JSON: its id, and msgspec's encoding of the types of streamcal.join.entries.
+_JOIN_SCHEMA: Final = """
+CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, json_extract(e.value, '$[0]') AS id, {columns}
+    FROM {table}_blocks b LEFT JOIN {table}_gone g ON g.block = b.block, json_each(b.rows) e
+    WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0
+"""
+_PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "seen")
+_PATHS: Final = {
+    "pending": {name: f"[{index}]" for index, name in enumerate(_PENDING)},
+    "early": {
+        "since": ".since",
+        **{name: f".event.{name}" for name in ("label", "time")},
+        **{name: f".event.origin.{name}" for name in ("source", "line", "raw")},
+    },
+    "settled": {"since": "[0]", "label": "[1]"},
+}
+
+_CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
+_LOG_PAGES: Final = 4096  # 32 MiB; a page that changes often is copied into the file once
+_WRITING: Final = (
+    "page_size = 8192",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    f"wal_autocheckpoint = {_LOG_PAGES}",
+    f"cache_size = -{_CACHE_KIB}",  # last: SQLite converts it to pages, of the page size set by then
+)
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Database(sqlite3.Connection):
+    """Connection to the file of a store.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    mode
+        Options of SQLite's URL: ``mode=rw``, or what `access.reading_mode` returns.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self.path = path
+        url = f"file:{quote(str(path.absolute()))}?{mode}"
+        with self.errors("opened"):
+            # A server opens it in one thread, and runs in another.
+            super().__init__(url, timeout=5.0, isolation_level=None, check_same_thread=False, uri=True)
+            try:
+                for setting in ("cell_size_check = ON", *(_WRITING if mode == "mode=rw" else ())):
+                    self.execute(f"PRAGMA {setting}")
+            except BaseException:
+                self.close()
+                raise
+
+    def value(self, statement: str) -> Any:
+        """Return the single value that a statement asks for."""
+        return self.execute(statement).fetchone()[0]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is written within, or nothing of it."""
+        if not self.in_transaction:  # a flush of the join's tables may have begun it
+            self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self.in_transaction:
+                self.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Turn errors of SQLite and the system into StoreError; ``what`` says what failed, such as "read"."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "Could not decode" in str(error):
+                raise self.damaged(error) from error
+            why = f"the disk is full ({error})" if name.startswith("SQLITE_FULL") else error
+            raise StoreError(f"{self.path} cannot be {what}: {why}") from error
+        except UnicodeDecodeError as error:  # of a damaged name in the schema, which SQLite repeats
+            raise self.damaged(error) from error
+        except (OSError, ValueError, RecursionError) as error:  # of the system, and of JSON
+            raise StoreError(f"{self.path} cannot be {what}: {error}") from error
+
+    def damaged(self, why: object) -> StoreError:
+        """Return the error of a damaged store."""
+        return StoreError(
+            f"{self.path} is damaged: {why}. Restore it from a copy, or move it away and run again from the"
+            " beginning of the sources"
+        )
+
+    def checked(self, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Return the rows, each still followed by its checksum, after checking it.
+
+        Raises
+        ------
+        StoreError
+            At the first row that does not match its checksum.
+        """
+        for row in rows:
+            if with_sum(row[:-1]) != row:
+                raise self.damaged(f"row {row[0]!r} of table {table} does not match its checksum")
+            yield row
+
+
+def with_sum(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row followed by the CRC-32 of its values and their types."""
+    return (*row, crc32(_encode(row)))
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Number of rows of a table, and the largest ``seq`` that it ever had."""
+
+    rows: _Number = 0
+    last: _Number = 0
+
+
+class Sealed(msgspec.Struct):
+    """The tables meta, positions and sinks: all but the last column of a row, and the last one."""
+
+    meta: dict[Any, str]
+    """Values by name: ``run``, ``counts`` (JSON), ``job`` and ``streamcal_version``."""
+    positions: dict[Any, str] = {}
+    """Positions (JSON) by source and partition."""
+    sinks: dict[Any, str] = {}
+    """Positions (JSON) by name."""
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """Counts of every table, by its name."""
+        return msgspec.json.decode(self.meta["counts"], type=dict[str, Counts])
+
+    def seal(self) -> int:
+        """Return the checksum of the three tables."""
+        return crc32(_encode([sorted(each.items()) for each in msgspec.structs.astuple(self)]))
+
+
+def read_sealed(db: Database) -> Sealed:
+    """Return the tables meta, positions and sinks.
+
+    Raises
+    ------
+    StoreError
+        If they do not match their checksum.
+    """
+    tables = [
+        {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in db.execute(f"SELECT * FROM {table}")}  # noqa: S608
+        for table in Sealed.__struct_fields__
+    ]
+    seal = tables[0].pop("seal", None)
+    found = Sealed(*tables)
+    try:
+        whole = found.seal() == seal
+    except TypeError:  # names that cannot be sorted
+        whole = False
+    if not whole:
+        raise db.damaged("its last commit does not match its checksum")
+    texts = [text for table in tables for text in table.values()]
+    if not {"job", "run", "counts"} <= found.meta.keys() or not all(isinstance(text, str) for text in texts):
+        raise db.damaged("its last commit is incomplete")
+    return found
+
+
+def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
+    """Write the changes of the tables meta, positions and sinks, in the open transaction."""
+    for table, marks in (("meta", "?, ?"), ("positions", "?, ?, ?"), ("sinks", "?, ?")):
+        old = getattr(before, table)
+        changed = [item for item in getattr(after, table).items() if old.get(item[0]) != item[1]]
+        rows = [(*key, text) if isinstance(key, tuple) else (key, text) for key, text in changed]
+        db.executemany(f"REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608  # names from above
+    db.execute("REPLACE INTO meta VALUES ('seal', ?)", (after.seal(),))
+
+
+def make_tables(db: Database) -> None:
+    """Create the tables of a new store, in the open transaction."""
+    statements = _SCHEMA.split(";")
+    for table, paths in _PATHS.items():
+        columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
+        statements += _JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";")
+    statements += [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
+    for statement in statements:
+        db.execute(statement)
+    maker = version("streamcal-engine")
+    meta = {"job": uuid.uuid4().hex, "run": "", "counts": "{}", "streamcal_version": maker}
+    write_sealed(db, Sealed({}), Sealed(meta))

@@ -1,0 +1,132 @@
+"""UnlabelledScores: the target's scores as they were observed, without their labels.
+
+Scores wait in one buffer until the sketch, and the estimate of the prior where it reads scores, have read
+them. Memory: that of the sketch, and at most `BUFFERED` scores.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+import msgspec
+
+from streamcal.engine.cohorts import Cohorts
+from streamcal.sketch import buffers_c, checks
+from streamcal.sketch.decoding import require
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
+
+__all__ = ["BUFFERED", "UnlabelledScores", "UnlabelledState"]
+
+BUFFERED: Final = 4096
+"""Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
+
+
+class UnlabelledState(msgspec.Struct):
+    """The state of `UnlabelledScores`."""
+
+    sketch: ScoreSketch
+    unread: Floats
+
+
+class UnlabelledScores(buffers_c.ScoreBuffer):
+    """An unlabelled sketch with a buffer in front.
+
+    Parameters
+    ----------
+    max_cells
+        largest number of cells of the sketch.
+    block
+        number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
+    cohorts
+        cohorts that also take the scores; None: no reader asks for cohorts.
+    """
+
+    __slots__ = ("_block", "_cohorts", "_read", "_sketch", "_sketched")
+
+    def __init__(self, max_cells: int, block: int = 0, cohorts: Cohorts | None = None) -> None:
+        super().__init__(block or BUFFERED)
+        self._sketch = ScoreSketch(max_cells, labelled=False)
+        self._sketched = 0  # how many of the buffered scores are in the sketch
+        self._read = 0  # how many of them the second reader has taken
+        self._block = block
+        self._cohorts = cohorts
+
+    @property
+    def sketch(self) -> ScoreSketch:
+        """Sketch of all scores observed; do not change it."""
+        self.sort()
+        return self._sketch
+
+    def add(self, scores: Floats) -> None:
+        """Take any number of checked scores, float64[k], where there is no second reader."""
+        self.sort()
+        self._enter(scores)
+        self.n += len(scores)
+
+    def add_sketch(self, sketch: ScoreSketch) -> None:
+        """Take scores that were counted elsewhere, where there is no second reader."""
+        self.sort()
+        self._sketch.merge(sketch)
+        self.n += sketch.n
+
+    def drain(self) -> Floats | None:
+        """Let readers take the scores that wait; return the block for the second reader, None without one."""
+        block = None
+        if self._block:
+            block = self._since(self._read)
+            self._read = self._held
+        if not self._block or self._held >= BUFFERED:
+            self.sort()
+        self._set_remaining()
+        return block
+
+    def merge(self, other: Self) -> Floats:
+        """Add the scores of the other; return the scores of this one that no block had taken.
+
+        Scores of the other that no block has taken begin the next block here.
+        """
+        mine: Floats = self._since(self._read)
+        self.sort()
+        self._sketch.merge(other.sketch)
+        self._drop(self._held)
+        self._put(other._since(other._read))
+        self._read, self._sketched = 0, self._held
+        self.n += other.n
+        self._set_remaining()
+        return mine
+
+    def to_state(self) -> UnlabelledState:
+        """Return the state."""
+        sketch = self.sketch  # sorts, and so lets go of scores
+        return UnlabelledState(sketch, self._since(self._read if self._block else self._held))
+
+    def restore(self, state: UnlabelledState) -> Self:
+        """Replace the state by another."""
+        unread = checks.as_scores(state.unread)
+        # Less than a block waits; after a merge, which may pass the end of one, less than two.
+        require(len(unread) < max(2 * self._block, 1), f"{len(unread)} scores wait")
+        self._sketch, self.n = state.sketch.checked_as(self._sketch), state.sketch.n
+        self._drop(self._held)
+        self._put(unread)
+        self._read, self._sketched = 0, self._held
+        self._set_remaining()
+        return self
+
+    def sort(self) -> None:
+        """Sort the buffered scores into the sketch, and forget those that the second reader has read, too."""
+        if self._sketched < self._held:
+            self._enter(self._since(self._sketched))
+        self._drop(self._read if self._block else self._held)
+        self._sketched = self._held
+        if not self._block:
+            self._set_remaining()
+        self._read = 0
+
+    def _enter(self, scores: Floats) -> None:
+        self._sketch.add_checked(scores, None)
+        if self._cohorts is not None:
+            self._cohorts.predict(scores)
+
+    def _set_remaining(self) -> None:
+        self.remaining = self._block - self.n % self._block if self._block else BUFFERED - self._held

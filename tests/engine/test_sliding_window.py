@@ -1,0 +1,195 @@
+"""A sliding window is exact: it always equals a new sketch of only the labels in the window."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
+from streamcal.engine.engine import Engine
+from streamcal.engine.label_log import PANES, LabelLog
+from streamcal.engine.schedule import Schedule
+from streamcal.errors import DamagedStateError
+from streamcal.maps.curves import fit_curve
+from streamcal.sketch.score_sketch import ScoreSketch
+from tests.inside import labels_of
+from tests.states import restored
+
+CELLS = 64  # few, so that sketches are coarsened; a window kept by subtraction would stay coarse
+
+
+def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
+    sketch = ScoreSketch(CELLS)
+    sketch.add(scores, labels)
+    return sketch
+
+
+def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores whose spread shrinks, so that a late window fits a finer grid than an early one."""
+    rng = np.random.default_rng(seed)
+    scores = np.clip(0.3 + rng.normal(size=n) * np.geomspace(0.2, 0.0005, n), 0.0, 1.0)
+    return scores, (rng.random(n) < scores).astype(np.int8)
+
+
+def held_of_labels(n: int, length: int) -> slice:
+    pane = -(-length // PANES)
+    newest = (n - 1) // pane
+    return slice(max(0, (newest - PANES) * pane), n)
+
+
+@pytest.mark.slow
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(64, 400),
+    st.lists(st.integers(1, 150), min_size=1, max_size=20),
+)
+def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
+    seed: int, length: int, batches: list[int]
+) -> None:
+    n = sum(batches)
+    scores, labels = stream(n, seed)
+    engine = Engine(RecalibratorConfig(mode="target", window=length, max_cells=CELLS, prior_smoothing=0.0))
+    start = 0
+    for size in batches:
+        part = slice(start, start + size)
+        engine.learn_many(scores[part], labels[part], "target", None, None)
+        start += size
+        held = held_of_labels(start, length)
+        assert engine.target.prior == labels[:start][held].mean()
+        assert labels_of(engine, "target") == fresh(scores[:start][held], labels[:start][held])
+        assert engine.target.prior == labels[:start][held].mean()
+        assert length <= len(labels[:start][held]) + max(0, length - start)
+        assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
+
+
+@pytest.mark.slow
+def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
+    scores, labels = stream(3000, 1)
+    one = Recalibrator(mode="target", window=500, max_cells=CELLS)
+    many = Recalibrator(mode="target", window=500, max_cells=CELLS)
+    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        one.learn_one(score, label, "target")
+    for start in range(0, 3000, 7):
+        many.learn_many(scores[start : start + 7], labels[start : start + 7], "target")
+    assert one.to_bytes() == many.to_bytes()
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 60), min_size=1, max_size=12))
+def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: list[int]) -> None:
+    n, span = sum(batches), 160.0
+    scores, labels = stream(n, seed)
+    rng = np.random.default_rng(seed)
+    times = 1e9 + np.cumsum(rng.exponential(2.0, n)) + rng.normal(size=n) * 15.0  # out of order too
+    engine = Engine(RecalibratorConfig(mode="target", window=timedelta(seconds=span), max_cells=CELLS))
+    start = 0
+    for size in batches:
+        part = slice(start, start + size)
+        engine.learn_many(scores[part], labels[part], "target", times[part], None)
+        start += size
+        panes = np.floor(times[:start] / (span / PANES))
+        # labels that were too old when they arrived were never in the window
+        kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
+        assert labels_of(engine, "target") == fresh(scores[:start][kept], labels[:start][kept])
+        assert engine.target.labels == start
+
+
+@pytest.mark.slow
+def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> None:
+    scores, labels = stream(6400, 2)
+    engine = Recalibrator(mode="target", window=640, max_cells=CELLS)
+    versions = []
+    for start in range(0, 6400, 40):
+        engine.learn_many(scores[start : start + 40], labels[start : start + 40], "target")
+        versions.append(engine.version)
+    held = held_of_labels(6400, 640)
+    schedule = Schedule(1.1, 40)
+    at = schedule.count(schedule.passed(6400) - 1)
+    window = fresh(scores[:at][held_of_labels(at, 640)], labels[:at][held_of_labels(at, 640)])
+    formed = fit_curve(window.cells, window.level, window.counts).map
+    assert engine.map == formed.model_copy(update={"version": engine.version})
+    assert np.diff(versions[-50:]).tolist() == [1] * 49
+    assert engine.certificate is not None
+    assert engine.certificate.n_target <= held.stop - held.start + 40
+
+
+def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
+    engine = Recalibrator(mode="source", window=timedelta(seconds=160), max_cells=CELLS)
+    scores, labels = stream(205, 3)
+    engine.learn_many(scores, labels, "source", times=0.0)
+    version = engine.version
+    engine.learn_one(0.5, 1, "source", time=9.0)
+    assert engine.version == version
+    engine.learn_one(0.5, 1, "source", time=10.0)
+    assert engine.version == version + 1
+    engine.learn_one(0.5, 1, "source", time=9.0)
+    engine.learn_one(0.5, 1, "source", time=11.0)
+    assert engine.version == version + 1
+    engine.learn_one(0.75, 1, "source", time=1e6)
+    assert engine.map.predict_one(0.3) == pytest.approx(0.75)  # of a single label: 1 − ½/(1+1)
+    assert engine.source.labels == 210
+
+
+def whole_map(engine: Recalibrator) -> RecalibrationMap:
+    """The map of all that the window holds now, off schedule as a merge forms it."""
+    copy = Recalibrator.from_bytes(engine.to_bytes())
+    copy.refresh()
+    return copy.map
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [500, timedelta(seconds=500)])
+def test_state_and_merge(length: int | timedelta) -> None:
+    scores, labels = stream(2000, 4)
+    times = np.arange(2000.0)
+    whole = Recalibrator(mode="target", window=length, max_cells=CELLS)
+    first, second = (Recalibrator(mode="target", window=length, max_cells=CELLS) for _ in range(2))
+    whole.learn_many(scores, labels, "target", times=times)
+    first.learn_many(scores[:800], labels[:800], "target", times=times[:800])
+    second.learn_many(scores[800:], labels[800:], "target", times=times[800:])
+    again = Recalibrator.from_bytes(first.to_bytes())
+    assert again.to_bytes() == first.to_bytes()
+    again.learn_many(scores[800:], labels[800:], "target", times=times[800:])
+    assert again.to_bytes() == whole.to_bytes()
+    first.merge(second)
+    if isinstance(length, timedelta):
+        assert first.map.model_copy(update={"version": 0}) == whole_map(whole).model_copy(
+            update={"version": 0}
+        )
+    assert Recalibrator.from_bytes(first.to_bytes()).to_bytes() == first.to_bytes()
+
+
+def test_bad_times_and_windows_are_refused() -> None:
+    engine = Recalibrator(mode="target", window=timedelta(hours=1))
+    with pytest.raises(ValueError, match="needs the time of every label, in seconds, got None"):
+        engine.learn_one(0.5, 1, "target")
+    with pytest.raises(ValueError, match="got None"):
+        engine.learn_many([0.5], [1], "target")
+    with pytest.raises(ValueError, match=r"index 1: a time must be seconds since the epoch, .*, got nan"):
+        engine.learn_many([0.5, 0.5], [1, 0], "target", times=[0.0, float("nan")])
+    with pytest.raises(ValueError, match=r"2 scores but times of shape \(3,\)"):
+        engine.learn_many([0.5, 0.5], [1, 0], "target", times=[0.0, 1.0, 2.0])
+    assert engine.target.labels == 0
+    assert engine.to_bytes() == Recalibrator(mode="target", window=timedelta(hours=1)).to_bytes()
+    with pytest.raises(ValueError, match="a window must be longer than 0"):
+        Recalibrator(window=timedelta(0))
+    with pytest.raises(ValueError, match="greater than or equal to 64"):
+        Recalibrator(window=10)
+    assert Recalibrator(window="P30D").config.window == timedelta(days=30)
+    with pytest.raises(DamagedStateError, match="not the state of this part"):
+        restored(LabelLog(CELLS, 100), b"nonsense")
+
+
+def test_the_schedule_stops_growing_at_the_stride() -> None:
+    schedule = Schedule(1.1, 40)
+    counts = [schedule.count(j) for j in range(200)]
+    steps = np.diff(counts)
+    assert steps.max() == 40
+    assert (steps[-100:] == 40).all()
+    for labels in (0, 63, 64, 100, counts[20], counts[20] - 1, counts[150], counts[150] + 39):
+        assert schedule.passed(labels) == sum(count <= labels for count in counts)

@@ -66,7 +66,7 @@ def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
         hits = rng.binomial(60, rates)
         test = LabelShiftTest(np.stack((60 - hits, hits)), ALPHA)
         target = rng.binomial(2000, rates)
-        test.count(2000 - target, target)
+        test.count(np.stack((2000 - target, target)))
         served = np.clip(hits / 60, 1e-3, 1 - 1e-3)
         own = float(target @ np.log(served) + (2000 - target) @ np.log1p(-served))
         alarms += test.log_predictor() - own >= test.threshold

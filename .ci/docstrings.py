@@ -1,8 +1,7 @@
 """Check that docstrings begin with a noun or a verb, not with a word that leans on a question or a name.
 
 ``What``, ``How`` or ``That of`` make the reader look for what is meant. Attributes have docstrings, too: a
-text behind an assignment. Files that are not clean yet are named in ``docstrings.txt``; that list only
-shrinks.
+text behind an assignment.
 """
 
 import ast
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LISTED = Path(__file__).with_suffix(".txt")
 REFUSED = {"Of", "That", "Those", "What", "How", "None", "So"}
 
 
@@ -36,21 +34,15 @@ def problems(path: Path) -> list[str]:
 
 def main() -> int:
     """Print what is wrong; return 1 if anything is."""
-    listed = set(LISTED.read_text(encoding="utf-8").split()) if LISTED.exists() else set()
-    found = {
-        path.relative_to(ROOT).as_posix(): problems(path)
+    messages = [
+        message
         for folder in ("streamcal", "connectors")
         for path in sorted((ROOT / folder).rglob("*.py"))
-    }
-    messages = [message for name, each in found.items() if name not in listed for message in each]
-    clean = [
-        f"{name}: clean or gone; remove it from {LISTED.name}"
-        for name in sorted(listed)
-        if not found.get(name)
+        for message in problems(path)
     ]
-    for message in messages + clean:
+    for message in messages:
         sys.stdout.write(message + "\n")
-    return 1 if messages or clean else 0
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

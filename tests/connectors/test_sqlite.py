@@ -422,7 +422,7 @@ def test_a_person_can_read_the_tables(tmp_path: Path) -> None:
             assert [row[0] for row in found] == sorted({row[0] for row in found})
             return [rounded(row[1:]) for row in found]
 
-        assert rows("id, since, score, probability, domain, key, time, seen", "pending") == [
+        assert rows("id, since, score, probability, domain, key, time, prediction_index", "pending") == [
             rounded((id_, *msgspec.structs.astuple(entry)[:7])) for id_, entry in whole["pending"]
         ]
         assert rows("id, since, label", "settled") == [

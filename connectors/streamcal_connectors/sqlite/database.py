@@ -67,7 +67,7 @@ CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, json_extract(e.va
     FROM {table}_blocks b LEFT JOIN {table}_gone g ON g.block = b.block, json_each(b.rows) e
     WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0
 """
-_PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "seen")
+_PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "prediction_index")
 _PATHS: Final = {
     "pending": {name: f"[{index}]" for index, name in enumerate(_PENDING)},
     "early": {

@@ -170,7 +170,9 @@ class DomainLabels(buffers_c.LabelBuffer):
         self._flushed = self.start
 
     def _count(self, labels: Labels, units: Counts) -> None:
-        self.mass = self.mass.plus(Mass.of(labels, units))
+        mass = Mass.of(labels, units)
+        if any(mass):
+            self.mass = self.mass.plus(mass)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
@@ -232,12 +234,12 @@ class DomainLabels(buffers_c.LabelBuffer):
     def since(self, number: int) -> LabelRun:
         """Return a copy of the labels from this number on."""
         first = number - self.start
-        units = self._part(_UNITS, first).astype(np.int64) if self.weighted else unit_weights(0)
+        units = self._part(_UNITS, first).astype(np.int64) if self.weighted else None
         return LabelRun(
             self._part(_SCORES, first).copy(),
             self._part(_LABELS, first).copy(),
             self._index_since(first).copy(),
-            units if (units != ONE).any() else None,
+            None if units is None or (units == ONE).all() else units,
         )
 
     def _index_since(self, first: int) -> Counts:

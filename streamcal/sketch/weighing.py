@@ -48,7 +48,7 @@ ONE: Final = 256
 LIGHTEST: Final = 1.0 / ONE
 """Smallest weight."""
 
-_UNIT: Final = np.array(ONE)
+_UNITS: Final = np.broadcast_to(np.array(ONE), 1 << 48)  # one number; cut to length by `unit_weights`
 _NOWHERE: Final = np.empty(0, np.int64)
 
 HEAVIEST: Final = 10_000.0
@@ -90,6 +90,8 @@ class Mass(NamedTuple):
         if units is None:
             return cls(0, 0, 0)
         at = heavy(units)
+        if not len(at):
+            return cls(0, 0, 0)
         extra = units[at] - ONE
         more = squares(units[at]) - ONE
         return cls(int(extra[labels[at] == 1].sum()), int(extra.sum()), int(more.sum()))
@@ -175,7 +177,7 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
 
 def unit_weights(count: int) -> Counts:
     """Return the units of labels of weight 1, int64[count], as a view of one number."""
-    return np.broadcast_to(_UNIT, count)
+    return _UNITS[:count]
 
 
 def heavy(units: Counts | Cells) -> Counts:

@@ -5,7 +5,7 @@ Memory: a `LabelWindow` of the latest 300 labels.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -18,6 +18,10 @@ from streamcal.sketch.weighing import NONE, ONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["CountsState", "LabelCounts", "shared"]
+
+
+_ONES: Final = np.ones(4096)  # what labels without weights count for; cut to length
+_ONES.setflags(write=False)
 
 
 class CountsState(msgspec.Struct, omit_defaults=True):
@@ -50,7 +54,8 @@ class LabelCounts:
         """
         self.n += len(labels)
         self._positives += int(np.count_nonzero(labels))
-        self._mass = self._mass.plus(Mass.of(labels, units))
+        if units is not None:
+            self._mass = self._mass.plus(Mass.of(labels, units))
         self.latest.add(labels, units)
         return shared(units, self._mass, self.n, len(labels))
 
@@ -102,6 +107,8 @@ def shared(units: Counts | None, mass: Mass, n: int, k: int) -> Floats:
 
     All labels then count for their effective number together; ``mass`` and ``n`` are their totals.
     """
+    if units is None and not any(mass):
+        return _ONES[:k] if k <= len(_ONES) else np.ones(k)
     each = mass.effective(0, n)[1] / (mass.labels + ONE * max(n, 1))
     own: Floats = np.full(k, float(ONE)) if units is None else units.astype(np.float64)
     return own * each

@@ -53,7 +53,7 @@ class LiveFlights:
         self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        files = {"source": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
+        files = {"calibration": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
         options = [part for name, file in files.items() for part in (f"--{name}", f"{file}.jsonl")]
         self.process = subprocess.Popen(
             [*STREAMCAL, "run", *options, "--follow", "--page", "0"],

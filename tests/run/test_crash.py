@@ -92,7 +92,8 @@ def crash(
             "positions": db.execute("SELECT * FROM positions ORDER BY 1, 2").fetchall(),
             # Rows keep their order; how they are numbered depends on how the stream was cut into batches.
             "pending": db.execute(
-                "SELECT id, since, score, probability, domain, key, time, prediction_index FROM pending ORDER BY seq"
+                "SELECT id, since, score, probability, domain, key, time, prediction_index"
+                " FROM pending ORDER BY seq"
             ).fetchall(),
             "early": db.execute(
                 "SELECT id, since, label, time, source, line, raw FROM early ORDER BY seq"

@@ -109,7 +109,7 @@ def learn_many(mode: str, n: int) -> Work:
 
 
 def learn_late(n: int) -> Work:
-    """Labels that are 500 late, told so by ``seen``."""
+    """Labels that are 500 late, told so by ``prediction_index``."""
     made, (scores, labels) = engine("auto"), events(n)
     seen = [made.observe_many(scores[start : start + 500]) for start in range(0, n, 500)]
 

@@ -20,7 +20,6 @@ from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.priors.trackers import PriorKind
-from streamcal.quality.evaluate import Evaluation, evaluate
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
@@ -60,17 +59,22 @@ __all__ = [
 
 if TYPE_CHECKING:
     from streamcal.frames import backtest
+    from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
     """The version of the installed package."""
 else:  # hidden from type checkers, which would otherwise accept any name
 
-    def __getattr__(name: str) -> str:
-        """Read the version of the installed package when it is asked for: the look-up takes milliseconds."""
+    def __getattr__(name: str) -> object:
+        """Return what takes milliseconds to import, when it is asked for, and the installed version."""
         if name == "backtest":
             from streamcal.frames import backtest
 
             return backtest
+        if name in ("Evaluation", "evaluate"):
+            from streamcal.quality import evaluate
+
+            return getattr(evaluate, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -56,7 +57,7 @@ class Piece(NamedTuple):
     """Number of bytes of the file that come after them, roughly."""
 
 
-class Table:
+class Table(ABC):
     """A file of Parquet or Arrow.
 
     Attributes
@@ -73,6 +74,7 @@ class Table:
         self._file = file
         self.size: int = file.size()
 
+    @abstractmethod
     def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Yield its rows from number ``first`` on, at most so many ``rows`` at a time.
 
@@ -81,7 +83,6 @@ class Table:
         OSError, ValueError
             Where it cannot be read on: it is damaged, or compressed by a codec that is not there.
         """
-        raise NotImplementedError
 
     def fingerprint(self) -> list[int]:
         """Return its size and a checksum of its ends: those of another file differ."""

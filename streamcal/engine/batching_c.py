@@ -214,7 +214,7 @@ class BlockSteps:
                 predicted_at = time
                 if row:
                     score, probability = rows.score_of(row), rows.forecast_of(row)
-                    predicted_at, prediction_index = rows.time_of(row), rows.seen_of(row)
+                    predicted_at, prediction_index = rows.time_of(row), rows.prediction_index_of(row)
                     rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code

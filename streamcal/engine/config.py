@@ -151,14 +151,12 @@ class RecalibratorConfig(BaseModel):
         if self.mode == "source":
             raise ValueError(
                 f"label_delay_limit={self.label_delay_limit} is for labels of the target: certificates"
-                " of mode"
-                " 'source' rest on those of the source"
+                " of mode 'source' rest on those of the source"
             )
         if self.window_of("target") is not None:
             raise ValueError(
                 f"label_delay_limit={self.label_delay_limit} counts all predictions of the target, so"
-                " it does not go"
-                f" with the window {self.window} of the target: leave one of them out, or set"
+                f" it does not go with the window {self.window} of the target: leave one of them out, or set"
                 " window_domain='source'"
             )
         return self

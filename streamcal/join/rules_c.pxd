@@ -47,5 +47,5 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef double score_of(self, Py_ssize_t row) noexcept
     cdef double forecast_of(self, Py_ssize_t row) noexcept
     cdef double time_of(self, Py_ssize_t row) noexcept
-    cdef long long seen_of(self, Py_ssize_t row) noexcept
+    cdef long long prediction_index_of(self, Py_ssize_t row) noexcept
     cdef Py_ssize_t key_of(self, Py_ssize_t row) noexcept

@@ -330,7 +330,7 @@ class JoinRules(id_table_c.IdTable):
         """Return the event time of a prediction in seconds; NaN if it has none."""
         return self._real[_REAL * row + 3]  # type: ignore[no-any-return]
 
-    def seen_of(self, row: int) -> int:
+    def prediction_index_of(self, row: int) -> int:
         """Return the number of target scores observed before a prediction."""
         return self._whole[_PAIR * row]  # type: ignore[no-any-return]
 

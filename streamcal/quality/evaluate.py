@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from streamcal.maps.isotonic_c import isotonic
+from streamcal.quality.figures import log_losses
+from streamcal.quality.reliability import COLOURS
 from streamcal.sketch.checks import as_labels, as_scores
 from streamcal.values import Counts, Floats, Labels
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation", "evaluate"]
 
 _Z: Final = 1.959963984540054  # 97.5 % point of the normal distribution
-_LEAST: Final = 1e-15  # a forecast of 0 or 1 that was wrong costs 34.5 nats
 _DRAWN: Final = 256  # groups of forecasts in a picture
 _SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
 
@@ -240,8 +241,8 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
         return mean
 
     brier = estimate("brier", q**2, (1.0 - q) ** 2, 0.0, 1.0)
-    losses = [-np.log(np.maximum(each, _LEAST)) for each in (1.0 - q, q)]
-    estimate("log_loss", losses[0], losses[1], 0.0, math.inf)
+    zeros = np.zeros(len(q), np.int8)
+    estimate("log_loss", log_losses(zeros, q), log_losses(zeros + 1, q), 0.0, math.inf)
     estimate("gap", q, q - 1.0, -1.0, 1.0)
     rate, *ends = groups.mean(0.0, 1.0)
     ends = [min(max(end, 0.0), 1.0) for end in ends]
@@ -263,7 +264,7 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
 
     if other is not None:
         figures["baseline"] = _evaluated(y, other, w, None, None)
-        for name, loss in (("brier_gain", _squares), ("log_loss_gain", _log_losses)):
+        for name, loss in (("brier_gain", _squares), ("log_loss_gain", log_losses)):
             gains = loss(y, other) - loss(y, p)
             mean = float(np.average(gains, weights=w))
             error = _error(float(((w * (gains - mean)) ** 2).sum()) / float(w.sum()) ** 2, len(w))
@@ -281,10 +282,6 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
 
 def _squares(y: Labels, p: Floats) -> Floats:
     return (p - y) ** 2
-
-
-def _log_losses(y: Labels, p: Floats) -> Floats:
-    return -np.log(np.maximum(np.where(y == 1, p, 1.0 - p), _LEAST))
 
 
 def _sureness(evaluation: Evaluation) -> float:
@@ -377,7 +374,7 @@ def _plot(groups: _Groups, axes: Axes | None) -> Axes:
     log_odds = float(mass[(p < 0.1) | (p > 0.9)].sum()) > total / 2.0
     axes.fill_between(p, low, high, color="0.85", label="calibrated, 95 %")
     axes.plot(p, p, color="0.6", linewidth=1, linestyle="--")
-    axes.plot(p, curve, color="#2a6f97", linewidth=1.5, label="rate of label 1, isotonic")
+    axes.plot(p, curve, color=COLOURS["after"], linewidth=1.5, label="rate of label 1, isotonic")
     if log_odds:
         axes.set(xscale="logit", yscale="logit")
     density = axes.twinx()
@@ -386,7 +383,7 @@ def _plot(groups: _Groups, axes: Axes | None) -> Axes:
         inside = p[(p > 0.0) & (p < 1.0)]
         ends = np.log(inside.min() / (1 - inside.min())), np.log(inside.max() / (1 - inside.max()))
         edges = 1.0 / (1.0 + np.exp(-np.linspace(ends[0], ends[1] + 1e-9, 41)))
-    density.hist(groups.p, edges.tolist(), weights=groups.weights, color="#2a6f97", alpha=0.25)
+    density.hist(groups.p, edges.tolist(), weights=groups.weights, color=COLOURS["after"], alpha=0.25)
     density.set(ylim=(0, 5.0 * density.get_ylim()[1]), yticks=[])
     axes.set(xlabel="forecast probability", ylabel="rate of label 1")
     axes.legend(frameon=False)

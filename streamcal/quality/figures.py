@@ -37,6 +37,7 @@ __all__ = [
     "Quality",
     "QualityState",
     "Unrated",
+    "log_losses",
 ]
 
 ECE_BINS: Final = 15
@@ -50,6 +51,11 @@ RATED_KEYS: Final = 8
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
+
+
+def log_losses(labels: Labels, forecasts: Floats) -> Floats:
+    """Return −ln of the probability given to each label, at least 1e-15, in nats: float64[n]."""
+    return -np.log(np.maximum(np.where(labels == 1, forecasts, 1.0 - forecasts), _LEAST))
 
 
 class Figures(msgspec.Struct):
@@ -159,7 +165,7 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         Their log losses: float64[n].
         """
         values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
-        losses: Floats = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
+        losses = log_losses(labels, values)
         if not len(values):
             return losses
         units = None if weights is None else as_units(weights, len(values))

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 import msgspec
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -123,14 +124,16 @@ def fail(message: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def run_table(status: Status) -> Table:
-    """Return the table at the end of a run."""
+def run_table(status: Status) -> Group:
+    """Return the verdict and the table at the end of a run."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
-    return table
+    verdict = status.verdict
+    words = Text.assemble((verdict.sentence, "bold"), f" {verdict.evidence} {verdict.advice}".rstrip())
+    return Group(words, Text(), table)
 
 
 @contextmanager

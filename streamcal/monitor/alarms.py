@@ -11,7 +11,8 @@ __all__ = ["advised", "in_words"]
 
 def advised(alarm: DriftAlarm | AlarmRow) -> Alarm:
     """Return an alarm with its advice."""
-    return Alarm(alarm.key, alarm.assumption, alarm.reason, alarm.target_labels, advice(alarm.assumption))
+    words = alarm.advice if isinstance(alarm, AlarmRow) else advice(alarm.assumption)
+    return Alarm(alarm.key, alarm.assumption, alarm.reason, alarm.target_labels, words)
 
 
 def in_words(alarm: AlarmRow) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
@@ -16,8 +17,10 @@ from streamcal.monitor.run_history import RunHistory, claimed
 from streamcal.monitor.status import (
     INTERVAL,
     SHOWN_KEYS,
+    Bands,
     Bins,
     Certified,
+    Confidence,
     CurveColumns,
     DelayQuantile,
     Priors,
@@ -31,12 +34,14 @@ from streamcal.monitor.status import (
 )
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
 from streamcal.quality.history import History, Totals
+from streamcal.quality.verdict import FEWEST, Verdict, worst_first
+from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
-from streamcal.values import Floats
+from streamcal.values import Floats, shown
 
-__all__ = ["build_status"]
+__all__ = ["build_status", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -79,8 +84,10 @@ def build_status(
     if history is not None:
         viewed = {key: first.get(key) or pipeline.engines[key] for key in quality.by_key or [*first][:1]}
     served = {key: _served(key, engine, claims=claims) for key, engine in (first | viewed).items()}
+    judged = verdicts(pipeline)
     status = Status(
         format=1,
+        verdict=judged[None],
         clock=clock,
         events=tally.events,
         source_labels=tally.source_labels,
@@ -111,7 +118,7 @@ def build_status(
         after=quality.after.figures,
         keys=len(pipeline.engines),
         engines=[served[key] for key in first],
-        views=[] if history is None else _views(pipeline, history, viewed, served),
+        views=[] if history is None else _views(pipeline, history, viewed, served, judged),
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
@@ -125,6 +132,7 @@ def _views(
     history: RunHistory,
     engines: Mapping[str | None, Engine],
     served: Mapping[str | None, Served],
+    judged: Mapping[str | None, Verdict],
 ) -> list[View]:
     """Return the view of all events, with the engine if there is only one, and that of each shown key."""
     quality, alone = pipeline.quality, len(pipeline.engines) == 1
@@ -137,9 +145,11 @@ def _views(
         None,
         quality.after.labels,
         quality.after.positives,
+        judged[None],
         _rating_of(quality.before),
         _rating_of(quality.after),
         _windows(quality.history),
+        *_sequences(quality.watch, judged[None]),
         served[only] if alone else None,
         *(past(only) if alone else (Versions([], [], [], [], {}), Priors([], [], [], []))),
     )
@@ -151,9 +161,11 @@ def _views(
                 key,
                 own.labels,
                 round(after.positives.sum()),
+                judged[key],
                 _rating(before, before.labels, before.forecasts, before.positives),
                 _rating(after, after.labels, after.forecasts, after.positives),
                 _windows(own),
+                *_sequences(quality.watches[key], judged[key]),
                 served[key],
                 *past(key),
             )
@@ -180,6 +192,36 @@ def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positi
         np.where(negatives > 0.0, high, 1.0).tolist(),
     )
     return Rating(figures.brier, figures.log_loss, figures.ece, figures.gap, bins)
+
+
+def _sequences(watch: ForecastWatch, verdict: Verdict) -> tuple[Confidence, Bands]:
+    columns: list[list[Any]] = [
+        list(column) for column in zip(*map(msgspec.structs.astuple, watch.past), strict=True)
+    ]
+    if not watch.sequences.labels:
+        return Confidence([], [], [], [], [], []), Bands([], [], [], [], [])
+    start = watch.sequences.starts.index(verdict.since_label or 0)
+    gaps = watch.sequences.gaps("after")
+    some = np.flatnonzero(gaps.labels[start, 1:] >= FEWEST) + 1
+    labels, gap, low, high, forecast = (each[start, some].tolist() for each in gaps[:5])
+    past = Confidence(*columns) if columns else Confidence([], [], [], [], [], [])
+    return past, Bands(forecast, [*map(round, labels)], gap, low, high)
+
+
+def verdicts(pipeline: Pipeline) -> dict[str | None, Verdict]:
+    """Return the verdict on all forecasts, by key None, and on those of each key that is rated."""
+    quality = pipeline.quality
+    by_key: dict[str | None, Verdict] = {key: quality.verdict(key) for key in quality.by_key}
+    of_all, worst = quality.verdict(), worst_first(by_key)
+    if worst and len(by_key) > 1:
+        sentence = of_all.sentence
+        if not of_all.deviates:
+            of_all = by_key[worst[0]]
+            sentence = f"Key {shown(worst[0])}: {of_all.sentence[0].lower()}{of_all.sentence[1:]}"
+        named = ", ".join(map(shown, worst))
+        sentence += f" {len(worst)} of {len(by_key)} keys deviate, the surest first: {named}."
+        of_all = msgspec.structs.replace(of_all, sentence=sentence)
+    return {None: of_all, **by_key}
 
 
 def _windows(history: History) -> Windows:

@@ -160,6 +160,13 @@ class RunMetrics(Collector):
         ):
             both = [([when], getattr(figures, field)) for when, figures in status.quality.items()]
             yield _gauge(name, text, ["recalibration"], both)
+        verdict, kinds = status.verdict, ("low", "high")
+        if verdict.state != "worse than the score":
+            ends = [([kind], getattr(verdict, kind)) for kind in kinds]
+            yield _gauge("streamcal_verdict_gap", "Interval of the verdict's gap.", ["end"], ends)
+        yield _gauge(
+            "streamcal_deviates", "1 if the verdict is that forecasts deviate.", [], [([], verdict.deviates)]
+        )
         yield from self._read_engines(status.engines)
 
     def _read_engines(self, engines: Sequence[Served]) -> Iterable[Metric]:

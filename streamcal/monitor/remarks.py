@@ -22,8 +22,6 @@ _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or 
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _BACKWARDS: Final = 0.01  # share of the events
-_TREND: Final = 6.0  # standard deviations: see `streamcal.quality.delays.Delays.trend`
-_OFF: Final = 0.02  # of the rarer class: by so much the share that is learned has to be off
 _SHOWN_RANGES: Final = 3
 _PAGE: Final = "docs/late-labels.md"
 
@@ -130,11 +128,9 @@ def _classes(status: Status) -> list[str]:
 
 def _trend(status: Status) -> list[str]:
     trend, out = status.trend, status.delay.out or 0.0
-    if trend is None or abs(trend.z) < _TREND or status.label_delay_limit is not None:
+    if trend is None or status.label_delay_limit is not None or not trend.matters(out):
         return []  # what is matured is learned with all its labels
-    off = out * (trend.later - trend.rate)
-    if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
-        return []
+    off = trend.bias(out)
     more, low = ("more", "low") if off > 0.0 else ("less", "high")
     return [
         f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"

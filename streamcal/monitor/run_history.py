@@ -18,7 +18,7 @@ from streamcal.monitor.alarms import advised
 from streamcal.monitor.status import Alarm, Priors, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
-from streamcal.run.rows import AlarmRow, MapRow, RejectRow
+from streamcal.run.rows import CALIBRATED, AlarmRow, MapRow, RejectRow
 
 __all__ = ["LATEST_REJECTS", "RunHistory", "claimed", "stored_history"]
 
@@ -107,13 +107,15 @@ class RunHistory:
         return Priors(*columns)
 
     def alarms(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
-        """Return the alarms, the newest last: those of some engines, and of others in this process."""
+        """Return the alarms, the newest last: those of some engines, then all others of this process."""
         raised: list[DriftAlarm | AlarmRow] = [
             msgspec.structs.replace(alarm, key=key)
             for key, engine in engines.items()
             for alarm in engine.alarms
         ]
-        raised += [alarm for alarm in self._alarms if alarm.key not in engines]
+        raised += [
+            alarm for alarm in self._alarms if alarm.assumption == CALIBRATED or alarm.key not in engines
+        ]
         return [advised(alarm) for alarm in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:

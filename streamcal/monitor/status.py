@@ -14,14 +14,17 @@ from streamcal.join.outcomes import JoinCounts
 from streamcal.quality.delays import Delay, Trend
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
+from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 
 __all__ = [
     "INTERVAL",
     "SHOWN_KEYS",
     "Alarm",
+    "Bands",
     "Bins",
     "Certified",
+    "Confidence",
     "CurveColumns",
     "DelayQuantile",
     "Priors",
@@ -88,6 +91,34 @@ class Windows(msgspec.Struct):
     """Rate of label 1: the prior that was observed."""
     before: CurveColumns
     after: CurveColumns
+
+
+class Confidence(msgspec.Struct):
+    """Confidence sequences over all labels so far, at some moments; a value for each."""
+
+    labels: list[int]
+    """Joined labels up to it."""
+    time: list[float | None]
+    """Event time of the latest prediction, seconds since the epoch."""
+    gap_low: list[float]
+    gap_high: list[float]
+    """Ends of the interval of mean forecast − mean label."""
+    gain_low: list[float]
+    gain_high: list[float]
+    """Ends of the interval of the Brier score before − that after."""
+
+
+class Bands(msgspec.Struct):
+    """Gaps in bands of forecasts with enough labels, over those of the verdict; a value for each."""
+
+    forecast: list[float]
+    """Mean forecast."""
+    labels: list[int]
+    gap: list[float]
+    """Mean forecast − mean label."""
+    low: list[float]
+    """Interval of the gap; all intervals at all times hold together."""
+    high: list[float]
 
 
 class Versions(msgspec.Struct):
@@ -165,9 +196,12 @@ class View(msgspec.Struct):
     labels: int
     """Joined ones."""
     positives: int
+    verdict: Verdict
     before: Rating
     after: Rating
     windows: Windows
+    confidence: Confidence
+    bands: Bands
     served: Served | None
     """Served map; None in the view of all events, if they have keys."""
     versions: Versions
@@ -203,6 +237,8 @@ class Status(msgspec.Struct):
     """Status of a run."""
 
     format: int
+    verdict: Verdict
+    """What is to be said of the served forecasts, in one sentence."""
     clock: float | None
     """The latest event time."""
     events: int

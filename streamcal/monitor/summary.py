@@ -111,6 +111,7 @@ def _bound(bound: float | None, words: str) -> str:
 def run_summary(status: Status) -> dict[str, Any]:
     """Return the figures of the run, for the JSON log and ``--summary``."""
     return {
+        "verdict": status.verdict.sentence,
         "events": status.events,
         "source_labels": status.source_labels,
         "rejected": status.rejected,

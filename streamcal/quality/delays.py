@@ -16,8 +16,10 @@ from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["Delay", "Delays", "Trend"]
 
+_CERTAIN: Final = 6.0  # standard deviations, see `Delays.trend`
 _LIMITS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
 _BINS: Final = len(_LIMITS) + 1
+_OFF: Final = 0.02  # of the rarer class: a smaller bias does not matter
 _EXPECTED: Final = 50  # labels of the rarer class in the smaller half: with fewer, z is not normal
 
 
@@ -45,6 +47,23 @@ class Trend(msgspec.Struct, frozen=True):
     """Rate of label 1 in the half that came sooner; the halves are as equal as the bins allow."""
     later: float
     """Rate of label 1 in the other half."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether one class surely comes later than the other."""
+        return abs(self.z) >= _CERTAIN
+
+    def bias(self, out: float) -> float:
+        """Return how much too low the rate of label 1 is, if a share ``out`` of the labels is to come.
+
+        These are taken to be like those of the slower half. It is 0 where it is not certain that one class
+        comes later.
+        """
+        return (self.later - self.rate if self.is_certain else 0.0) * out
+
+    def matters(self, out: float) -> bool:
+        """Return whether `bias` is large enough to matter."""
+        return abs(self.bias(out)) > _OFF * min(self.rate, 1.0 - self.rate)
 
 
 class Delays:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ from streamcal.maps import binning
 from streamcal.quality.delays import Delays
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
+from streamcal.quality.verdict import Arrival, Verdict, judge
+from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -36,6 +38,7 @@ __all__ = [
     "ForecastQuality",
     "Quality",
     "QualityState",
+    "Raised",
     "Unrated",
     "log_losses",
 ]
@@ -49,6 +52,7 @@ WINDOW: Final = 5_000
 RATED_KEYS: Final = 8
 """Number of keys that are rated one by one: the first whose labels come. Each adds kilobytes to a commit."""
 
+_NEARLY_ALL: Final = 0.9  # of the labels: how many came within the delay of `Arrival`
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
 
@@ -303,6 +307,19 @@ class QualityState(msgspec.Struct):
     delays: list[Count] = []
     delayed_positives: list[Count] = []
     reach: CoverageState | None = None
+    watches: dict[str, ForecastWatch] = {}
+    watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
+    arrival: Arrival = msgspec.field(default_factory=Arrival)
+
+
+class Raised(NamedTuple):
+    """An alarm of the watch over forecasts."""
+
+    key: str | None
+    """Key of the forecasts; None: all."""
+    number: int
+    """Number among the alarms of this watch, from 1."""
+    verdict: Verdict
 
 
 class Quality(msgspec.Struct):
@@ -320,36 +337,71 @@ class Quality(msgspec.Struct):
     """Event time from a prediction to its label."""
     coverage: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
     """Scores that labels reach."""
+    watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
+    """Watch over all forecasts."""
+    watches: dict[str, ForecastWatch] = msgspec.field(default_factory=dict)
+    """Watch over the forecasts of each key in `by_key`."""
+    arrival: Arrival = msgspec.field(default_factory=Arrival)
+    """How labels arrived, as of the latest look."""
+    matures: bool = False
+    """Whether labels count when their predictions mature, in the order of these."""
 
     @property
     def figures(self) -> dict[str, Figures]:
         """Figures of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
 
-    def add(self, unrated: Unrated) -> None:
-        """Add predictions and joined labels."""
+    def verdict(self, key: str | None = None) -> Verdict:
+        """Return the verdict on all forecasts, or on those of a key in `by_key`."""
+        return judge((self.watch if key is None else self.watches[key]).sequences, self._arrival())
+
+    def _arrival(self) -> Arrival:
+        """Return how labels arrived so far."""
+        trend = self.delays.trend
+        if self.matures or trend is None:
+            return Arrival(in_order=self.matures)
+        return Arrival(trend.bias(1.0), self.delays.quantile(_NEARLY_ALL))
+
+    def add(self, unrated: Unrated) -> list[Raised]:
+        """Add predictions and joined labels; return the alarms that were raised."""
         self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
-        if not unrated.labels:
-            return
-        forecasts = np.array([unrated.scores, unrated.probabilities])
-        labels, times = np.array(unrated.labels, np.int8), np.array(unrated.times)
+        raised, at = list[Raised](), 0
+        while at < len(unrated.labels):  # each look comes after the same labels, however they come in parts
+            end = min(len(unrated.labels), at + self.watch.until_look)
+            raised += self._add(unrated, at, end)
+            at = end
+        return raised
+
+    def _add(self, unrated: Unrated, begin: int, end: int) -> list[Raised]:
+        """Add the joined labels of an interval that ends with the next look, or before it."""
+        part = slice(begin, end)
+        forecasts = np.array([unrated.scores[part], unrated.probabilities[part]])
+        labels, times = np.array(unrated.labels[part], np.int8), np.array(unrated.times[part])
         weights = None
         if unrated.weights:
-            weights = np.ones(len(labels))
-            weights[list(unrated.weights)] = list(unrated.weights.values())
+            weights = np.array([unrated.weights.get(index, 1.0) for index in range(begin, end)])
         both = (self.before, forecasts[0]), (self.after, forecasts[1])
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
-        labels_01 = labels.astype(np.float64)
+        labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, losses, labels_01, times)
-        self.delays.add(np.array(unrated.delays), labels)
-        self.coverage.add_labels(forecasts[0], np.array(unrated.predicted_at))
-        named = dict.fromkeys(key for key in unrated.keys if key is not None)
-        for key in named:
+        self.delays.add(np.array(unrated.delays[part]), labels)
+        self.coverage.add_labels(forecasts[0], predicted_at)
+        if end - begin == self.watch.until_look:
+            self.arrival = self._arrival()
+        found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
+        raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
+        keys = unrated.keys[part]
+        for key in dict.fromkeys(key for key in keys if key is not None):
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
-                self.by_key[key] = History()
+                self.by_key[key], self.watches[key] = History(), ForecastWatch()
             if key in self.by_key:
-                own = np.array([each == key for each in unrated.keys])
+                own = np.array([each == key for each in keys])
                 self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
+                found = self.watches[key].add(
+                    forecasts[:, own], labels_01[own], predicted_at[own], self.arrival
+                )
+                raised += [Raised(key, *each) for each in found]
+        return raised
 
     @property
     def state(self) -> QualityState:
@@ -362,6 +414,9 @@ class Quality(msgspec.Struct):
             self.delays.counts,
             self.delays.positives,
             self.coverage.state,
+            self.watches,
+            self.watch,
+            self.arrival,
         )
 
     @classmethod
@@ -369,7 +424,18 @@ class Quality(msgspec.Struct):
         """Go on from a state; raise ValueError if it is none."""
         delays = Delays(state.delays, state.delayed_positives)
         coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
-        return cls(state.before, state.after, state.history or History(), state.by_key, delays, coverage)
+        require(state.watches.keys() == state.by_key.keys(), "a watch over each key that is rated")
+        return cls(
+            state.before,
+            state.after,
+            state.history or History(),
+            state.by_key,
+            delays,
+            coverage,
+            state.watch,
+            state.watches,
+            state.arrival,
+        )
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:

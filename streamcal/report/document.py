@@ -24,6 +24,7 @@ from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
+from streamcal.run.rows import CALIBRATED
 from streamcal.times import show_duration, show_time
 
 __all__ = ["MARK", "as_html"]
@@ -39,7 +40,6 @@ _CARDS: Final = {
     "ece": ("Calibration error (ECE)", ".5f"),
     "gap": ("Mean forecast − mean label", "+z.5f"),
 }
-_FEW: Final = 100  # labels from which no verdict follows
 
 
 def as_html(report: Report) -> str:
@@ -134,26 +134,15 @@ def _summary(report: Report) -> Markup:
         )
     return tag(
         "section",
-        tag("p", *_verdict(view), class_="verdict"),
+        tag("p", *_verdict(view), class_="verdict deviates" if view.verdict.deviates else "verdict"),
         tag("dl", *cards, class_="cards"),
         aria_label="In short",
     )
 
 
 def _verdict(view: View) -> list[object]:
-    before, after = view.before.brier, view.after.brier
-    if before is None or after is None:
-        return ["No label has met its prediction yet: nothing can be said about the forecasts."]
-    if view.labels < _FEW:
-        return [
-            f"Only {view.labels:,} labels have met their prediction: too few to tell how good forecasts are."
-        ]
-    judged = f" Over {view.labels:,} labels, each forecast judged by the label that came after it."
-    if after > before:
-        return [tag("strong", "The scores as they came were better."), judged]
-    if f"{after:.5f}" == f"{before:.5f}":
-        return [tag("strong", "Recalibration changed nothing to speak of."), judged]
-    return [tag("strong", f"Recalibration lowered the Brier score by {1.0 - after / before:.1%}."), judged]
+    verdict = view.verdict
+    return [tag("strong", verdict.sentence), f" {verdict.evidence} {verdict.advice}".rstrip()]
 
 
 def _change(before: float, after: float) -> Markup | None:
@@ -170,15 +159,22 @@ def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> 
 
 def _doubts(report: Report) -> Markup | None:
     status = report.status
-    views = {view.key: view.served for view in status.views}
+    views = {view.key: view for view in status.views}
+    latest = {(alarm.key, alarm.assumption): alarm for alarm in status.alarms}
     notes: dict[str, list[Markup]] = {"alarm": [], "": [], "over": []}
     for alarm in status.alarms:
-        served = views.get(alarm.key) or status.views[0].served
-        certified = None if served is None else served.certified
-        # What is certified now does not need the assumption, or assumes it of other labels.
-        ended = certified is not None and alarm.assumption not in certified.refuted
+        view = views.get(alarm.key, status.views[0])
+        if alarm.assumption == CALIBRATED:
+            ended = not view.verdict.deviates or alarm is not latest[alarm.key, alarm.assumption]
+        else:
+            # What is certified now does not need the assumption, or assumes it of other labels.
+            served = view.served or status.views[0].served
+            certified = None if served is None else served.certified
+            ended = certified is not None and alarm.assumption not in certified.refuted
         kind, words = ("over", "An earlier alarm, over now: ") if ended else ("alarm", "Refuted: ")
-        text = f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}"
+        text = (
+            f"{alarm.reason.rstrip('.')}, after {alarm.target_labels:,} labels of the target. {alarm.advice}"
+        )
         named = tag("strong", words, alarm.assumption, *_of_key(alarm.key))
         notes[kind].append(tag("li", named, text, class_=kind))
     notes[""] = [tag("li", warning) for warning in status.warnings]

@@ -16,7 +16,7 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinState
-from streamcal.quality.figures import QualityState
+from streamcal.quality.figures import QualityState, Raised
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
@@ -116,6 +116,8 @@ class PipelineState(msgspec.Struct):
     quality: QualityState | None = None
     positive: str = "1"
     """The class that counts as 1."""
+    raised: list[Raised] = []
+    """Alarms of the watch over forecasts that no micro-batch has emitted yet."""
 
 
 def kind_of(reason: str) -> str:

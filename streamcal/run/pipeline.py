@@ -30,7 +30,7 @@ from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.quality.delays import Delay
-from streamcal.quality.figures import Quality, Unrated
+from streamcal.quality.figures import Quality, Raised, Unrated
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
@@ -41,6 +41,7 @@ from streamcal.run.rows import (
     alarm_row,
     answer_columns,
     answer_rows,
+    forecast_alarm_row,
     map_row,
     reject_row,
 )
@@ -115,7 +116,8 @@ class Pipeline:
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
         self._unrated = Unrated()
-        self._quality = Quality()
+        self._quality = Quality(matures=self.label_delay_limit is not None)
+        self._raised = list[Raised]()
         columns = columns or Columns()
         self.positive = columns.positive
         """Label of class 1; None: labels are 0 and 1."""
@@ -223,7 +225,10 @@ class Pipeline:
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
             outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
-        if max(len(self._unrated.labels), len(self._unrated.predictions)) >= _UNRATED:
+        if len(self._unrated.labels) >= self._quality.watch.until_look:
+            self._rate()
+            self._emit_raised(outcome)
+        elif max(len(self._unrated.labels), len(self._unrated.predictions)) >= _UNRATED:
             self._rate()
         return self._ended(outcome, input_checks, events)
 
@@ -335,6 +340,8 @@ class Pipeline:
         rejects = [self._reject(each.event.origin, each.reason) for each in self.join.close()]
         count_reasons(self.reasons, (row.reason for row in rejects))
         outcome = Outcome([], rejects, [])
+        self._rate()
+        self._emit_raised(outcome)
         if not self._publishes_maps and len(self.engines) <= self._keys.certified:
             for key in list(self.engines):
                 engine = self.engines.of(key)
@@ -354,6 +361,7 @@ class Pipeline:
             self.reasons,
             self.quality.state,
             self._positive_class,
+            self._raised,
         )
         return encoded(own, json=True), self.engines.snapshot()
 
@@ -392,6 +400,8 @@ class Pipeline:
             if state.quality is not None:
                 with restoring("not the state of a run"):
                     self._quality = Quality.restore(state.quality)
+                    self._quality.matures = self.label_delay_limit is not None
+                self._raised = state.raised
         self.engines.restore(engines)
         if not self._unpublished.keys() <= self.engines.known.keys():
             raise DamagedStateError(
@@ -434,8 +444,17 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come, and count the predictions."""
-        self._quality.add(self._unrated)
+        self._raised += self._quality.add(self._unrated)
         self._unrated = Unrated()
+
+    def _emit_raised(self, outcome: Outcome) -> None:
+        """Add the alarms of the watch over forecasts to an outcome.
+
+        That is done where a look is due, so that it depends on the micro-batches alone, not on when they were
+        stored.
+        """
+        outcome.alarms += [forecast_alarm_row(each, self.join.clock) for each in self._raised]
+        self._raised = []
 
     def _ended(self, outcome: Outcome, input_checks: InputChecks, events: Sequence[object]) -> Outcome:
         """Count what a batch gave, and return it."""

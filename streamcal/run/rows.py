@@ -15,11 +15,13 @@ from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
+from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
 
 __all__ = [
     "ADVICE",
+    "CALIBRATED",
     "AlarmRow",
     "AnswerColumns",
     "Answers",
@@ -30,10 +32,14 @@ __all__ = [
     "alarm_row",
     "answer_columns",
     "answer_rows",
+    "forecast_alarm_row",
     "map_row",
     "reject_row",
 ]
 
+
+CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
+"""What an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
 
 ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
@@ -216,10 +222,11 @@ class MapRow(msgspec.Struct, frozen=True):
 
 
 class AlarmRow(msgspec.Struct, frozen=True):
-    """An assumption behind the certificates that is refuted."""
+    """An assumption that is refuted: one behind the certificates, or that forecasts are calibrated."""
 
     number: int
-    """Number among the alarms of this key, from 1; with the key, it names one alarm of a store."""
+    """Number from 1 among the alarms of this key: those of certificates are numbered apart from those of
+    forecasts. Key, assumption and number name one alarm of a store."""
     key: str | None
     """The key of the events that it is about; None: events without a key."""
     time: float | None
@@ -274,6 +281,13 @@ def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | Non
         alarm.target_labels,
         advice(alarm.assumption),
     )
+
+
+def forecast_alarm_row(raised: Raised, time: float | None) -> AlarmRow:
+    """Return the row of an alarm of the watch over forecasts, given the clock when it was raised."""
+    verdict = raised.verdict
+    reason = f"{verdict.sentence} {verdict.evidence}"
+    return AlarmRow(raised.number, raised.key, time, CALIBRATED, reason, verdict.labels, verdict.advice)
 
 
 def advice(assumption: str) -> str:

@@ -29,6 +29,17 @@ function overTime(id, title, about, name, from) {
   };
 }
 
+function interval(id, title, about, name) {
+  return {
+    id, title, about, format: figure,
+    series: () => [
+      { label: "at most", colour: "--after" },
+      { label: "at least", colour: "--after", dash: [6, 4] },
+    ],
+    data: ({ confidence }) => ({ ...abscissa(confidence), columns: [confidence[`${name}_high`], confidence[`${name}_low`]] }),
+  };
+}
+
 export const CHARTS = [
   {
     id: "reliability",
@@ -56,6 +67,25 @@ export const CHARTS = [
       ),
     }),
   },
+  interval("gap", "Gap of all forecasts", "Mean forecast − mean label over all labels so far: between the lines, 95 % sure at all times together. Above 0, forecasts are too high.", "gap"),
+  {
+    id: "bands",
+    title: "Gap by forecast",
+    about: "Mean forecast − mean label in bands of the forecast, over the labels that the verdict rests on: between the dashed lines, 95 % sure at all times together.",
+    byForecast: true,
+    format: figure,
+    series: () => [
+      { label: "at most", colour: "--third", dash: [6, 4] },
+      { label: "gap", colour: "--after", points: true },
+      { label: "at least", colour: "--third", dash: [6, 4] },
+    ],
+    data: ({ bands }) => ({ timed: false, values: bands.forecast, columns: [bands.high, bands.gap, bands.low] }),
+    table: ({ bands }) => ({
+      head: ["mean forecast", "gap", "at least", "at most", "labels"],
+      rows: bands.forecast.map((x, i) => [figure(x), figure(bands.gap[i]), figure(bands.low[i]), figure(bands.high[i]), count(bands.labels[i])]),
+    }),
+  },
+  interval("gain", "Gain by recalibration", "Brier score before − after over all labels so far: between the lines, 95 % sure at all times together. Above 0, recalibration helps.", "gain"),
   overTime("ece", "Calibration error", "How far forecasts are from what came true, window by window; lower is better, and a short window never shows 0.", "ece", 0),
   {
     id: "prior",
@@ -176,11 +206,11 @@ export class Chart {
     const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
     const x = { ...axis, space: 70, size: 30 };
     if (this.timed) x.values = (_, ticks, __, ___, step) => ticks.map((tick) => moment(tick, step));
-    else if (!about.square) x.values = (_, ticks) => ticks.map((tick) => count(tick));
+    else if (!about.square && !about.byForecast) x.values = (_, ticks) => ticks.map((tick) => count(tick));
     const edge = (self, low, high) => {
       if (about.square) return [0, Math.min(1.02, 1.06 * reach(self))];
       const pad = 0.08 * (high - low || Math.abs(high) || 1);
-      return [about.from ?? Math.max(0, low - pad), about.to ?? high + pad];
+      return [about.from ?? (low < 0 ? low - pad : Math.max(0, low - pad)), about.to ?? high + pad];
     };
     return {
       ...this.#size(),
@@ -232,14 +262,14 @@ export class Chart {
     const items = this.series.map(({ label, colour, dash }, number) => {
       const mark = element("span", { class: `mark${dash ? " dashed" : ""}${this.about.stacked ? " area" : ""}`, "aria-hidden": "true" });
       mark.style[this.about.stacked ? "background" : "borderColor"] = `var(${colour})`;
-      const value = this.about.square && index == null ? null : nearest(this.columns[number], index);
+      const value = (this.about.square || this.about.byForecast) && index == null ? null : nearest(this.columns[number], index);
       const item = element("li", {}, mark, label);
       if (value != null) item.append(" ", element("span", { class: "value" }, this.about.format(value)));
       return item;
     });
     if (index != null) {
       const x = this.plot.data[0][index];
-      items.push(element("li", { class: "at" }, this.about.square ? `at forecast ${figure(x)}` : this.timed ? `${moment(x)} UTC` : count(x)));
+      items.push(element("li", { class: "at" }, this.about.square || this.about.byForecast ? `at forecast ${figure(x)}` : this.timed ? `${moment(x)} UTC` : count(x)));
     }
     this.legend.replaceChildren(...items);
   }

@@ -1,11 +1,12 @@
 // The page: takes the records of a run as they come, and shows the one of the chosen key.
 
 import { CHARTS, Chart, fill } from "./charts.js";
-import { change, count, duration, element, figure, points, share, wallTime } from "./words.js";
+import { change, count, duration, element, figure, share, wallTime } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const charts = CHARTS.map((each) => new Chart(each, at("charts")));
 const announced = new Set();
+const CALIBRATED = "the forecasts that are served are calibrated, and better than the scores"; // streamcal/run/rows.py
 let live = null;
 let chosen = null; // the key whose view is shown; null: all
 
@@ -32,11 +33,12 @@ function announce(words) {
   at("announced").textContent = words;
 }
 
-function showVerdict(status, { before, after, labels, served }) {
-  const name = chosen == null ? "" : ` for ${chosen}`;
-  at("verdict").textContent = labels
-    ? `Forecasts${name} are off by ${points(after.ece)} percentage points on average; the scores were off by ${points(before.ece)}.`
-    : `Waiting for the first labels${name} …`;
+function showVerdict(status, { before, after, labels, served, verdict }) {
+  const told = at("verdict");
+  if (announced.size && told.textContent !== verdict.sentence) announce(verdict.sentence);
+  told.textContent = verdict.sentence;
+  told.dataset.state = verdict.since_label == null ? verdict.state : "deviates";
+  at("evidence").textContent = `${verdict.evidence} ${verdict.advice}`;
   const tiles = [
     ["Calibration error", before.ece, after.ece],
     ["Brier score", before.brier, after.brier],
@@ -67,13 +69,19 @@ function tile(title, now, than) {
 
 function showAttention({ alarms, warnings, views }) {
   // An alarm is over when what is certified now does not need the assumption, or assumes it of other labels.
-  const over = ({ key, assumption }) => {
-    const certified = (views.find((each) => each.key === key) ?? views[0]).served?.certified;
+  // One of the forecasts is over with the verdict, or when a later one was raised.
+  const over = (alarm) => {
+    const { key, assumption } = alarm;
+    const view = views.find((each) => each.key === key) ?? views[0];
+    if (assumption === CALIBRATED) {
+      return view.verdict.since_label == null || alarm !== alarms.findLast((each) => each.key === key && each.assumption === CALIBRATED);
+    }
+    const certified = view.served?.certified;
     return Boolean(certified && !certified.refuted.includes(assumption));
   };
   const items = (some) => some.map((alarm) =>
     element("li", {}, element("strong", {}, `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`),
-      `${alarm.reason}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
+      `${alarm.reason.replace(/\.$/, "")}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
   const now = alarms.filter((alarm) => !over(alarm));
   const then = alarms.filter(over);
   at("attention").hidden = !now.length && !warnings.length;

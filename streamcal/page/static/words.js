@@ -11,7 +11,6 @@ const SPACE = "\u00a0"; // between a figure and its unit, where no line ends
 
 export const share = (x) => (x == null ? "–" : `${+(100 * x).toFixed(1)}${SPACE}%`);
 
-export const points = (x) => +(100 * x).toFixed(2);
 
 // How far a figure moved, where lower is better.
 export function change(before, after) {

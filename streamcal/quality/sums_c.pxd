@@ -1,0 +1,15 @@
+# The types with which sums_c.py is compiled; see docs/architecture.md.
+cimport cython
+
+
+@cython.locals(
+    i=Py_ssize_t, at=Py_ssize_t, side=Py_ssize_t, differences=Py_ssize_t, squares=Py_ssize_t, before=double,
+    after=double, label=double, value=double, of_zero=double, of_one=double, gain=double, extreme=double,
+)
+cpdef add_sums(
+    double[::1] sums, const double[::1] bands, const double[::1] ranges, const double[:, ::1] forecasts,
+    const double[::1] labels, Py_ssize_t begin, Py_ssize_t end,
+)
+
+@cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+cdef inline Py_ssize_t _place(const double[::1] edges, double value) noexcept

@@ -1,0 +1,392 @@
+"""The verdict on served forecasts: one sentence, by confidence sequences that may be read at any time.
+
+A deviation is told where an interval excludes not only 0 but a tolerance, relative to the rarer class: what
+is surely there may still be too small to matter. Of the starts since which it is told, those are past whose
+deviation a later start excludes; of the others, the one with the most evidence says since when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences
+from streamcal.times import show_time
+from streamcal.values import Flags, Floats
+
+__all__ = ["FEWEST", "Arrival", "State", "Verdict", "judge", "may_deviate", "worst_first"]
+
+FEWEST: Final = 100
+"""Labels from which on forecasts may be called well calibrated."""
+
+_TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
+_BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
+_LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
+_TOLD_APART: Final = 100  # labels before a change, and after it, by which causes are told apart
+_ENDS: Final = (0.0, *BANDS, 1.0)
+
+_SURE: Final = f"{1.0 - DELTA:.0%} sure"
+
+State: TypeAlias = Literal[
+    "too few labels",
+    "cannot tell",
+    "well calibrated",
+    "too low",
+    "too high",
+    "ranking reversed",
+    "worse than the score",
+]
+
+_REVERSED: Final = "the ranking of the scores is reversed"
+_BALANCE: Final = "the class balance moved"
+_SCORES: Final = "the scores moved, and the rate of each score did not"
+_RELATION: Final = "the scores mean something else than before"
+_LATE: Final = "labels of one class come late"
+_LATER: Final = "one class comes later than the other, and forecasts learn from the labels that come first"
+
+_ADVICE: Final = {
+    _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
+    " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
+    _BALANCE: 'Mode "auto" follows it by labels; in another mode, take a window or a new --calibration.',
+    _SCORES: "Another population, or a changed feature: look at what feeds the model.",
+    _RELATION: "Look at the features of the model, and whether it was replaced."
+    ' Mode "auto" follows by labels.',
+    _LATER: "Give labels of both classes the same delay; or, if predictions without a label are negative, set"
+    " [join] label_delay_limit.",
+    _LATE: "If so, set [join] label_delay_limit. If not, check what scores and labels mean.",
+    None: 'Mode "auto" learns the right forecasts by labels. If it is on, check that labels have the ids of'
+    " their predictions.",
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is to be said of the served forecasts now."""
+
+    state: State
+    sentence: str
+    """Verdict in words, with the interval and the likely cause."""
+    evidence: str
+    """Figures behind it, in words; empty without labels."""
+    labels: int
+    """Number of labels that it rests on."""
+    since: float | None = None
+    """Event time since which forecasts deviate, in seconds; None: they do not, or it is unknown."""
+    since_label: int | None = None
+    """Number of labels before that; None: forecasts do not deviate."""
+    mean: float | None = None
+    """Gap: mean forecast − mean label. In state ``worse than the score``, the gain in Brier score."""
+    low: float | None = None
+    """Lower end of its interval."""
+    high: float | None = None
+    band: tuple[float, float] | None = None
+    """Ends of the band of forecasts that deviates; None: all forecasts."""
+    advice: str = ""
+    """What to do; empty where forecasts do not deviate."""
+    log_e: float = 0.0
+    """Logarithm of an e-value against forecasts that do not deviate."""
+
+    @property
+    def deviates(self) -> bool:
+        """Whether forecasts are told to be wrong."""
+        return self.since_label is not None
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """How labels arrive, as far as it decides what they tell."""
+
+    later: float = 0.0
+    """Rate of label 1 among the slower half of the labels − that among all.
+
+    0: neither class surely comes later.
+    """
+    delay: float = 0.0
+    """Event time within which nearly all labels come, in seconds."""
+    in_order: bool = False
+    """Whether labels come in the order of their predictions, whatever they are."""
+
+
+_IN_NO_WAY: Final = Arrival()
+
+
+class _Told(NamedTuple):
+    """A deviation that an interval tells: the start, the column of the intervals, and its evidence."""
+
+    start: int
+    column: int
+    log_e: float
+
+
+def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
+    """Return the verdict on forecasts, given their sequences and how their labels arrive."""
+    labels = sequences.labels
+    if not labels:
+        return Verdict("too few labels", "No label has met its prediction yet.", "", 0)
+    counts = sequences.counts()
+    if not arrival.in_order and not counts[0, :, 0].any():
+        words = f"Cannot tell: all {labels:,} labels so far are 1, and those of class 0 may come later."
+        return Verdict("cannot tell", words, "", labels)
+    after, gains = sequences.gaps("after"), sequences.gains()
+    rates = _rate_limits(sequences.gaps("before"))
+    area = _areas(counts)
+    reversal = _surest(
+        _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
+    )
+    missing = _missing(sequences, arrival)
+    found = _gap_told(after, missing)
+    if found is not None:
+        late = arrival.later * after.mean[found.start, found.column] < 0.0
+        causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
+        cause = next((cause for cause, holds in causes.items() if holds), None)
+        return _of_gap(sequences, after, found, cause)
+    if reversal is not None:
+        return _of_reversal(sequences, reversal, float(area[reversal]))
+    lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
+    if lost is not None:
+        return _of_loss(sequences, gains, lost)
+    mean, low, high = (float(each[0, 0]) for each in after[1:4])
+    evidence = (
+        f"Over {labels:,} labels, mean forecast − mean label is {_points(mean)} points"
+        f" ({_SURE}: {_points(low)} to {_points(high)})."
+    )
+    state: State = "well calibrated"
+    sentence = "Well calibrated: nothing deviates."
+    if missing[0] > _tolerance(after)[0, 0]:
+        often = "more" if arrival.later > 0.0 else "less"
+        state = "cannot tell"
+        sentence = (
+            f"Cannot tell: labels that come later are {often} often 1, so that the rate of label 1 may yet"
+            f" move by {_points(missing[0])} points. {_ADVICE[_LATER]}"
+        )
+    elif labels < FEWEST:
+        state, sentence = "too few labels", "Too few labels to tell."
+    return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
+
+
+def may_deviate(sequences: Sequences) -> bool:
+    """Return whether `judge` may tell a deviation: if not, it does not. It costs a tenth of it."""
+    return sequences.may_be_refuted() or bool((_areas(sequences.counts()) < 0.5).any())
+
+
+def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
+    """Return the keys whose forecasts deviate, the surest first.
+
+    Among those returned, at most `DELTA` are wrong on average, however they depend on one another: the
+    e-values pass the procedure of Benjamini and Hochberg for e-values (Wang and Ramdas 2022).
+    """
+    order = sorted(verdicts, key=lambda key: -verdicts[key].log_e)
+    passed = 0
+    for rank, key in enumerate(order, 1):
+        if verdicts[key].log_e >= np.log(len(order) / (DELTA * rank)):
+            passed = rank
+    return [key for key in order[:passed] if verdicts[key].deviates]
+
+
+def _gap_told(gaps: Intervals, missing: Floats) -> _Told | None:
+    """Return the gap that is told: of all forecasts if it is, else of the band with the most evidence.
+
+    ``missing`` is what labels still to come may add to each gap: float64[starts].
+    """
+    tolerance = _tolerance(gaps) + missing[:, None]
+    told = list[_Told]()
+    for low, high in ((gaps.low, gaps.high), (-gaps.high, -gaps.low)):
+        surely = low > tolerance
+        # Past is what a later start excludes: there the gap is surely smaller.
+        later = np.minimum.accumulate(np.where(np.isnan(high), np.inf, high)[::-1])[::-1]
+        now = surely & (later >= low)
+        evidence = np.where(now, gaps.log_e, -np.inf)
+        starts = evidence.argmax(axis=0)
+        for column, start in enumerate(starts.tolist()):
+            if now[start, column]:
+                log_e = float(gaps.log_e[start, column] + gaps.log_share[start, column])
+                told.append(_Told(start, column, log_e))
+    main = [each for each in told if each.column == 0]
+    return max(main or told, key=lambda each: each.log_e, default=None)
+
+
+def _tolerance(gaps: Intervals) -> Floats:
+    """Return the largest gaps that do not matter, of the shape of the gaps."""
+    rate = gaps.level - gaps.mean
+    rarer = np.minimum(rate, 1.0 - rate)
+    tolerance = _BAND_TOLERANCE * np.maximum(rarer, np.minimum(gaps.level, 1.0 - gaps.level))
+    tolerance[:, 0] = _TOLERANCE * rarer[:, 0]
+    return np.asarray(tolerance)
+
+
+def _missing(sequences: Sequences, arrival: Arrival) -> Floats:
+    """Return by how much the rate since each start may yet move by labels to come: float64[starts].
+
+    If one class comes later, labels of the last predictions are missing, and may be like the slower half.
+    They are the same part of all labels since a start as the delay is of the time since then.
+    """
+    moved = np.zeros(len(sequences.starts))
+    if arrival.later and sequences.latest is not None:
+        since = sequences.latest - np.array([np.nan if time is None else time for time in sequences.times])
+        share = arrival.delay / np.maximum(since, arrival.delay)
+        moved = abs(arrival.later) * np.where(np.isnan(share), 1.0, share)
+    return moved
+
+
+def _surest(told: Flags, over: Flags, evidence: Floats) -> int | None:
+    """Return the start with the most evidence of those since which something is told, and not over later."""
+    now = told & ~np.logical_or.accumulate(over[::-1])[::-1]
+    return int(np.where(now, evidence, -np.inf).argmax()) if now.any() else None
+
+
+def _rate_limits(gaps: Intervals) -> tuple[Floats, Floats]:
+    """Return the lower and upper limits of the rate of label 1 in each band: float64[starts, bands] each."""
+    low, high = gaps.level - gaps.high, gaps.level - gaps.low
+    empty = np.isnan(gaps.level)
+    return np.where(empty, 0.0, low)[:, 1:], np.where(empty, 1.0, high)[:, 1:]
+
+
+def _descends(limits: tuple[Floats, Floats]) -> Flags:
+    """Return whether some band has surely a higher rate than one above it: bool[starts]."""
+    low, high = limits
+    return np.asarray((np.maximum.accumulate(low, axis=1) > high).any(axis=1))
+
+
+def _ascends(limits: tuple[Floats, Floats]) -> Flags:
+    """Return whether some band has surely a lower rate than one above it: bool[starts]."""
+    low, high = limits
+    return np.asarray((np.minimum.accumulate(high, axis=1) < low).any(axis=1))
+
+
+def _areas(counts: Floats) -> Floats:
+    """Return the area under the ROC curve of the scores in bands, ½ with one class: float64[starts]."""
+    zeros, ones = counts[..., 0], counts[..., 1]
+    below = np.cumsum(zeros, axis=1) - 0.5 * zeros
+    pairs = zeros.sum(axis=1) * ones.sum(axis=1)
+    return np.where(pairs > 0.0, (ones * below).sum(axis=1) / np.maximum(pairs, 1.0), 0.5)
+
+
+def _of_gap(sequences: Sequences, gaps: Intervals, told: _Told, cause: str | None) -> Verdict:
+    labels, mean, low, high, level = (float(each[told.start, told.column]) for each in gaps[:5])
+    state: State = "too high" if mean > 0.0 else "too low"
+    which, band = "forecasts", None
+    if told.column:
+        band = _ENDS[told.column - 1], _ENDS[told.column]
+        which = f"forecasts between {band[0]:g} and {band[1]:g}"
+    least, most = sorted((abs(low), abs(high)))
+    cause = cause or _cause(sequences, told.start)
+    words = (
+        f"{_since(sequences, told.start)} {which} are {_points(abs(mean))} points {state}"
+        f" ({_SURE}: {_points(least)} to {_points(most)})."
+    )
+    evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} labels, {level - mean:.2%} are 1."
+    return _told(sequences, told.start, state, words, evidence, cause, (mean, low, high), band, told.log_e)
+
+
+def _of_reversal(sequences: Sequences, start: int, area: float) -> Verdict:
+    words = f"{_since(sequences, start)} higher scores have fewer labels 1; what is served makes up for it."
+    evidence = (
+        f"Area under the ROC curve {area:.2f}, by {sequences.labels - sequences.starts[start]:,} labels."
+    )
+    log_e = -float(np.log(DELTA))
+    return _told(sequences, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
+
+
+def _of_loss(sequences: Sequences, gains: Intervals, start: int) -> Verdict:
+    labels, mean, low, high, level = (float(each[start]) for each in gains[:5])
+    words = (
+        f"{_since(sequences, start)} what is served is worse than the score: its Brier score is higher by"
+        f" {-mean:.2g} ({_SURE}: {-high:.2g} to {-low:.2g})."
+    )
+    evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
+    cause, log_e = _cause(sequences, start), float(gains.log_e[start] + gains.log_share[start])
+    interval = mean, low, high
+    return _told(sequences, start, "worse than the score", words, evidence, cause, interval, None, log_e)
+
+
+def _told(
+    sequences: Sequences,
+    start: int,
+    state: State,
+    words: str,
+    evidence: str,
+    cause: str | None,
+    interval: tuple[float, float, float] | None,
+    band: tuple[float, float] | None,
+    log_e: float,
+) -> Verdict:
+    """Return the verdict that tells a deviation, with its likely cause and what to do about it."""
+    likely = "" if cause is None else f" Likely cause: {cause}."
+    time, since_label = sequences.times[start], sequences.starts[start]
+    mean, low, high = interval or (None, None, None)
+    return Verdict(
+        state,
+        f"{words}{likely}",
+        evidence,
+        sequences.labels - since_label,
+        time,
+        since_label,
+        mean,
+        low,
+        high,
+        band,
+        _ADVICE[cause],
+        log_e,
+    )
+
+
+def _since(sequences: Sequences, start: int) -> str:
+    time, labels = sequences.times[start], sequences.starts[start]
+    if not labels:
+        return "Since the first label"
+    if time is None:
+        return f"Over the latest {sequences.labels - labels:,} labels"
+    return f"Since {show_time(time, '%d %b %Y, %H:%M UTC')}"
+
+
+def _points(value: float) -> str:
+    """Return a difference of probabilities in percentage points, to two digits."""
+    return f"{100.0 * value:#.2g}".rstrip(".").replace("-", "−")
+
+
+def _cause(sequences: Sequences, start: int) -> str | None:
+    """Return the likely cause of a deviation since a start, by the labels in bands of the scores.
+
+    The labels since then are given the likelihood of each cause, with rates and frequencies as before them
+    where the cause leaves these as they were, and fitted ones elsewhere, each of which costs ½ ln n
+    (Schwarz 1978).
+    """
+    counts = sequences.counts()
+    now = counts[start]
+    if not start:
+        zeros, ones = now.sum(axis=0)
+        expected = float(np.nansum(sequences.gaps("after").level[0, 0] * (zeros + ones)))
+        return _LATE if min(ones / expected, zeros / (zeros + ones - expected)) < 0.1 else None
+    before, n = counts[0] - now, now.sum()
+    if min(n, before.sum()) < _TOLD_APART:
+        return None
+    before = before + 0.5
+    of_class, of_band = before.sum(axis=0), before.sum(axis=1, keepdims=True)
+    scores_as_before = float((now * np.log(before / of_class)).sum())
+    rates_as_before = float((now * np.log(before / of_band)).sum())
+    cost, bands = 0.5 * np.log(n), int((counts[0].sum(axis=1) > 0.0).sum())
+    likelihoods = {
+        _BALANCE: scores_as_before + _log_likelihood(now.sum(axis=0)) - cost,
+        _SCORES: rates_as_before + _log_likelihood(now.sum(axis=1)) - (bands - 1) * cost,
+        _RELATION: _log_likelihood(now) - (2 * bands - 1) * cost,
+    }
+    return max(likelihoods, key=lambda cause: likelihoods[cause])
+
+
+def _log_likelihood(counts: Floats) -> float:
+    """Return the largest log-likelihood of counts, as of independent draws from one distribution."""
+    return float((counts * np.log(np.maximum(counts, 1.0) / counts.sum())).sum())
+
+
+def _log_likelihoods(counts: Floats) -> Floats:
+    """Return the largest log-likelihood of all labels if the rates of the bands change at each start only.
+
+    ``counts`` are those of `Sequences.counts`. What is returned is float64[starts].
+    """
+
+    def largest(some: Floats) -> Floats:
+        rates = some / np.maximum(some.sum(axis=-1, keepdims=True), 1.0)
+        return np.asarray((some * np.log(np.maximum(rates, 1e-300))).sum(axis=(-2, -1)))
+
+    return largest(counts) + largest(counts[0] - counts)

@@ -1,0 +1,89 @@
+"""Watch over served forecasts: looks at their confidence sequences, and raises an alarm when one tells."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from streamcal.quality.sequences import STRIDE, Sequences
+from streamcal.quality.verdict import Arrival, Verdict, judge, may_deviate
+from streamcal.sketch.decoding import Count, Finite
+from streamcal.values import Floats
+
+__all__ = ["ForecastWatch", "Point"]
+
+_LOOKS: Final = 8  # looks while the labels double
+_WIDEST: Final = 1 << 14  # labels between two looks, at most
+_POINTS: Final = 1.25  # labels at a point of the past, over those at the point before
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """Confidence sequences over all labels, at one number of labels."""
+
+    labels: Count
+    time: Finite | None
+    """Event time of the prediction of the last label, in seconds; None: unknown."""
+    gap_low: Finite
+    gap_high: Finite
+    """Ends of the interval of mean forecast − mean label."""
+    gain_low: Finite
+    gain_high: Finite
+    """Ends of the interval of the Brier score of the scores − that of the served probabilities."""
+
+
+class ForecastWatch(msgspec.Struct):
+    """Watch over one stream of forecasts; its fields are its state.
+
+    A look costs as much as some dozens of labels, so looks are `STRIDE` labels apart at first, and later an
+    eighth of the labels. Alarms depend on the order of the labels alone.
+    """
+
+    sequences: Sequences = msgspec.field(default_factory=Sequences)
+    alarms: Count = 0
+    """Number of alarms raised."""
+    deviates: bool = False
+    """Whether the latest look told a deviation: the next alarm comes after a look that does not."""
+    past: list[Point] = []
+    """Confidence sequences over time: a point each time that the labels have grown by a quarter."""
+
+    @property
+    def until_look(self) -> int:
+        """Number of labels until the next look."""
+        labels = self.sequences.labels
+        stride = min(max(STRIDE, 1 << max((labels // _LOOKS).bit_length() - 1, 0)), _WIDEST)
+        return stride - labels % stride
+
+    def add(
+        self, forecasts: Floats, labels: Floats, times: Floats, arrival: Arrival
+    ) -> list[tuple[int, Verdict]]:
+        """Add forecasts with their labels, as `Sequences.add` does, and look where a look is due.
+
+        Returns
+        -------
+        The alarms that were raised: number of the alarm, and verdict.
+        """
+        raised, at = list[tuple[int, Verdict]](), 0
+        while at < len(labels):
+            due = self.until_look
+            end = min(len(labels), at + due)
+            self.sequences.add(forecasts[:, at:end], labels[at:end], times[at:end])
+            if end - at == due:
+                verdict = self._look(float(times[end - 1]), arrival)
+                if verdict is not None:
+                    raised.append((self.alarms, verdict))
+            at = end
+        return raised
+
+    def _look(self, time: float, arrival: Arrival) -> Verdict | None:
+        """Look; return the verdict if it is a new alarm."""
+        if not self.past or self.sequences.labels >= _POINTS * self.past[-1].labels:
+            gaps, gains = self.sequences.gaps("after", main=True), self.sequences.gains(main=True)
+            ends = (gaps.low[0, 0], gaps.high[0, 0], gains.low[0], gains.high[0])
+            self.past.append(Point(self.sequences.labels, None if time != time else time, *map(float, ends)))
+        verdict = judge(self.sequences, arrival) if may_deviate(self.sequences) else None
+        before, self.deviates = self.deviates, verdict is not None and verdict.deviates
+        if before or not self.deviates:
+            return None
+        self.alarms += 1
+        return verdict

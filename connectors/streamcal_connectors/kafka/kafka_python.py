@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -246,15 +247,12 @@ class KafkaPythonProducer:
 
         Its own ``send`` does that for one record at a time, with a future for each: five times the work.
         """
-        for topic in {row[0] for row in rows}:
-            numbers = sorted(self._client.partitions_for(topic))
-            lists: list[list[Row]] = [[] for _ in numbers]
-            for row in rows:
-                if row[0] == topic:
-                    lists[_place(row[1], len(lists))].append(row)
-            for number, each in zip(numbers, lists, strict=True):
-                if each:
-                    self._enqueue(TopicPartition(topic, number), each)
+        counts = {topic: len(self._client.partitions_for(topic)) for topic in {row[0] for row in rows}}
+        places: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+        for row in rows:
+            places[row[0], _place(row[1], counts[row[0]])].append(row)
+        for place, each in places.items():
+            self._enqueue(TopicPartition(*place), each)
 
     def _enqueue(self, partition: TopicPartition, rows: Sequence[Row]) -> None:
         self._client._transaction_manager.maybe_add_partition_to_transaction(partition)

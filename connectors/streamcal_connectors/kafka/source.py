@@ -90,9 +90,9 @@ class KafkaConnector:
         return KafkaFeed(cluster, parsed.topic)
 
     def _transactions(self, url: KafkaUrl) -> Transactions:
-        key = (*sorted(url.hosts), url.config_file)
+        key = (*sorted(url.hosts), url.options.config)
         if key not in self._shared:
-            config = read_kafka_config(url.config_file, table=self._table)
+            config = read_kafka_config(url.options.config, table=self._table)
             self._shared[key] = Transactions(Cluster(url.hosts, config, self._stop), self._inputs)
         return self._shared[key]
 
@@ -112,11 +112,11 @@ class KafkaSource:
         self, cluster: Cluster, url: KafkaUrl, options: SourceOptions, siblings: Sequence[KafkaSource]
     ) -> None:
         self.name = url.name
-        self.endless = not (url.until_end or options.domain == "source")
+        self.endless = not (url.options.until == "end" or options.domain == "source")
         self._cluster = cluster
         self._topic = url.topic
         self._topic_id: str | None = None
-        self._from_latest = url.start == "latest"
+        self._from_latest = url.options.start == "latest"
         self._values = Values(open_registry(cluster.config), options.domain, options.columns)
         self._waits = False  # for a schema
         self._siblings = siblings

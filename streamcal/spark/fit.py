@@ -21,6 +21,10 @@ from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["learn"]
 
+_SKETCHED: Final = pa.schema(
+    {"key": pa.string(), "domain": pa.string(), "part": pa.int32(), "sketch": pa.binary()}
+)
+_FITTED: Final = pa.schema({"key": pa.string(), "engine": pa.binary()})
 _ROWS: Final = 1 << 18  # sketched at once: the larger, the less a row costs
 _FAN: Final = 16  # so many partial sketches of each engine are left after the first merge
 
@@ -114,7 +118,8 @@ def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) ->
             sketch = sketches.setdefault(group, ScoreSketch(max_cells))
             sketch.add_checked(scores[at], labels[at])
     for (key, domain), sketch in sketches.items():
-        yield from _table(key=key, domain=domain, part=part, sketch=sketch.to_bytes()).to_batches()
+        row = {"key": key, "domain": domain, "part": part, "sketch": sketch.to_bytes()}
+        yield pa.RecordBatch.from_pylist([row], _SKETCHED)
 
 
 def _checked(
@@ -169,7 +174,8 @@ def _groups(
 def _merged(table: pa.Table) -> pa.Table:
     """Merge the sketches of one key and domain."""
     row = table.slice(0, 1).to_pylist()[0]
-    return _table(**{**row, "sketch": _merge(table["sketch"].to_pylist()).to_bytes()})
+    row["sketch"] = _merge(table["sketch"].to_pylist()).to_bytes()
+    return pa.Table.from_pylist([row], _SKETCHED)
 
 
 def _fitted(table: pa.Table, config: RecalibratorConfig) -> pa.Table:
@@ -179,7 +185,7 @@ def _fitted(table: pa.Table, config: RecalibratorConfig) -> pa.Table:
         states = table.filter(pc.equal(table["domain"], domain))["sketch"].to_pylist()
         if states:
             engine.learn_sketch(_merge(states), domain)
-    return _table(key=table["key"][0].as_py(), engine=engine.to_bytes())
+    return pa.Table.from_pylist([{"key": table["key"][0].as_py(), "engine": engine.to_bytes()}], _FITTED)
 
 
 def _merge(states: list[bytes]) -> ScoreSketch:
@@ -187,17 +193,3 @@ def _merge(states: list[bytes]) -> ScoreSketch:
     for other in others:
         first.merge(other)
     return first
-
-
-_TYPES: Final = {
-    "key": pa.string(),
-    "domain": pa.string(),
-    "part": pa.int32(),
-    "sketch": pa.binary(),
-    "engine": pa.binary(),
-}
-
-
-def _table(**row: object) -> pa.Table:
-    """Return a table of one row."""
-    return pa.table({name: pa.array([value], _TYPES[name]) for name, value in row.items()})

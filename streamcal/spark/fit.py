@@ -151,24 +151,14 @@ def _groups(
     table: pa.Table, own: Domain
 ) -> Iterator[tuple[tuple[str | None, str], slice | npt.NDArray[np.intp]]]:
     """Return each (key, domain) of a table, and where its rows are."""
-    codes = np.zeros(table.num_rows, np.int64)
-    names: list[list[Any]] = []
-    for name, same in (("key", None), ("domain", own)):
-        if name not in table.column_names:
-            names.append([same])
-            continue
-        encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        names.append(encoded.dictionary.to_pylist())
-        codes *= len(names[-1])
-        codes += encoded.indices.to_numpy(zero_copy_only=False)
-    present = np.unique(codes)
-    order = np.argsort(codes, kind="stable") if len(present) > 1 else None
-    ends = np.searchsorted(codes if order is None else codes[order], present, side="right")
-    start = 0
-    for code, end in zip(present.tolist(), ends.tolist(), strict=True):
-        at = slice(None) if order is None else order[start:end]
-        yield (names[0][code // len(names[1])], names[1][code % len(names[1])]), at
-        start = end
+    by = [name for name in ("key", "domain") if name in table.column_names]
+    if not by:
+        yield (None, own), slice(None)
+        return
+    numbered = table.select(by).append_column("at", pa.array(np.arange(table.num_rows)))
+    found = numbered.group_by(by, use_threads=False).aggregate([("at", "list")])
+    for name, at in zip(found.select(by).to_pylist(), found["at_list"], strict=True):
+        yield (name.get("key"), name.get("domain", own)), at.values.to_numpy()
 
 
 def _merged(table: pa.Table) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql import types as T  # noqa: N812
@@ -257,10 +258,8 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
         identity = RecalibrationMap(version=0)
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            keys = table["key"].to_pylist()
-            for key in dict.fromkeys(keys):
-                at = [index for index, each in enumerate(keys) if each == key]
-                rows = table if len(at) == len(keys) else table.take(at)
+            for key in table["key"].unique().to_pylist():
+                rows = table.filter(pc.is_in(table["key"], pa.array([key], pa.string())))
                 found = maps.get(key, identity)
                 columns = {name: rows[name] for name in ("id", "score", "key", "domain", "time")}
                 columns["probability"] = pa.array(found.predict_many(rows["score"]))

@@ -154,10 +154,7 @@ def values_of(column: Any) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
-        types = pa.types
-        view, large = types.is_string_view(column.type), types.is_large_string(column.type)
-        kind = pa.binary_view() if view else pa.large_binary() if large else pa.binary()
-        return [_text(value) for value in column.cast(kind).to_pylist()]
+        return [_text(value) for value in column.cast(pa.large_binary()).to_pylist()]
     return values
 
 

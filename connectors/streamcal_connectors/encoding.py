@@ -81,10 +81,6 @@ class RowEncoder:
         member, self._member = self._member, None
         return b"" if member is None else member.flush()
 
-    def empty(self) -> bytes:
-        """Return the bytes of an output without rows."""
-        return zlib.compress(b"", wbits=31) if self.is_gzip else b""
-
     def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
         text = _Lines()
         writer = csv.writer(text)

@@ -1,6 +1,6 @@
 """Files and standard input/output: JSON lines or CSV, plain or gzip, Parquet and Arrow.
 
-The name tells the format; see `streamcal_connectors.formats`.
+The name tells the format; see `streamcal_connectors.paths`.
 """
 
 from __future__ import annotations

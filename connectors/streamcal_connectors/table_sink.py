@@ -154,10 +154,7 @@ class TableSink:
         if not self._rows:
             return
         fields = zip(self._rows[0].__struct_fields__, self._schema, strict=True)
-        columns = [
-            _column([getattr(row, name) for row in self._rows], field, is_kept=index >= len(ANSWER_FIELDS))
-            for index, (name, field) in enumerate(fields)
-        ]
+        columns = [_column([getattr(row, name) for row in self._rows], field) for name, field in fields]
         with _said():
             self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._rows = []
@@ -207,13 +204,11 @@ def _answers(columns: AnswerColumns, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays([arrays[name] for name in ANSWER_FIELDS], schema=schema)
 
 
-def _column(values: list[Any], field: Any, *, is_kept: bool) -> Any:
+def _column(values: list[Any], field: Any) -> Any:
     try:
-        if is_kept:
-            if pa.types.is_string(field.type):
-                values = [_as_text(value) for value in values]
-            return from_kept(values, field.type)
-        return pa.array(values, field.type)
+        if pa.types.is_string(field.type):
+            values = [_as_text(value) for value in values]
+        return from_kept(values, field.type)
     except (ValueError, TypeError, pa.ArrowException) as error:
         raise ValueError(f"column {field.name!r} is of type {field.type}: {error}") from None
 

@@ -21,6 +21,10 @@ from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["learn"]
 
+_SKETCHED: Final = pa.schema(
+    {"key": pa.string(), "domain": pa.string(), "part": pa.int32(), "sketch": pa.binary()}
+)
+_FITTED: Final = pa.schema({"key": pa.string(), "engine": pa.binary()})
 _ROWS: Final = 1 << 18  # sketched at once: the larger, the less a row costs
 _FAN: Final = 16  # so many partial sketches of each engine are left after the first merge
 
@@ -114,7 +118,8 @@ def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) ->
             sketch = sketches.setdefault(group, ScoreSketch(max_cells))
             sketch.add_checked(scores[at], labels[at])
     for (key, domain), sketch in sketches.items():
-        yield from _table(key=key, domain=domain, part=part, sketch=sketch.to_bytes()).to_batches()
+        row = {"key": key, "domain": domain, "part": part, "sketch": sketch.to_bytes()}
+        yield pa.RecordBatch.from_pylist([row], _SKETCHED)
 
 
 def _checked(
@@ -146,30 +151,21 @@ def _groups(
     table: pa.Table, own: Domain
 ) -> Iterator[tuple[tuple[str | None, str], slice | npt.NDArray[np.intp]]]:
     """Return each (key, domain) of a table, and where its rows are."""
-    codes = np.zeros(table.num_rows, np.int64)
-    names: list[list[Any]] = []
-    for name, same in (("key", None), ("domain", own)):
-        if name not in table.column_names:
-            names.append([same])
-            continue
-        encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        names.append(encoded.dictionary.to_pylist())
-        codes *= len(names[-1])
-        codes += encoded.indices.to_numpy(zero_copy_only=False)
-    present = np.unique(codes)
-    order = np.argsort(codes, kind="stable") if len(present) > 1 else None
-    ends = np.searchsorted(codes if order is None else codes[order], present, side="right")
-    start = 0
-    for code, end in zip(present.tolist(), ends.tolist(), strict=True):
-        at = slice(None) if order is None else order[start:end]
-        yield (names[0][code // len(names[1])], names[1][code % len(names[1])]), at
-        start = end
+    by = [name for name in ("key", "domain") if name in table.column_names]
+    if not by:
+        yield (None, own), slice(None)
+        return
+    numbered = table.select(by).append_column("at", pa.array(np.arange(table.num_rows)))
+    found = numbered.group_by(by, use_threads=False).aggregate([("at", "list")])
+    for name, at in zip(found.select(by).to_pylist(), found["at_list"], strict=True):
+        yield (name.get("key"), name.get("domain", own)), at.values.to_numpy()
 
 
 def _merged(table: pa.Table) -> pa.Table:
     """Merge the sketches of one key and domain."""
     row = table.slice(0, 1).to_pylist()[0]
-    return _table(**{**row, "sketch": _merge(table["sketch"].to_pylist()).to_bytes()})
+    row["sketch"] = _merge(table["sketch"].to_pylist()).to_bytes()
+    return pa.Table.from_pylist([row], _SKETCHED)
 
 
 def _fitted(table: pa.Table, config: RecalibratorConfig) -> pa.Table:
@@ -179,7 +175,7 @@ def _fitted(table: pa.Table, config: RecalibratorConfig) -> pa.Table:
         states = table.filter(pc.equal(table["domain"], domain))["sketch"].to_pylist()
         if states:
             engine.learn_sketch(_merge(states), domain)
-    return _table(key=table["key"][0].as_py(), engine=engine.to_bytes())
+    return pa.Table.from_pylist([{"key": table["key"][0].as_py(), "engine": engine.to_bytes()}], _FITTED)
 
 
 def _merge(states: list[bytes]) -> ScoreSketch:
@@ -187,17 +183,3 @@ def _merge(states: list[bytes]) -> ScoreSketch:
     for other in others:
         first.merge(other)
     return first
-
-
-_TYPES: Final = {
-    "key": pa.string(),
-    "domain": pa.string(),
-    "part": pa.int32(),
-    "sketch": pa.binary(),
-    "engine": pa.binary(),
-}
-
-
-def _table(**row: object) -> pa.Table:
-    """Return a table of one row."""
-    return pa.table({name: pa.array([value], _TYPES[name]) for name, value in row.items()})

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import (
-    AtomicType,
-    BooleanType,
-    IntegralType,
-    NullType,
-    NumericType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.engine.recalibrator import Recalibrator
@@ -41,12 +34,12 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 _EVENT: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
-    "id": ("string", (StringType, IntegralType)),
-    "time": ("double", (TimestampType, TimestampNTZType, NumericType)),
-    "score": ("double", (NumericType,)),
-    "label": ("double", (NumericType, BooleanType)),
-    "key": ("string", (AtomicType,)),
-    "domain": ("string", (StringType,)),
+    "id": ("string", (T.StringType, T.IntegralType)),
+    "time": ("double", (T.TimestampType, T.TimestampNTZType, T.NumericType)),
+    "score": ("double", (T.NumericType,)),
+    "label": ("double", (T.NumericType, T.BooleanType)),
+    "key": ("string", (T.AtomicType,)),
+    "domain": ("string", (T.StringType,)),
 }
 """The columns of events: what each is cast to, and the types that it may have."""
 _ANSWERS: Final = (
@@ -159,7 +152,7 @@ def recalibrate_stream(
         outputMode="append",
         timeMode="eventTime",
     )
-    learner = _Learner(spark, chosen, place, kept, write)
+    learner = _Learner(spark, chosen, place, write, kept)
     writer = outcomes.writeStream.foreachBatch(learner).option("checkpointLocation", checkpoint)
     return (writer.trigger(**trigger) if trigger else writer).start()
 
@@ -187,13 +180,13 @@ def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
         if kind is None and (name in ("id", "time") or not {"score", "label"} & set(given)):
             wanted = name if name in ("id", "time") else "score, or a column label"
             raise ValueError(f"events need a column {wanted}; there are {', '.join(given)}: rename one")
-        if kind is not None and not isinstance(kind, (*types, NullType)):
+        if kind is not None and not isinstance(kind, (*types, T.NullType)):
             named = ", ".join(each.__name__.removesuffix("Type").lower() for each in types)
             raise ValueError(
                 f"the column {name} must be of a type of these: {named}; it is {kind.simpleString()}: cast it"
             )
     time = F.col("time")
-    if isinstance(given["time"], TimestampNTZType):
+    if isinstance(given["time"], T.TimestampNTZType):
         time = F.to_timestamp(F.concat(time.cast("string"), F.lit("Z")))  # UTC, not the zone of the session
     seconds = time.cast("double")
     # The watermark, of which there is no way back, follows no time that the join rejects.
@@ -207,35 +200,31 @@ def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
     return followed.select(bucket.alias("bucket"), *columns)
 
 
+@dataclass
 class _Learner:
     """Takes each micro-batch on the driver; its state is a function of the state before and the rows."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: RecalibratorConfig,
-        checkpoint: str,
-        kept: Kept,
-        write: Callable[[Batch], None],
-    ) -> None:
-        self._spark, self._config, self._checkpoint, self._write = spark, config, checkpoint, write
-        self._kept = kept
+    spark: SparkSession
+    config: RecalibratorConfig
+    checkpoint: str
+    write: Callable[[Batch], None]
+    kept: Kept
 
     def __call__(self, outcomes: DataFrame, number: int) -> None:
         """Answer by the maps of the state before, and learn."""
-        before = self._kept
+        before = self.kept
         if before.batch != number - 1:
-            before = of_micro_batch(self._spark, self._checkpoint, number - 1)
+            before = of_micro_batch(self.spark, self.checkpoint, number - 1)
         outcomes = outcomes.persist()
         try:
             engines = {key: Recalibrator.from_bytes(state) for key, state in before.engines.items()}
-            self._write(_batch(number, outcomes, {key: each.map for key, each in engines.items()}))
+            self.write(_batch(number, outcomes, {key: each.map for key, each in engines.items()}))
             learned = outcomes.where(F.col("kind").isin(SCORES, LABELS, COUNTS))
             kept = self._learn(before, number, engines, learned.collect())
         finally:
             outcomes.unpersist()
-        save(self._spark, self._checkpoint, kept)
-        self._kept = kept
+        save(self.spark, self.checkpoint, kept)
+        self.kept = kept
 
     def _learn(
         self, before: Kept, number: int, engines: dict[str | None, Recalibrator], rows: list[Row]
@@ -255,7 +244,7 @@ class _Learner:
         # The source before the target, and scores first: the order of the engine's own batches.
         order = {None: 0, "source": 1, "target": 2}
         for (key, domain), sketch in sorted(merged.items(), key=lambda item: order[item[0][1]]):
-            engine = engines.setdefault(key, Recalibrator(self._config))
+            engine = engines.setdefault(key, Recalibrator(self.config))
             if domain is None:
                 engine.observe_sketch(sketch)
             else:
@@ -269,10 +258,8 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
         identity = RecalibrationMap(version=0)
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            keys = table["key"].to_pylist()
-            for key in dict.fromkeys(keys):
-                at = [index for index, each in enumerate(keys) if each == key]
-                rows = table if len(at) == len(keys) else table.take(at)
+            for key in table["key"].unique().to_pylist():
+                rows = table.filter(pc.is_in(table["key"], pa.array([key], pa.string())))
                 found = maps.get(key, identity)
                 columns = {name: rows[name] for name in ("id", "score", "key", "domain", "time")}
                 columns["probability"] = pa.array(found.predict_many(rows["score"]))

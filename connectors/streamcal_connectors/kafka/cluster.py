@@ -16,18 +16,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from streamcal.run.ports import StoppedError
-from streamcal_connectors.kafka.client import Consumer, Producer, Reader, TopicPartition
+from streamcal_connectors.kafka.client import Chunk, Producer, TopicPartition
 from streamcal_connectors.kafka.config import KafkaConfig
-from streamcal_connectors.kafka.errors import KafkaError, brief, error_names, is_permanent
+from streamcal_connectors.kafka.errors import KafkaError, brief, error_names, is_out_of_range, is_permanent
 from streamcal_connectors.kafka.kafka_python import (
+    Consumer,
     KafkaPythonProducer,
-    KafkaPythonReader,
     TopicSettings,
     connection_options,
-    kafka_consumer,
     topic_settings,
 )
 from streamcal_connectors.kafka.login import log_in
@@ -39,6 +38,7 @@ log = logging.getLogger("streamcal_connectors")
 _PAUSES: Final = (0.1, 2.0)  # shortest and longest, in seconds, between two attempts
 _SLICE_SECONDS: Final = 0.1  # of a pause: how often to check whether the run is to stop
 _MISSING_SECONDS: Final = 2.0  # a broker that has just started may not know its topics for so long
+_ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
 _BATCH_BYTES: Final = 1 << 18  # of records to one partition that are sent together
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Cluster:
         self.is_away = False
         """Whether the cluster was away when it was last asked."""
         self._options = connection_options(hosts, config)
-        self._reader: Callable[[Any, str], Reader] = lambda client, _: KafkaPythonReader(client)
+        self._consumer: Callable[..., Consumer] = partial(Consumer, self._options)
         self._producer: Callable[..., Producer] = partial(KafkaPythonProducer, self._options)
         if config.client == "confluent":
             self._use_confluent()
@@ -121,7 +121,7 @@ class Cluster:
                 ' "streamcal-engine[kafka-confluent]", or leave the option out'
             ) from None
         options = confluent.connection_options(self.hosts, self.config)
-        self._reader = lambda _, level: confluent.ConfluentReader(options, level)
+        self._consumer = partial(confluent.ConfluentConsumer, options, self._options)
         self._producer = partial(confluent.ConfluentProducer, options)
 
     def __str__(self) -> str:
@@ -137,8 +137,7 @@ class Cluster:
         One that is not ``stable`` sees records and offsets of any transaction, without waiting for its end.
         """
         level = "read_committed" if stable else "read_uncommitted"
-        client = kafka_consumer(self._options, group, level)
-        return Consumer(client, self._reader(client, level), self.config.request_seconds)
+        return self._consumer(group, level, self.config.request_seconds)
 
     def new_producer(self, transactional_id: str, batch_bytes: int) -> Producer:
         """Make a producer, for a `call`; it sends at most so many bytes at once to a partition."""
@@ -218,15 +217,49 @@ class Cluster:
                 time.sleep(_SLICE_SECONDS)
             pause = min(2 * pause, _PAUSES[1])
 
-    def check(self, request: Callable[[], object]) -> None:
-        """After some silence, find out by a request whether the cluster is there, and log a change.
+    def poll(
+        self, consumer: Consumer, timeout: float, count: Callable[[], int], request: Callable[[], object]
+    ) -> dict[TopicPartition, Chunk]:
+        """Return records, waiting for some; after some silence, ask whether the cluster is there.
 
-        While it counts as away, logging in as well tells whether what seems to be its absence is a refusal.
+        Parameters
+        ----------
+        consumer, timeout
+            what reads, and how long it may wait, in seconds.
+        count
+            says at most how many; asks the consumer only.
+        request
+            what to ask.
 
         Raises
         ------
         RefusedError
             if it refuses.
+        KafkaError
+            if an offset to read does not exist; see `is_out_of_range`.
+        """
+        try:
+            found = consumer.poll(timeout, count())
+        except KafkaError as error:
+            if is_out_of_range(error):
+                raise
+            self.refused(error)
+            self.away(error)
+            time.sleep(timeout)
+            return {}
+        if found:
+            self.back()
+        elif time.monotonic() - consumer.heard < _ASK_SECONDS:
+            return {}
+        else:
+            self._check(request)
+        consumer.heard = time.monotonic()
+        return found
+
+    def _check(self, request: Callable[[], object]) -> None:
+        """Find out by a request whether the cluster is there, and log a change.
+
+        While it counts as away, logging in as well tells whether what seems to be its absence is a refusal.
         """
         try:
             self._log_in(connect_only=not self.is_away)

@@ -190,7 +190,7 @@ class KafkaConfig(_Options):
         return context
 
 
-class _UrlOptions(_Options):
+class UrlOptions(_Options):
     """The options after the ``?`` of a URL."""
 
     start: Literal["earliest", "latest"] = Field("earliest", alias="from")
@@ -233,14 +233,10 @@ class KafkaUrl:
         self.hosts = tuple(f"{host[1]}{host[2] or ':9092'}" for host in hosts if host)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         try:
-            options = _UrlOptions.model_validate(dict(pairs))
+            self.options = options = UrlOptions.model_validate(dict(pairs))
         except ValidationError as error:
-            known = sorted(field.alias or name for name, field in _UrlOptions.model_fields.items())
+            known = sorted(field.alias or name for name, field in UrlOptions.model_fields.items())
             raise ValueError(f"{shown!r}: {_brief(error)}; options: {', '.join(known)}") from None
-        self.start = options.start
-        self.until_end = options.until == "end"
-        self.transactional_id = options.transactional_id
-        self.config_file = options.config
         self.name = f"kafka:{options.cluster}/{self.topic}" if options.cluster else f"kafka:{self.topic}"
         """Name in positions. It has no hosts: their list may change while the topic stays the same."""
 

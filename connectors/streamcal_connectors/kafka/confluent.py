@@ -30,24 +30,13 @@ from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
 from kafka import errors as kafka_errors
 
-from streamcal_connectors.kafka.client import (
-    FETCH_BYTES,
-    FETCH_WAIT_MS,
-    LINGER_MS,
-    PARTITION_FETCH_BYTES,
-    REQUEST_BYTES,
-    TRANSACTION_SECONDS,
-    Chunk,
-    OffsetAndMetadata,
-    Row,
-    TopicPartition,
-    wait_until,
-    worst,
-)
+from streamcal_connectors.kafka import limits
+from streamcal_connectors.kafka.client import Chunk, OffsetAndMetadata, Row, TopicPartition, wait_until, worst
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.errors import KafkaError, error_names, is_out_of_range
+from streamcal_connectors.kafka.kafka_python import Consumer
 
-__all__ = ["ConfluentProducer", "ConfluentReader", "connection_options"]
+__all__ = ["ConfluentConsumer", "ConfluentProducer", "connection_options"]
 
 _PAUSE_SECONDS: Final = 0.05  # between two questions for a coordinator
 _MOST_AT_ONCE: Final = 100_000  # records of a poll
@@ -121,26 +110,34 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
     }
 
 
-class ConfluentReader:
-    """Reads records through librdkafka; see `Reader`.
+class ConfluentConsumer(Consumer):
+    """Reads records through librdkafka; asks all else through kafka-python.
 
     Parameters
     ----------
-    options
+    library_options
         librdkafka's options of a connection.
-    level
-        isolation level of the records.
+    options, group, level, seconds
+        as of `Consumer`.
     """
 
-    def __init__(self, options: Mapping[str, Any], level: str) -> None:
+    def __init__(
+        self,
+        library_options: Mapping[str, Any],
+        options: Mapping[str, Any],
+        group: str | None,
+        level: str,
+        seconds: float,
+    ) -> None:
+        super().__init__(options, group, level, seconds)
         self._options = {
-            **options,
+            **library_options,
             "isolation.level": level,
-            "fetch.wait.max.ms": FETCH_WAIT_MS,
-            "fetch.max.bytes": FETCH_BYTES,
-            "queued.max.messages.kbytes": FETCH_BYTES >> 10,
+            "fetch.wait.max.ms": limits.FETCH_WAIT_MS,
+            "fetch.max.bytes": limits.FETCH_BYTES,
+            "queued.max.messages.kbytes": limits.FETCH_BYTES >> 10,
             # It hands out records in the order of the answers: a partition waits for those before it.
-            "max.partition.fetch.bytes": PARTITION_FETCH_BYTES >> 2,
+            "max.partition.fetch.bytes": limits.PARTITION_FETCH_BYTES >> 2,
             "group.id": "streamcal.readers",  # librdkafka wants one; nobody joins it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -149,37 +146,37 @@ class ConfluentReader:
             "check.crcs": True,
             "fetch.error.backoff.ms": 50,
         }
-        self._client: Any = None
+        self._reader: Any = None
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._error: Exception | None = None  # to raise once the records before it were returned
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See `Reader`."""
-        if self._client is None:
-            self._client = _made(library.Consumer, self._options)
+        """See `Consumer`."""
+        if self._reader is None:
+            self._reader = _made(library.Consumer, self._options)
         self._next, self._paused, self._error = dict(offsets), set(), None
-        self._client.assign([_real(place, offset) for place, offset in offsets.items()])
+        self._reader.assign([_real(place, offset) for place, offset in offsets.items()])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """See `Reader`."""
+        """See `Consumer`."""
         self._next[partition] = offset
         if partition not in self._paused:
             self.pause(partition)
             self.resume(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """See `Reader`."""
+        """See `Consumer`."""
         self._paused.add(partition)
-        self._client.incremental_unassign([_real(partition)])
+        self._reader.incremental_unassign([_real(partition)])
 
     def resume(self, partition: TopicPartition) -> None:
-        """See `Reader`."""
+        """See `Consumer`."""
         self._paused.remove(partition)
-        self._client.incremental_assign([_real(partition, self._next[partition])])
+        self._reader.incremental_assign([_real(partition, self._next[partition])])
 
     def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:
-        """See `Reader`."""
+        """See `Consumer`."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -215,25 +212,27 @@ class ConfluentReader:
         return chunks
 
     def position(self, partition: TopicPartition) -> int:
-        """See `Reader`."""
+        """See `Consumer`."""
         return self._next[partition]
 
     def high_water(self, partition: TopicPartition) -> int | None:
-        """See `Reader`."""
-        known = self._client.get_watermark_offsets(_real(partition), cached=True)
+        """See `Consumer`."""
+        known = self._reader.get_watermark_offsets(_real(partition), cached=True)
         return int(known[1]) if known and known[1] >= 0 else None
 
     def close(self) -> None:
-        """See `Reader`."""
-        if self._client is not None:
-            self._client.close()
+        """Release; never raises."""
+        with suppress(Exception):
+            if self._reader is not None:
+                self._reader.close()
+        super().close()
 
     def _consume(self, timeout: float, count: int) -> list[Any]:
         """Return messages, waiting for one: asked for many, librdkafka waits for all of them."""
-        messages: list[Any] = _call(self._client.consume, 1, timeout)
+        messages: list[Any] = _call(self._reader.consume, 1, timeout)
         if messages and count > 1:
             try:
-                messages += _call(self._client.consume, count - 1, 0)
+                messages += _call(self._reader.consume, count - 1, 0)
             except KafkaError as error:
                 self._error = error
         return messages
@@ -267,10 +266,10 @@ class ConfluentProducer:
                 **options,
                 "transactional.id": transactional_id,
                 "delivery.timeout.ms": int(config.request_seconds * 1500),
-                "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
-                "linger.ms": LINGER_MS,
+                "transaction.timeout.ms": int(limits.TRANSACTION_SECONDS * 1000),
+                "linger.ms": limits.LINGER_MS,
                 "batch.size": batch_bytes,
-                "message.max.bytes": REQUEST_BYTES,
+                "message.max.bytes": limits.REQUEST_BYTES,
                 "compression.type": config.compression,
                 "partitioner": "murmur2_random",  # as kafka-python's
                 "queue.buffering.max.messages": 10_000_000,  # above any micro-batch: its rows are in memory
@@ -292,13 +291,13 @@ class ConfluentProducer:
         self._failures.clear()
         _call(self._client.begin_transaction)
 
-    def send(self, rows: Sequence[Row], keyed: Set[str]) -> None:
+    def send(self, rows: Sequence[Row]) -> None:
         """See `Producer`."""
-        produce, by_key = self._client.produce, -1  # by the key
+        produce = self._client.produce
 
         def produce_all() -> None:
             for topic, key, value in rows:
-                produce(topic, value, key, by_key if topic in keyed else 0)
+                produce(topic, value, key)
 
         _call(produce_all)
 

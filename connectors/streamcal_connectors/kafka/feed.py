@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from streamcal_connectors.kafka.client import Consumer, TopicPartition
+from streamcal_connectors.kafka.client import TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster
-from streamcal_connectors.kafka.errors import KafkaError, is_out_of_range
+from streamcal_connectors.kafka.errors import KafkaError
+from streamcal_connectors.kafka.kafka_python import Consumer
 
 __all__ = ["KafkaFeed"]
 
-_ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
 _RECORDS: Final = 10_000  # of a poll
 
 
@@ -30,7 +31,6 @@ class KafkaFeed:
         self._consumer: Consumer | None = None
         self._behind: dict[TopicPartition, int] = {}  # by partition: its end at first, until it is reached
         self._rows: list[bytes] = []  # read but not returned yet
-        self._heard = time.monotonic()
 
     def poll(self, timeout: float) -> Sequence[bytes]:
         """Return the rows that are there; see `streamcal.run.ports.Feed`.
@@ -42,26 +42,17 @@ class KafkaFeed:
         """
         deadline = time.monotonic() + timeout
         consumer = self._consumer or self._open()
+        ask = partial(consumer.partitions, self._topic, refresh=True)
         while True:
             wait = 0.0 if self._rows and not self._behind else max(deadline - time.monotonic(), 0.0)
             try:
-                found = consumer.reader.poll(wait, _RECORDS)
-            except KafkaError as error:
-                if is_out_of_range(error):  # deleted behind us: what is left has the newest maps
-                    self.close()
-                    return ()
-                self._cluster.refused(error)
-                self._cluster.away(error)
+                found = self._cluster.poll(consumer, wait, lambda: _RECORDS, ask)
+            except KafkaError:  # deleted behind us: what is left has the newest maps
+                self.close()
                 return ()
-            if found:
-                self._heard = time.monotonic()
-                self._cluster.back()
-            elif time.monotonic() - self._heard > _ASK_SECONDS:
-                self._cluster.check(lambda: consumer.partitions(self._topic, refresh=True))
-                self._heard = time.monotonic()
             for partition in sorted(found):
                 self._rows += [value for value in found[partition].values if value is not None]
-            self._behind = {p: end for p, end in self._behind.items() if consumer.reader.position(p) < end}
+            self._behind = {p: end for p, end in self._behind.items() if consumer.position(p) < end}
             if not found or time.monotonic() > deadline:
                 break
         if self._behind:
@@ -80,5 +71,5 @@ class KafkaFeed:
         partitions = self._cluster.topic_partitions(consumer, self._topic)
         first = self._cluster.call(lambda: consumer.beginnings(partitions))
         self._behind = self._cluster.call(lambda: consumer.ends(partitions))
-        consumer.reader.assign(first)
+        consumer.assign(first)
         return consumer

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -16,31 +17,11 @@ from kafka.partitioner import murmur2
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from streamcal_connectors.kafka.client import (
-    CLOSE_SECONDS,
-    FETCH_BYTES,
-    FETCH_WAIT_MS,
-    LINGER_MS,
-    PARTITION_FETCH_BYTES,
-    REQUEST_BYTES,
-    TRANSACTION_SECONDS,
-    Chunk,
-    OffsetAndMetadata,
-    Row,
-    TopicPartition,
-    wait_until,
-    worst,
-)
+from streamcal_connectors.kafka import limits
+from streamcal_connectors.kafka.client import Chunk, OffsetAndMetadata, Row, TopicPartition, wait_until, worst
 from streamcal_connectors.kafka.config import KafkaConfig
 
-__all__ = [
-    "KafkaPythonProducer",
-    "KafkaPythonReader",
-    "TopicSettings",
-    "connection_options",
-    "kafka_consumer",
-    "topic_settings",
-]
+__all__ = ["Consumer", "KafkaPythonProducer", "TopicSettings", "connection_options", "topic_settings"]
 
 _OUR_OPTIONS: Final = {"allow_auto_create_topics": False, "metrics_enabled": False}  # not of admin clients
 _RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
@@ -86,21 +67,6 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
     }
 
 
-def kafka_consumer(options: Mapping[str, Any], group: str | None, level: str) -> Any:
-    """Make a consumer of kafka-python that sees records and offsets at an isolation level."""
-    return KafkaConsumer(
-        **options,
-        **_OUR_OPTIONS,
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level=level,
-        fetch_max_wait_ms=FETCH_WAIT_MS,
-        fetch_max_bytes=FETCH_BYTES,
-        max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
-    )
-
-
 def topic_settings(topics: Iterable[str], options: Mapping[str, Any]) -> dict[str, TopicSettings]:
     """Ask a cluster for the settings of topics."""
     wanted = sorted(topics)
@@ -115,22 +81,101 @@ def topic_settings(topics: Iterable[str], options: Mapping[str, Any]) -> dict[st
     return settings
 
 
-class KafkaPythonReader:
-    """Reads records through kafka-python; see `Reader`."""
+class Consumer:
+    """Reads records, and asks about topics, offsets and a group; its methods raise KafkaError.
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.seek, self.pause, self.resume = client.seek, client.pause, client.resume
-        self.high_water = client.highwater
+    Parameters
+    ----------
+    options
+        kafka-python's options of a connection.
+    group
+        name of the group to ask about; None: it asks about none.
+    level
+        isolation level of records and offsets.
+    seconds
+        how long a request may take.
+    """
+
+    def __init__(self, options: Mapping[str, Any], group: str | None, level: str, seconds: float) -> None:
+        self._client: Any = KafkaConsumer(
+            **options,
+            **_OUR_OPTIONS,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level=level,
+            fetch_max_wait_ms=limits.FETCH_WAIT_MS,
+            fetch_max_bytes=limits.FETCH_BYTES,
+            max_partition_fetch_bytes=limits.PARTITION_FETCH_BYTES,
+        )
+        self._milliseconds = int(seconds * 1000)
+        self.heard = time.monotonic()
+        """When the cluster last answered; `Cluster.poll` keeps it."""
+
+    # Topics and groups
+
+    def partitions(self, topic: str, *, refresh: bool = False) -> set[TopicPartition]:
+        """Return the partitions of a topic as of the last refresh; empty if there is no such topic."""
+        if refresh:
+            self._client.topics()
+        return {TopicPartition(topic, number) for number in self._client.partitions_for_topic(topic)}
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic as of the last refresh; None if the broker tells none, or has no topic."""
+        found = self._client._cluster.topic_id(topic)
+        return str(found) if found is not None and found.int else None
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster as of the last refresh."""
+        return cast("str | None", self._client._cluster.cluster_id)
+
+    def ends(
+        self, partitions: Iterable[TopicPartition], seconds: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Ask the cluster for the offsets after the last readable records."""
+        limit = self._milliseconds if seconds is None else int(seconds * 1000)
+        return dict(self._client.end_offsets(list(partitions), timeout_ms=limit))
+
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ask the cluster for the offsets of the first records that are kept."""
+        return dict(self._client.beginning_offsets(list(partitions), timeout_ms=self._milliseconds))
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the committed offset of the group.
+
+        Waits for pending transactions that write one, unless the isolation level is ``read_uncommitted``.
+        """
+        found = self._client.committed(partition, metadata=True, timeout_ms=self._milliseconds)
+        # confluent-kafka 2 writes the zero byte behind the text, too.
+        return found and found._replace(metadata=found.metadata.rstrip("\0"))
+
+    def close(self) -> None:
+        """Release; never raises."""
+        with suppress(Exception):
+            self._client.close(autocommit=False, timeout_ms=int(limits.CLOSE_SECONDS * 1000))
+
+    # Records
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See `Reader`."""
+        """Read from these partitions, starting at these offsets; `pause` again what is to rest."""
         self._client.assign(list(offsets))
         for partition, offset in offsets.items():
             self._client.seek(partition, offset)
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at an offset."""
+        self._client.seek(partition, offset)
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Stop reading a partition until `resume`."""
+        self._client.pause(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Undo `pause`."""
+        self._client.resume(partition)
+
     def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:
-        """See `Reader`."""
+        """Return at most ``count`` records, waiting for some; empty while the cluster is away."""
         found = self._client.poll(timeout_ms=max(int(timeout * 1000), 0), max_records=max(count, 1))
         return {
             partition: Chunk([record.offset for record in records], [record.value for record in records])
@@ -138,11 +183,12 @@ class KafkaPythonReader:
         }
 
     def position(self, partition: TopicPartition) -> int:
-        """See `Reader`."""
+        """Return the next offset to read: after the records, aborted records and markers that were passed."""
         return int(self._client.position(partition, timeout_ms=1) or 0)
 
-    def close(self) -> None:
-        """Do nothing: the consumer closes its client."""
+    def high_water(self, partition: TopicPartition) -> int | None:
+        """Return the end of a partition, including open transactions, as of the last response."""
+        return cast("int | None", self._client.highwater(partition))
 
 
 class KafkaPythonProducer:
@@ -176,11 +222,11 @@ class KafkaPythonProducer:
             transactional_id=transactional_id,
             delivery_timeout_ms=int(config.request_seconds * 1500),
             max_block_ms=int(config.request_seconds * 1000),
-            transaction_timeout_ms=int(TRANSACTION_SECONDS * 1000),
-            linger_ms=LINGER_MS,
+            transaction_timeout_ms=int(limits.TRANSACTION_SECONDS * 1000),
+            linger_ms=limits.LINGER_MS,
             # kafka-python splits a batch that is too large, but loses its records if in a transaction.
             batch_size=batch_bytes,
-            max_request_size=REQUEST_BYTES,
+            max_request_size=limits.REQUEST_BYTES,
             compression_type=None if config.compression == "none" else config.compression,
         )
         self._seconds = config.request_seconds
@@ -196,20 +242,17 @@ class KafkaPythonProducer:
         self._batches = []
         self._client.begin_transaction()
 
-    def send(self, rows: Sequence[Row], keyed: Set[str]) -> None:
+    def send(self, rows: Sequence[Row]) -> None:
         """Put rows into batches, and those into kafka-python's queue.
 
         Its own ``send`` does that for one record at a time, with a future for each: five times the work.
         """
-        for topic in {row[0] for row in rows}:
-            numbers = sorted(self._client.partitions_for(topic))
-            lists: list[list[Row]] = [[] for _ in numbers]
-            for row in rows:
-                if row[0] == topic:
-                    lists[_place(row[1], len(lists)) if topic in keyed else 0].append(row)
-            for number, each in zip(numbers, lists, strict=True):
-                if each:
-                    self._enqueue(TopicPartition(topic, number), each)
+        counts = {topic: len(self._client.partitions_for(topic)) for topic in {row[0] for row in rows}}
+        places: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+        for row in rows:
+            places[row[0], _place(row[1], counts[row[0]])].append(row)
+        for place, each in places.items():
+            self._enqueue(TopicPartition(*place), each)
 
     def _enqueue(self, partition: TopicPartition, rows: Sequence[Row]) -> None:
         self._client._transaction_manager.maybe_add_partition_to_transaction(partition)
@@ -273,7 +316,7 @@ class KafkaPythonProducer:
         # close() alone flushes first and, if that fails, closes nothing.
         with suppress(Exception):
             self._client._sender.force_close()
-            self._client._sender.join(CLOSE_SECONDS)
+            self._client._sender.join(limits.CLOSE_SECONDS)
         with suppress(Exception):
             self._client.close(timeout=0)
 
@@ -288,4 +331,6 @@ class KafkaPythonProducer:
 
 def _place(key: bytes | None, count: int) -> int:
     """Return which of so many partitions a key belongs to, as every client of Kafka does."""
+    if count == 1:
+        return 0
     return random.randrange(count) if key is None else (murmur2(key) & 0x7FFFFFFF) % count  # noqa: S311

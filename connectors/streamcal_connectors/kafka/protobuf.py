@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, Final
 
 from google.protobuf import (  # type: ignore[import-untyped]
-    any_pb2,
     descriptor_pb2,
     descriptor_pool,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
     message_factory,
-    struct_pb2,
     timestamp_pb2,
     wrappers_pb2,
 )
@@ -25,18 +21,10 @@ from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
 
 __all__ = ["ProtobufSchema"]
 
+_NAMES: Final = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 _WELL_KNOWN: Final = {
-    each.DESCRIPTOR.name: each.DESCRIPTOR.serialized_pb
-    for each in (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
+    f"google/protobuf/{name}.proto": import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb
+    for name in _NAMES
 }  # none of which imports another
 _TIMESTAMP: Final = timestamp_pb2.Timestamp.DESCRIPTOR.full_name
 _WRAPPERS: Final = frozenset(

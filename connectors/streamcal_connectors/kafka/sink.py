@@ -37,7 +37,7 @@ class KafkaSink:
         self._transactions = transactions
         self._is_compressed = transactions.cluster.config.compression != "none"
         self._encode = msgspec.json.Encoder().encode
-        transactions.join(self.topic, url.transactional_id)
+        transactions.join(self.topic, url.options.transactional_id)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from streamcal.events import RAW_BYTES, Origin
 from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
-from streamcal_connectors.kafka.client import Chunk, Consumer, Reader, TopicPartition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
-from streamcal_connectors.kafka.errors import KafkaError, brief, is_out_of_range
+from streamcal_connectors.kafka.errors import KafkaError, brief
 from streamcal_connectors.kafka.feed import KafkaFeed
+from streamcal_connectors.kafka.kafka_python import Consumer
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.sink import KafkaSink
@@ -30,7 +31,7 @@ __all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
 log = logging.getLogger("streamcal_connectors")
 
 _LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions
-_ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
+_ENDS_SECONDS: Final = 2.0  # time limit of asking, after some silence, whether the cluster is there
 _LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
 _FEWEST: Final = 1024  # records of a poll, however little is left
 _START_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
@@ -89,9 +90,9 @@ class KafkaConnector:
         return KafkaFeed(cluster, parsed.topic)
 
     def _transactions(self, url: KafkaUrl) -> Transactions:
-        key = (*sorted(url.hosts), url.config_file)
+        key = (*sorted(url.hosts), url.options.config)
         if key not in self._shared:
-            config = read_kafka_config(url.config_file, table=self._table)
+            config = read_kafka_config(url.options.config, table=self._table)
             self._shared[key] = Transactions(Cluster(url.hosts, config, self._stop), self._inputs)
         return self._shared[key]
 
@@ -111,11 +112,11 @@ class KafkaSource:
         self, cluster: Cluster, url: KafkaUrl, options: SourceOptions, siblings: Sequence[KafkaSource]
     ) -> None:
         self.name = url.name
-        self.endless = not (url.until_end or options.domain == "source")
+        self.endless = not (url.options.until == "end" or options.domain == "source")
         self._cluster = cluster
         self._topic = url.topic
         self._topic_id: str | None = None
-        self._from_latest = url.start == "latest"
+        self._from_latest = url.options.start == "latest"
         self._values = Values(open_registry(cluster.config), options.domain, options.columns)
         self._waits = False  # for a schema
         self._siblings = siblings
@@ -127,7 +128,7 @@ class KafkaSource:
         self._ends: dict[TopicPartition, int] = {}  # the end when the cluster was asked
         self._asked = False  # whether it was asked since the last poll
         self._paused: set[TopicPartition] = set()
-        self._looked = self._heard = time.monotonic()
+        self._looked = time.monotonic()
         self._moved: dict[TopicPartition, tuple[int, float]] = {}  # its position, and since when
         self._stalled: set[TopicPartition] = set()
         self._missing: float | None = None  # since when there is no such topic
@@ -183,11 +184,10 @@ class KafkaSource:
                 " Set its cleanup.policy to delete",
                 topic,
             )
-        consumer.reader.assign(found)
+        consumer.assign(found)
         self._next, self._ends = found, ends
         if not self.endless:
             self._last = dict(ends)
-        self._heard = time.monotonic()
         return {
             str(number): position_at(number, offset, self._topic_id) for (_, number), offset in found.items()
         }
@@ -204,12 +204,11 @@ class KafkaSource:
         if self._consumer is None:
             return
         self._check_id(topic_id_of(positions or {}))
-        reader = self._consumer.reader
         for partition in self._paused:
-            reader.resume(partition)
+            self._consumer.resume(partition)
         self._paused.clear()
         for partition, offset in self._next.items():
-            reader.seek(partition, offset)  # records fetched beyond a limit come again
+            self._consumer.seek(partition, offset)  # records fetched beyond a limit come again
 
     def poll(self, max_events: int, timeout: float) -> Sequence[Records]:
         """Return the next events; see `streamcal.run.ports.Source`.
@@ -221,7 +220,7 @@ class KafkaSource:
         ValueError
             if the next records were deleted.
         """
-        consumer, reader = self._opened(), self._reader()
+        consumer = self._opened()
         self._check_id(consumer.topic_id(self._topic))
         self._asked = False
         now = time.monotonic()
@@ -230,33 +229,23 @@ class KafkaSource:
             self._look(now)
         for partition in self._next.keys() - self._paused:
             if self._reached(partition):
-                reader.pause(partition)
+                consumer.pause(partition)
                 self._paused.add(partition)
         if not self._next or self.ended:
             return ()
         try:
-            found = reader.poll(timeout, self._share(max_events))
-        except KafkaError as error:
-            if is_out_of_range(error):
-                self._cluster.topic_partitions(consumer, self._topic)
-                self._check_id(consumer.topic_id(self._topic))
-                raise self._gone(brief(error)) from None
-            self._cluster.refused(error)
-            self._cluster.away(error)
-            time.sleep(timeout)
-            return ()
+            found = self._cluster.poll(consumer, timeout, lambda: self._share(max_events), self._request_ends)
+        except KafkaError as error:  # out of range
+            self._cluster.topic_partitions(consumer, self._topic)
+            self._check_id(consumer.topic_id(self._topic))
+            raise self._gone(brief(error)) from None
         if not found:
-            if time.monotonic() - self._heard >= _ASK_SECONDS:
-                self._cluster.check(self._request_ends)
-                self._heard = time.monotonic()
             return ()
-        self._heard = time.monotonic()
-        self._cluster.back()
         found = {partition: self._within(partition, found[partition]) for partition in sorted(found)}
         self._waits = not self._values.prepare(found)
         if self._waits:
             for partition in found:
-                reader.seek(partition, self._next[partition])
+                consumer.seek(partition, self._next[partition])
             time.sleep(timeout)
             return ()
         batches = []
@@ -306,9 +295,6 @@ class KafkaSource:
             raise ValueError(f"{self.name} is not open: call seek before poll")
         return self._consumer
 
-    def _reader(self) -> Reader:
-        return self._opened().reader
-
     def _offsets(self, positions: Positions) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, int(p)): offset_of(each) for p, each in positions.items()}
 
@@ -323,11 +309,11 @@ class KafkaSource:
 
     def _left(self, partition: TopicPartition) -> float:
         """Return how many offsets are still to be read, as far as is known."""
-        reader = self._reader()
-        end = max(self._ends.get(partition, 0), reader.high_water(partition) or 0)
+        consumer = self._opened()
+        end = max(self._ends.get(partition, 0), consumer.high_water(partition) or 0)
         if self._last is not None:
             end = min(end, self._last.get(partition, 0))
-        return float(max(end - reader.position(partition), 0))
+        return float(max(end - consumer.position(partition), 0))
 
     def _share(self, most: int) -> int:
         """Return how many records to read now: in proportion to what is left, beside the other topics.
@@ -366,7 +352,7 @@ class KafkaSource:
         if (bound := self._bound(partition)) == math.inf:
             return False
         # The last offsets before the end may be markers: only the position passes those.
-        return self._next[partition] >= bound or self._reader().position(partition) >= bound
+        return self._next[partition] >= bound or self._opened().position(partition) >= bound
 
     def _within(self, partition: TopicPartition, records: Chunk) -> Chunk:
         """Return those records that are before the bound."""
@@ -378,21 +364,21 @@ class KafkaSource:
 
     def _look(self, now: float) -> None:
         """Add new partitions, and report partitions that make no progress."""
-        consumer, reader = self._opened(), self._reader()
+        consumer = self._opened()
         try:
             added = sorted(consumer.partitions(self._topic) - self._next.keys())
             if added and self.endless:
                 self._next |= consumer.beginnings(added)
-                reader.assign(self._next)
+                consumer.assign(self._next)
                 for partition in self._paused:
-                    reader.pause(partition)
+                    consumer.pause(partition)
                 numbers = [partition.partition for partition in added]
                 log.info("topic %s has new partitions: %s", self._topic, numbers)
         except KafkaError as error:
             self._cluster.away(error)
             return
         for partition in self._next:
-            position, end = reader.position(partition), reader.high_water(partition)
+            position, end = consumer.position(partition), consumer.high_water(partition)
             before, since = self._moved.get(partition, (-1, now))
             if before != position or self._waits or end is None or end <= position:
                 self._moved[partition] = position, now
@@ -423,7 +409,7 @@ class KafkaSource:
         """
         consumer = self._opened()
         try:
-            consumer.ends(self._next, _ASK_SECONDS)
+            consumer.ends(self._next, _ENDS_SECONDS)
         except KafkaError:
             now = time.monotonic()
             if consumer.partitions(self._topic, refresh=True):

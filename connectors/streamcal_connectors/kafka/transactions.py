@@ -29,14 +29,8 @@ from itertools import count
 from typing import Final
 
 from streamcal.run.ports import Position, Positions, StoppedError
-from streamcal_connectors.kafka.client import (
-    TRANSACTION_SECONDS,
-    OffsetAndMetadata,
-    Producer,
-    Row,
-    TopicPartition,
-    worst,
-)
+from streamcal_connectors.kafka import limits
+from streamcal_connectors.kafka.client import OffsetAndMetadata, Producer, Row, TopicPartition, worst
 from streamcal_connectors.kafka.cluster import Cluster, RefusedError
 from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
 from streamcal_connectors.kafka.kafka_python import TopicSettings
@@ -47,9 +41,9 @@ __all__ = ["Transactions"]
 log = logging.getLogger("streamcal_connectors")
 
 _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
-# A broker aborts what a dead producer left open after TRANSACTION_SECONDS, and looks every 10 s. Whatever is
-# open for much longer, while the broker answers, stays open.
-_PENDING_SECONDS: Final = 2 * TRANSACTION_SECONDS
+# A broker aborts what a dead producer left open after the limit, and looks every 10 s. Whatever is open for
+# much longer, while the broker answers, stays open.
+_PENDING_SECONDS: Final = 2 * limits.TRANSACTION_SECONDS
 
 
 class _PendingError(OSError):
@@ -84,7 +78,6 @@ class Transactions:
         self._owner = uuid.uuid4().hex
         self._group = ""  # of the marks of this job; named at `open`
         self._producer: Producer | None = None
-        self._keyed: set[str] = set()  # topics of several partitions, where the key says which
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
         self._last = Mark(0, {})  # number 0: no transaction yet
 
@@ -112,8 +105,8 @@ class Transactions:
             self._group = f"{self.name}.{job or f'once.{self._owner}'}"
             topics = {*self._outputs}
             with closing(self.cluster.consumer()) as consumer:
-                counts = {topic: len(self.cluster.topic_partitions(consumer, topic)) for topic in topics}
-            self._keyed = {topic for topic, count in counts.items() if count > 1}
+                for topic in topics:
+                    self.cluster.topic_partitions(consumer, topic)  # which says if there is none
             self._refuse_own_inputs()
             self.settings = self.cluster.topic_settings(topics)
             self._producer = self.cluster.call(self._claim)
@@ -177,7 +170,7 @@ class Transactions:
         """Do steps 1 to 5 of the module's docstring."""
         try:
             producer.begin()
-            producer.send(self.rows, self._keyed)
+            producer.send(self.rows)
             producer.send_offsets(self._group, self._offsets(mark))
             producer.flush()
         except KafkaError as error:

@@ -7,7 +7,6 @@ datetime, a decimal) becomes one here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -17,7 +16,7 @@ from uuid import UUID
 
 from streamcal.events import Domain, Event
 from streamcal.events.columns import Columns, Role
-from streamcal.events.fields import Malformed, count_names, malformed
+from streamcal.events.fields import Malformed, malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import read_time
 
@@ -81,7 +80,7 @@ class Schema(Protocol):
 
 
 class TypedValues:
-    """Values of one schema.
+    """A `Decoder` of values of one type.
 
     Parameters
     ----------
@@ -89,47 +88,30 @@ class TypedValues:
         the id of the schema.
     schema
         it.
+    path
+        the type.
     domain
         domain of events that do not state one.
     columns
         the names of the fields.
+
+    Raises
+    ------
+    ValueError
+        if the type's values can be no events.
     """
 
-    def __init__(self, number: int, schema: Schema, domain: Domain, columns: Columns) -> None:
-        self._number, self._schema = number, schema
-        self._domain: Domain = domain
-        self._columns = columns
-        self._types: dict[tuple[int, ...], _OneType] = {}
-
-    def count_unknown(self, counted: Counter[str]) -> None:
-        """Add how often a field was ignored so far because events have no such field."""
-        for each in self._types.values():
-            for name, times in each.rows.unknown_fields.items():
-                count_names(counted, [name], times)
-
-    def decoder(self, value: bytes) -> Decoder:
-        """Return the decoder of a value's type."""
-        try:
-            path = self._schema.type_of(value)
-            if path not in self._types:
-                rows = RowsDecoder(self._schema.names(path), self._domain, self._columns)
-                self._types[path] = _OneType(self._number, self._schema, path, rows)
-        except ValueError as error:
-            return refusing(f"schema {self._number}: {error}")
-        return self._types[path]
-
-
-class _OneType:
-    """A `Decoder` of values of one type."""
-
-    def __init__(self, number: int, schema: Schema, path: tuple[int, ...], rows: RowsDecoder) -> None:
+    def __init__(
+        self, number: int, schema: Schema, path: tuple[int, ...], domain: Domain, columns: Columns
+    ) -> None:
         self._number = number
-        self.rows = rows
+        self.rows = rows = RowsDecoder(schema.names(path), domain, columns)
         wanted: list[tuple[str, Role | None]] = [(name, role) for role, name in rows.roles.items()]
         wanted += [(name, None) for name in rows.kept]
         self._read, self._scale = schema.reader(path, wanted)
 
     def __call__(self, values: Sequence[bytes]) -> Sequence[Event | Malformed]:
+        """Return the event of each value, or why it is not one; never raises on bad input."""
         wrong: dict[int, Malformed] = {}
         rows: list[Sequence[Any]] = []
         read = self._read

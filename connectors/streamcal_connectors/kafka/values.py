@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from streamcal.events import Domain, Event
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.columns import Columns
-from streamcal.events.fields import Malformed
+from streamcal.events.fields import Malformed, count_names
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
-from streamcal_connectors.kafka.registry import AwayError, Registry
+from streamcal_connectors.kafka.registry import AwayError, Kind, Registry
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Decoder, Schema, TypedValues, refusing
 
 __all__ = ["Values"]
@@ -46,17 +46,18 @@ class Values:
         self._json = JsonDecoder(domain, columns)
         self._decode_plain: Decoder = self._decode_json
         self._decode_framed: Decoder = lambda values: self._decode_json([v[HEAD_BYTES:] for v in values])
-        self._typed: list[TypedValues] = []
-        self._known: dict[bytes, Callable[[bytes], Decoder]] = {}  # by head: tells the decoder of a value
+        self._schemas: dict[bytes, Schema | None] = {}  # by head; None: JSON
         self._refused: dict[bytes, Decoder] = {}  # by head: schemas that are not to be had
+        self._types: dict[tuple[bytes, tuple[int, ...]], TypedValues] = {}  # by head and type
         self._away = False
 
     @property
     def unknown_fields(self) -> Counter[str]:
         """Counts of fields that were ignored because events have no such field; see `JsonDecoder`."""
         counted = Counter(self._json.unknown_fields)
-        for each in self._typed:
-            each.count_unknown(counted)
+        for each in self._types.values():
+            for name, times in each.rows.unknown_fields.items():
+                count_names(counted, [name], times)
         return counted
 
     def prepare(self, found: Mapping[TopicPartition, Chunk]) -> bool:
@@ -72,12 +73,12 @@ class Values:
         new: dict[bytes, tuple[TopicPartition, int]] = {}
         for partition, chunk in found.items():
             for offset, value in zip(chunk.offsets, chunk.values, strict=True):
-                if value is not None and _is_framed(value) and value[:HEAD_BYTES] not in self._known:
+                if value is not None and _is_framed(value) and value[:HEAD_BYTES] not in self._schemas:
                     new.setdefault(value[:HEAD_BYTES], (partition, offset))
         wrong: dict[bytes, Exception] = {}
         for head in new:
             try:
-                self._known[head] = self._chooser(_id_of(head), self._registry)
+                self._schemas[head] = _made(*self._registry.schema(_id_of(head)))
             except AwayError as error:
                 if not self._away:
                     self._away = True
@@ -88,7 +89,7 @@ class Values:
         if new and self._away:
             self._away = False
             log.info("%s is back: going on", self._registry)
-        if wrong and not self._known:
+        if wrong and not self._schemas:
             head, why = next(iter(wrong.items()))
             (topic, number), offset = new[head]
             advice = "See docs/kafka.md, 'Values with a schema'"
@@ -138,31 +139,37 @@ class Values:
         if value is None or not _is_framed(value):
             return self._decode_plain
         head = value[:HEAD_BYTES]
-        chooser = self._known.get(head)
-        return self._refused[head] if chooser is None else chooser(value)
-
-    def _chooser(self, number: int, registry: Registry) -> Callable[[bytes], Decoder]:
-        """Return a function that tells the decoder of a value of a schema."""
-        kind, parts = registry.schema(number)
-        if kind == "JSON":
-            return lambda _: self._decode_framed
-        made: Schema
+        if head not in self._schemas:
+            return self._refused[head]
+        schema = self._schemas[head]
+        if schema is None:
+            return self._decode_framed
+        number = _id_of(head)
         try:
-            if kind == "AVRO":
-                from streamcal_connectors.kafka.avro import AvroSchema
+            path = schema.type_of(value)
+            if (head, path) not in self._types:
+                self._types[head, path] = TypedValues(number, schema, path, self._domain, self._columns)
+        except ValueError as error:
+            return refusing(f"schema {number}: {error}")
+        return self._types[head, path]
 
-                made = AvroSchema(parts)
-            else:
-                from streamcal_connectors.kafka.protobuf import ProtobufSchema
 
-                made = ProtobufSchema(parts, is_set=kind == "DESCRIPTORS")
-        except ImportError:
-            raise ValueError(
-                'Avro and Protobuf need fastavro and protobuf: pip install "streamcal-engine[kafka-schemas]"'
-            ) from None
-        typed = TypedValues(number, made, self._domain, self._columns)
-        self._typed.append(typed)
-        return typed.decoder
+def _made(kind: Kind, parts: Mapping[str, bytes]) -> Schema | None:
+    """Return the schema of texts from a registry; None of JSON."""
+    if kind == "JSON":
+        return None
+    try:
+        if kind == "AVRO":
+            from streamcal_connectors.kafka.avro import AvroSchema
+
+            return AvroSchema(parts)
+        from streamcal_connectors.kafka.protobuf import ProtobufSchema
+
+        return ProtobufSchema(parts, is_set=kind == "DESCRIPTORS")
+    except ImportError:
+        raise ValueError(
+            'Avro and Protobuf need fastavro and protobuf: pip install "streamcal-engine[kafka-schemas]"'
+        ) from None
 
 
 def _is_framed(value: bytes) -> bool:

@@ -31,7 +31,6 @@ __all__ = ["IdIndex", "SqliteTables", "bits_sum"]
 Int64s = npt.NDArray[np.int64]
 
 _GONE: Final = -1
-_BLOCKS_AT_ONCE: Final = 2048  # always the same number, so that there is one prepared statement
 _READ_BLOCKS: Final = 1024
 _MASK: Final = 0xFFFFFFFF
 
@@ -116,8 +115,7 @@ class _Rows(Generic[E]):
         self._read: dict[int, tuple[int, int]] = {}
         blocks = f"SELECT b.block, rows, b.crc, bits, g.crc FROM {table}_blocks b LEFT JOIN {table}_gone g"  # noqa: S608  # names from above
         blocks += " ON g.block = b.block WHERE b.block"
-        marks = ", ".join("?" * _BLOCKS_AT_ONCE)
-        self._find = f"{blocks} IN ({marks})"
+        self._find = f"{blocks} IN (SELECT value FROM json_each(?))"  # noqa: S608
         self._from = f"{blocks} >= ? ORDER BY b.block LIMIT ?"
 
     def read(self, seqs: Sequence[int]) -> list[tuple[int, str, E]]:
@@ -206,10 +204,7 @@ class _Rows(Generic[E]):
 
     def _blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, list[tuple[str, E]], int]]:
         """Return the blocks with these numbers, as `_entries` does."""
-        wanted: list[int | None] = [*numbers]
-        wanted += [None] * (-len(wanted) % _BLOCKS_AT_ONCE)  # NULL equals nothing
-        for start in range(0, len(wanted), _BLOCKS_AT_ONCE):
-            yield from self._entries(self._db.execute(self._find, wanted[start : start + _BLOCKS_AT_ONCE]))
+        return self._entries(self._db.execute(self._find, (_encode_json(list(numbers)).decode(),)))
 
     def _entries(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, list[tuple[str, E]], int]]:
         """Return every block as its number, its entries and the bits of the removed ones."""

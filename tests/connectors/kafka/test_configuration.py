@@ -86,7 +86,8 @@ class TestConfiguration:
     def test_a_url(self) -> None:
         parsed = KafkaUrl("kafka://a,[::1]:9,b:19092/my.topic?from=latest&cluster=eu")
         assert parsed.hosts == ("a:9092", "[::1]:9", "b:19092")
-        assert (parsed.topic, parsed.start, parsed.name) == ("my.topic", "latest", "kafka:eu/my.topic")
+        assert (parsed.topic, parsed.name) == ("my.topic", "kafka:eu/my.topic")
+        assert parsed.options.start == "latest"
 
     @pytest.mark.parametrize(
         ("text", "message"),

@@ -314,7 +314,7 @@ def test_librdkafka_may_ask_for_an_offset_that_nobody_asked_it_for(
     with opened(kafka_broker, topic) as source:
         source.seek({})
         assert ids(read(source, 5)["0"]) == list(range(5))
-        reader = source._opened().reader._client  # type: ignore[attr-defined]
+        reader = source._opened()._reader  # type: ignore[attr-defined]
         refused = []
         consume = reader.consume
 
@@ -327,7 +327,7 @@ def test_librdkafka_may_ask_for_an_offset_that_nobody_asked_it_for(
                 refused.extend(m.offset() for m in messages if m.error() and m.error().code() == -140)
                 return messages
 
-        monkeypatch.setattr(source._opened().reader, "_client", Reader())
+        monkeypatch.setattr(source._opened(), "_reader", Reader())
         reader.incremental_unassign([confluent_kafka.TopicPartition(topic, 0)])
         reader.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 8388356062087624574)])
         until(lambda: not source.poll(10, 0.1) and bool(refused), "")

@@ -42,7 +42,7 @@ _ROUNDING: Final = 2.0**-22  # twice that of the sums, relative
 
 _BAND_EDGES: Final = np.array(BANDS)
 _ENDS: Final = np.array([0.0, *BANDS, 1.0])
-_RANGES: Final[Floats] = np.exp2(np.arange(-14.0, 0.0, 2.0))  # of what half a difference of squares may lose
+_RANGES: Final[Floats] = np.exp2(np.arange(-11.0, 0.0))  # of what half a difference of squares may lose
 _M: Final = len(BANDS) + 1
 _R: Final = len(_RANGES) + 1
 _COLUMNS: Final = 8 * _M + 6 * _R + 1
@@ -146,12 +146,12 @@ class Sequences(msgspec.Struct):
         with np.errstate(invalid="ignore", divide="ignore"):
             forecast, rate = (sums[..., 1] + sums[..., 3]) / labels, sums[..., 2] / labels
             margin = _ROUNDING * (forecast + rate)
-            low, high = -high / labels - margin, -low / labels + margin
+            low, high = -high / labels, -low / labels
         return Intervals(
             labels,
             forecast - rate,
-            np.maximum(low, forecast - 1.0),
-            np.minimum(high, forecast),
+            np.maximum(low, forecast - 1.0) - margin,
+            np.minimum(high, forecast) + margin,
             forecast,
             log_e,
             log_share,
@@ -180,6 +180,20 @@ class Sequences(msgspec.Struct):
             log_share,
         )
 
+    def gaps_between(self, start: int, column: int) -> tuple[Floats, Floats]:
+        """Return the intervals of the gap from one start to each later one: lower and upper ends.
+
+        They are those that `gaps` of what was served had there: float64[later starts] each, of one column.
+        """
+        sums, processes = (each[:, column] for each in self._gap_processes("after", slice(None)))
+        sums, processes = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
+        share = _MAIN if column == 0 else (1.0 - _MAIN) / _M
+        log_share = np.full(len(sums), math.log(share * self._shares[start]))
+        low, high, _ = _limits(processes, _GAP_STAKES, log_share)
+        labels = sums[:, 0] + sums[:, 2]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return -high / labels, -low / labels
+
     def counts(self) -> Floats:
         """Return the labels since each start, by band of the scores and class: float64[starts, bands, 2]."""
         return self._sums[:, : 4 * _M].reshape(-1, _M, 4)[..., ::2]
@@ -193,7 +207,7 @@ class Sequences(msgspec.Struct):
         gaps[:, 1:] += math.log((1.0 - _MAIN) / (_MAIN * _M))
         losses = self._sums[:, 8 * _M + 3 * _R : -1] @ _GAINS_DOWN
         log_shares = np.log(self._shares)
-        return bool(
+        return bool(self.labels) and bool(
             (gaps.max(axis=(1, 2)) + log_shares).max() >= -math.log(_MAIN * DELTA)
             or (losses.max(axis=1) + log_shares).max() >= -math.log(DELTA)
         )

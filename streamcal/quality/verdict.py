@@ -1,8 +1,9 @@
 """The verdict on served forecasts: one sentence, by confidence sequences that may be read at any time.
 
 A deviation is told where an interval excludes not only 0 but a tolerance, relative to the rarer class: what
-is surely there may still be too small to matter. Of the starts since which it is told, those are past whose
-deviation a later start excludes; of the others, the one with the most evidence says since when.
+is surely there may still be too small to matter. Of the starts since which it is told, those are left out
+after which it surely changed: it ended, or began only then. Of the others, the one with the most evidence
+says since when.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
         _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
     )
     missing = _missing(sequences, arrival)
-    found = _gap_told(after, missing)
+    found = _gap_told(sequences, after, missing)
     if found is not None:
         late = arrival.later * after.mean[found.start, found.column] < 0.0
         causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
@@ -184,26 +185,33 @@ def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     return [key for key in order[:passed] if verdicts[key].deviates]
 
 
-def _gap_told(gaps: Intervals, missing: Floats) -> _Told | None:
+def _gap_told(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Told | None:
     """Return the gap that is told: of all forecasts if it is, else of the band with the most evidence.
 
     ``missing`` is what labels still to come may add to each gap: float64[starts].
     """
-    tolerance = _tolerance(gaps) + missing[:, None]
-    told = list[_Told]()
-    for low, high in ((gaps.low, gaps.high), (-gaps.high, -gaps.low)):
+    tolerance, told = _tolerance(gaps) + missing[:, None], list[_Told]()
+    for sign in (1.0, -1.0):
+        mean, (low, high) = sign * gaps.mean, _turned(sign, gaps.low, gaps.high)
         surely = low > tolerance
-        # Past is what a later start excludes: there the gap is surely smaller.
-        later = np.minimum.accumulate(np.where(np.isnan(high), np.inf, high)[::-1])[::-1]
-        now = surely & (later >= low)
-        evidence = np.where(now, gaps.log_e, -np.inf)
-        starts = evidence.argmax(axis=0)
-        for column, start in enumerate(starts.tolist()):
-            if now[start, column]:
-                log_e = float(gaps.log_e[start, column] + gaps.log_share[start, column])
-                told.append(_Told(start, column, log_e))
+        for column in np.flatnonzero(surely.any(axis=0)).tolist():
+            starts = np.flatnonzero(surely[:, column])
+            for start in starts[np.argsort(-gaps.log_e[starts, column], kind="stable")].tolist():
+                later = slice(start + 1, None), column
+                was_low, was_high = _turned(sign, *sequences.gaps_between(start, column))
+                over = (high[later] < was_low) & (mean[later] <= 0.5 * was_low)
+                begun = (low[later] > was_high) & surely[later]
+                if not (over | begun).any():
+                    log_e = float(gaps.log_e[start, column] + gaps.log_share[start, column])
+                    told.append(_Told(start, column, log_e))
+                    break
     main = [each for each in told if each.column == 0]
     return max(main or told, key=lambda each: each.log_e, default=None)
+
+
+def _turned(sign: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return intervals of what is ``sign`` times as much."""
+    return (low, high) if sign > 0.0 else (-high, -low)
 
 
 def _tolerance(gaps: Intervals) -> Floats:

@@ -1,0 +1,226 @@
+"""The verdict on forecasts: what it tells, since when, why, and that it is seldom wrong.
+
+What fails how often: a deviation is told of calibrated forecasts with probability at most `DELTA` for each
+family of intervals, and the tolerance makes that less. Of 60 calibrated streams more than 9 would be told
+with probability 1e-3 if it were 0.05 in truth. Seeds are fixed. More streams: ``python
+benchmarks/verdict.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from streamcal.quality.sequences import Sequences
+from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate, worst_first
+from streamcal.quality.watch import ForecastWatch
+from streamcal.sketch.decoding import decoded, encoded
+from streamcal.values import Floats
+from tests.quality.forecasts import TRUTHS, Stream, calibrated, logistic, told_after
+
+NOVEMBER = 1_763_000_000.0  # 13 Nov 2025
+MINUTE = 60.0
+
+
+def drawn(rng: np.random.Generator, means: Floats) -> Floats:
+    return (rng.random(len(means)) < means).astype(np.float64)
+
+
+def judged(stream: Stream, arrival: Arrival | None = None) -> Verdict:
+    """Return the verdict on a stream with a prediction a minute."""
+    made, n = Sequences(), len(stream.labels)
+    times = NOVEMBER + MINUTE * np.arange(n)
+    made.add(np.stack([stream.scores, stream.forecasts]), stream.labels, times)
+    verdict = judge(made, arrival or Arrival())
+    assert may_deviate(made) or not verdict.deviates
+    return verdict
+
+
+def shifted(rng: np.random.Generator, before: int, after: int) -> Stream:
+    """Return forecasts that are right for a class prior of .2, which becomes .3."""
+    labels = np.concatenate([drawn(rng, np.full(before, 0.2)), drawn(rng, np.full(after, 0.3))])
+    forecasts = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(0.25))
+    return Stream(forecasts, forecasts, labels, labels)
+
+
+def turned(rng: np.random.Generator, before: int, after: int) -> Stream:
+    """Return forecasts whose ranking turns round."""
+    forecasts = logistic(rng.normal(-1.0, 1.5, before + after))
+    other = np.sort(forecasts)[::-1][np.argsort(np.argsort(forecasts))]
+    means = np.where(np.arange(before + after) < before, forecasts, other)
+    return Stream(forecasts, forecasts, drawn(rng, means), means)
+
+
+def too_low(rng: np.random.Generator, before: int, after: int) -> Stream:
+    """Return forecasts .03 too low, at a base rate of .17."""
+    means = rng.beta(2.0, 12.0, before + after) + 0.03
+    return Stream(means - 0.03, means - 0.03, drawn(rng, means), means)
+
+
+def halved(rng: np.random.Generator, before: int, after: int) -> Stream:
+    """Return forecasts of .01 at a base rate of .02."""
+    means = np.minimum(0.02 * np.exp(rng.normal(0.0, 0.8, before + after) - 0.32), 1.0)
+    return Stream(0.5 * means, 0.5 * means, drawn(rng, means), means)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("made", "before", "within", "at_most"),
+    [
+        (turned, 0, 300, 300),
+        (turned, 5_000, 300, 300),
+        (too_low, 0, 3_000, 7_000),
+        (halved, 0, 4_000, 4_000),
+        (shifted, 5_000, 1_500, 2_500),
+    ],
+)
+def test_deviations_are_told_soon(
+    made: Callable[[np.random.Generator, int, int], Stream], before: int, within: int, at_most: int
+) -> None:
+    """Half of the streams within the first number of labels, all within the second."""
+    found = [told_after(made(np.random.default_rng(seed), before, at_most), before, 50) for seed in range(15)]
+    after = [each[0] for each in found if each is not None]
+    assert len(after) == 15
+    assert np.median(after) <= within
+
+
+@pytest.mark.statistical
+def test_calibrated_forecasts_are_called_so() -> None:
+    told = 0
+    for seed in range(60):
+        stream = calibrated(np.random.default_rng(seed), 6_000)
+        told += (
+            told_after(Stream(stream.means, stream.means, stream.labels, stream.means), 0, 500) is not None
+        )
+    assert told <= 9
+
+
+def test_what_is_told_has_a_day_an_interval_and_a_cause() -> None:
+    verdict = judged(shifted(np.random.default_rng(0), 5_000, 5_000))
+    assert verdict.state == "too low"
+    assert verdict.since is not None
+    assert abs(verdict.since - (NOVEMBER + 5_000 * MINUTE)) < 1_500 * MINUTE
+    assert verdict.low is not None
+    assert verdict.mean is not None
+    assert verdict.high is not None
+    assert verdict.low < verdict.mean < verdict.high < 0.0
+    assert verdict.sentence.startswith("Since 15 Nov 2025, ")  # a start that is kept, not long before
+    assert "points too low (95% sure: " in verdict.sentence
+    assert verdict.sentence.endswith("Likely cause: the class balance moved.")
+    assert verdict.advice
+
+
+@pytest.mark.parametrize("served", ["as before", "by the base rate"])
+def test_a_reversed_ranking_is_named(served: str) -> None:
+    """Also where what is served makes up for it."""
+    stream = turned(np.random.default_rng(0), 5_000, 8_000)
+    if served == "by the base rate":
+        rate = float(stream.means[5_000:].mean())
+        after = np.arange(13_000) >= 5_000
+        stream = stream._replace(
+            forecasts=np.where(after, rate, stream.forecasts),
+            labels=np.where(after, drawn(np.random.default_rng(1), stream.means), stream.labels),
+        )
+    verdict = judged(stream)
+    assert verdict.deviates
+    assert "the ranking of the scores is reversed" in verdict.sentence
+    assert verdict.state == ("ranking reversed" if served == "by the base rate" else verdict.state)
+    assert verdict.since is not None
+    assert verdict.since > NOVEMBER + 3_000 * MINUTE
+    assert "--positive" in verdict.advice
+
+
+def test_what_is_over_is_not_told() -> None:
+    rng = np.random.default_rng(0)
+    forecasts = logistic(rng.normal(-1.0, 1.5, 12_000))
+    at = np.arange(12_000)
+    means = np.where((at >= 4_000) & (at < 8_000), np.minimum(forecasts + 0.1, 1.0), forecasts)
+    stream = Stream(forecasts, forecasts, drawn(rng, means), means)
+    assert judged(Stream(*(each[:8_000] for each in stream))).state == "too low"
+    assert judged(stream).state == "well calibrated"
+
+
+def test_recalibration_that_harms_is_told() -> None:
+    """Forecasts are right on average and in each band, but noise makes them worse than the score."""
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.3, 0.45, 30_000)
+    stream = Stream(scores, np.where(rng.random(30_000) < 0.5, 0.27, 0.48), drawn(rng, scores), scores)
+    verdict = judged(stream)
+    assert verdict.deviates
+    narrow = Stream(
+        scores, np.clip(scores + rng.normal(0.0, 0.04, 30_000), 0.26, 0.49), stream.labels, scores
+    )
+    assert judged(narrow).state in ("well calibrated", "worse than the score")
+    far = Stream(np.where(stream.labels == 1.0, 0.6, 0.1), scores, stream.labels, scores)
+    assert judged(far).state == "worse than the score"
+
+
+@pytest.mark.parametrize(
+    ("labels", "arrival", "state"),
+    [
+        (np.zeros(0), Arrival(), "too few labels"),
+        (np.array([0.0, 1.0] * 20), Arrival(), "too few labels"),
+        (np.ones(400), Arrival(), "cannot tell"),
+        (np.ones(400), Arrival(in_order=True), "too low"),
+        (np.array([0.0, 1.0] * 400), Arrival(), "well calibrated"),
+        (np.array([0.0, 1.0] * 400), Arrival(later=0.2, delay=600 * MINUTE), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(later=0.2, delay=MINUTE), "well calibrated"),
+    ],
+)
+def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
+    half = np.full(len(labels), 0.5)
+    verdict = judged(Stream(half, half, labels, half), arrival)
+    assert verdict.state == state
+    assert verdict.sentence
+
+
+def test_a_class_that_comes_later_is_a_cause() -> None:
+    rng = np.random.default_rng(0)
+    forecasts = rng.uniform(0.1, 0.3, 40_000)
+    stream = Stream(forecasts, forecasts, drawn(rng, forecasts + 0.02), forecasts)
+    assert "comes later" in judged(stream, Arrival(later=0.1, delay=10 * MINUTE)).sentence
+    assert "comes later" not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
+
+
+def test_the_worst_key_is_first_and_chance_is_left_out() -> None:
+    def told(log_e: float, *, deviates: bool = True) -> Verdict:
+        return Verdict("too low", "", "", 1_000, since_label=0 if deviates else None, log_e=log_e)
+
+    some = {"b": told(8.0), "a": told(40.0), "c": told(0.0, deviates=False), "d": told(3.2)}
+    assert worst_first(some) == ["a", "b"]  # e-value of d 24.5, below 4/(0.05 · 3) = 26.7
+    assert worst_first({"d": told(3.2)}) == ["d"]
+    assert worst_first({}) == []
+
+
+def test_alarms_do_not_depend_on_how_labels_come_in_parts() -> None:
+    rng = np.random.default_rng(2)
+    for truth in TRUTHS:
+        stream = truth(np.random.default_rng(0), 6_000)
+        forecasts, times = np.stack([stream.scores, stream.forecasts]), np.arange(6_000.0)
+        raised, states = [], []
+        for count in (0, 30):
+            watch, found = ForecastWatch(), []
+            cuts = [0, *sorted(rng.integers(0, 6_001, count).tolist()), 6_000]
+            for begin, end in itertools.pairwise(cuts):
+                part = slice(begin, end)
+                found += watch.add(forecasts[:, part], stream.labels[part], times[part], Arrival())
+                watch = decoded(encoded(watch, json=True), ForecastWatch, "a watch", json=True)
+            raised.append(found)
+            states.append(encoded(watch, json=True))
+        assert raised[0] == raised[1]
+        assert states[0] == states[1]
+
+
+def test_an_alarm_is_raised_once_and_again_after_it_was_over() -> None:
+    rng = np.random.default_rng(0)
+    forecasts = np.full(24_000, 0.3)
+    means = np.where(np.arange(24_000) // 6_000 % 2 == 1, 0.5, 0.3)
+    watch = ForecastWatch()
+    raised = watch.add(np.stack([forecasts, forecasts]), drawn(rng, means), np.arange(24_000.0), Arrival())
+    assert [number for number, _ in raised] == [1, 2]
+    assert [verdict.state for _, verdict in raised] == ["too low", "too low"]
+    assert [verdict.labels // 6_000 for _, verdict in raised] == [0, 0]
+    assert len(watch.past) < 40

@@ -8,14 +8,26 @@ often one is told of calibrated forecasts.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import sys
+import tempfile
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from streamcal.cli.demo import FILES, data_folder
 from streamcal.quality.sequences import Sequences
+from streamcal.run import runner
+from streamcal.run.connectors import Connectors
+from streamcal.run.outcome import Outcome
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.quality.forecasts import TRUTHS, Stream, calibrated, logistic, misses, rare, told_after
 
 
@@ -111,11 +123,58 @@ def false_verdicts(streams: int) -> None:
         print(f"| {name} | {streams:,} | {told} |", flush=True)
 
 
+def flights() -> None:
+    """Print what the verdict says of the flights at the end of each month, and with labels of equal delay."""
+    source, events, labels = (data_folder() / name for name in FILES)
+    print("| until | verdict |\n|---|---|")
+    for until, words in _run(source, events, labels):
+        print(f"| {until} | {words} |")
+    with tempfile.TemporaryDirectory() as folder:
+        delayed = Path(folder) / "labels.jsonl"
+        with gzip.open(events) as lines:
+            times = {event["id"]: event["time"] for event in map(json.loads, lines)}
+        with gzip.open(labels) as lines:
+            rows = [{**row, "time": times[row["id"]] + 6 * 3600} for row in map(json.loads, lines)]
+        delayed.write_text(
+            "".join(json.dumps(row) + "\n" for row in sorted(rows, key=lambda row: row["time"]))
+        )
+        *_, (_, words) = _run(source, events, delayed)
+        print(f"| year, each label 6 hours after its prediction | {words} |", flush=True)
+
+
+def _run(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
+    """Return the verdict at the end of each month, and at the end."""
+    connectors, pipeline, said = Connectors(), Pipeline(), list[tuple[str, str]]()
+    calibration = connectors.source(str(source), SourceOptions(domain="source"))
+    deployment = [connectors.source(str(each)) for each in (events, labels)]
+
+    def say(until: str) -> None:
+        verdict = pipeline.quality.verdict()
+        said.append((until, f"{verdict.sentence} {verdict.evidence}"))
+
+    runner.MAX_EVENTS = 2_000  # micro-batches shorter than a month
+    months = [""]
+
+    def after(_: Outcome, __: float) -> None:
+        clock = pipeline.join.clock
+        month = "" if clock is None else f"{datetime.fromtimestamp(clock, UTC):%b %Y}"
+        if months[-1] and month != months[-1]:
+            say(months[-1])
+        months.append(month)
+
+    inputs = Inputs([calibration], deployment)
+    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
+    say("the end")
+    return said
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=1_000, help="streams of each truth")
     streams = parser.parse_args().streams
+    flights()
+    print()
     widths()
     print()
     power(max(streams // 10, 10))

@@ -182,6 +182,8 @@ def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     for figure, form in figures.items():
         for when in ("before", "after"):
             assert f"{float(printed[f'{figure} {when}']):{form}}" in text
+    said = " ".join((ROOT / "docs" / "verdict.md").read_text().split("```")[1].split())
+    assert said in " ".join(done.stdout.split())
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
 
 

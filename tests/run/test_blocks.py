@@ -40,6 +40,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
+from streamcal.run.rows import CALIBRATED
 from streamcal.run.runner import Inputs, Outputs, Runner
 from streamcal.sketch.decoding import encoded
 

@@ -16,9 +16,11 @@ from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
+from streamcal.monitor.build import verdicts
 from streamcal.monitor.summary import delay_rows, quality_rows
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
+from streamcal.quality.verdict import Verdict
 from streamcal.run.config import RunConfig
 from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
@@ -67,6 +69,8 @@ class ServedMap(msgspec.Struct):
 class Served(msgspec.Struct):
     """Contents of a store."""
 
+    verdict: Verdict
+    """What is to be said of the served forecasts."""
     keys: int
     """Number of all keys."""
     engines: list[ServedEngine]
@@ -147,6 +151,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
             rows.append(row)
     maps = [_served_map(row) for row in rows]
     return Served(
+        verdicts(pipeline)[None],
         len(known),
         engines,
         versions - len(maps),
@@ -233,7 +238,11 @@ def show_table(found: Served) -> Group:
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --key KEY")] if more else []
-    return Group(moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below)
+    said = found.verdict
+    verdict = Text.assemble((said.sentence, "bold"), f" {said.evidence} {said.advice}".rstrip())
+    return Group(
+        verdict, Text(), moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below
+    )
 
 
 def replay_table(

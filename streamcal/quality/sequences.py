@@ -150,8 +150,8 @@ class Sequences(msgspec.Struct):
         return Intervals(
             labels,
             forecast - rate,
-            np.maximum(low, forecast - 1.0) - margin,
-            np.minimum(high, forecast) + margin,
+            np.maximum(np.maximum(low, forecast - 1.0) - margin, -1.0),
+            np.minimum(np.minimum(high, forecast) + margin, 1.0),
             forecast,
             log_e,
             log_share,

@@ -349,8 +349,9 @@ def _since(sequences: Sequences, start: int) -> str:
 
 
 def _points(value: float) -> str:
-    """Return a difference of probabilities in percentage points, to two digits."""
-    return f"{100.0 * value:#.2g}".rstrip(".").replace("-", "−")
+    """Return a difference of probabilities in percentage points, to two digits at least."""
+    points = 100.0 * value
+    return (f"{points:.0f}" if abs(points) >= 9.95 else f"{points:#.2g}").replace("-", "−")
 
 
 def _cause(sequences: Sequences, start: int) -> str | None:

@@ -92,7 +92,7 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
         wait_for_charts(page)
         drawn = page.evaluate(DRAWN)
         assert list(drawn) == [
-            "reliability", "ece", "prior", "brier", "log-loss", "certificate", "mixture",
+            "reliability", "gap", "bands", "gain", "ece", "prior", "brier", "log-loss", "certificate", "mixture",
         ]  # fmt: skip
         for name, series in drawn.items():
             assert len(series) >= 2, name
@@ -100,7 +100,10 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
                 assert each["values"] >= 5, (name, each)
                 assert each["pixels"] >= 20 or name == "mixture", (name, each)
         assert sum(each["pixels"] > 100 for each in drawn["mixture"]) >= 5
-        for name in list(drawn)[1:]:  # over event time, also where the first map has none
+        for name in drawn.keys() - {
+            "reliability",
+            "bands",
+        }:  # over event time, also where the first map has none
             first = page.evaluate(f"() => document.querySelector('#{name} .chart').plot.data[0][0]")
             assert 1.36e9 < first < 1.38e9, name
         before = page.evaluate("document.querySelector('#brier .chart').plot.data[0].length")
@@ -108,7 +111,8 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
             f"() => document.querySelector('#brier .chart').plot.data[0].length != {before}", timeout=60_000
         )
         assert viewer.text("#state") == "Live"
-        assert "percentage points" in viewer.text("#verdict")
+        assert viewer.text("#verdict").startswith("Since ")
+        assert "mean forecast" in viewer.text("#evidence").lower()
         assert viewer.said == []
         assert all(url.startswith(flights.url) for url in viewer.asked), viewer.asked
         assert not any("rejects" in url for url in viewer.asked)

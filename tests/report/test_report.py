@@ -193,12 +193,12 @@ def test_there_may_be_little_to_report() -> None:
     nan = array("d", [math.nan])
     zero = array("d", [0.0])
     pipeline.quality.add(Unrated(zero, zero, array("b", [0]), [None], nan, nan, nan, {}))
-    assert "Only 1 labels have met their prediction" in made(pipeline)
+    assert "Too few labels to tell." in made(pipeline)
     never, once, late = (array("d", [value] * 300) for value in (0.0, 1.0, 1e300))
     pipeline.quality.add(Unrated(never, once, array("b", [0] * 300), [None] * 300, late, never, late, {}))
     text = made(pipeline)
     Page(text)
-    assert "The scores as they came were better." in text
+    assert "Since the first label forecasts are 100 points too high" in text
 
 
 def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: Path) -> None:

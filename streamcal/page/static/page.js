@@ -35,8 +35,9 @@ function announce(words) {
 
 function showVerdict(status, { before, after, labels, served, verdict }) {
   const told = at("verdict");
-  if (announced.size && told.textContent !== verdict.sentence) announce(verdict.sentence);
-  told.textContent = verdict.sentence;
+  const words = chosen == null ? verdict.sentence : `${chosen}: ${verdict.sentence}`;
+  if (announced.size && told.textContent !== words) announce(words);
+  told.textContent = words;
   told.dataset.state = verdict.since_label == null ? verdict.state : "deviates";
   at("evidence").textContent = `${verdict.evidence} ${verdict.advice}`;
   const tiles = [

@@ -30,6 +30,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from streamcal import DriftAlarm, LabelEvent, MapPublished, PredictionEvent, Recalibrated, Recalibrator
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "source": {"mode": "source"},
@@ -165,7 +166,7 @@ def brier_table(replays: Mapping[str, Replay]) -> str:
 
 
 def changes_table(auto: Replay) -> str:
-    """Return when label shift was refuted, and which candidate led at the end of every month of 2013."""
+    """Return when an assumption was refuted, and which candidate led at the end of every month of 2013."""
     rows = [
         (f"{moment(time):%d %B}", f"alarm after {alarm.target_labels:,} labels", alarm.reason)
         for time, alarm in auto.alarms
@@ -187,14 +188,14 @@ def moment(time: float) -> datetime:
 
 
 def draw_weights(axes: Axes, auto: Replay) -> None:
-    """Draw the mean weight of every group in every week, and the alarms."""
+    """Draw the mean weight of every group in every week, and the alarms that move it."""
     times = np.array([each.time for each in auto.mixtures])
     below = 0.0
     for group, column in grouped(auto.mixtures).items():
         weeks, weights = weekly(times, column, auto.times[0])
         axes.bar(weeks, weights, timedelta(days=7), below, align="edge", color=GROUPS[group], label=group)  # type: ignore[arg-type]
         below = below + weights
-    for time, _ in auto.alarms:
+    for time in [time for time, alarm in auto.alarms if alarm.assumption == LABEL_SHIFT_REFUTED]:
         axes.axvline(moment(time), color=BLACK, linestyle=":", linewidth=1.2)  # type: ignore[arg-type]
     axes.set(title="Weight of the candidates of mode auto, by week", ylabel="mean weight", ylim=(0, 1))
     months(axes)

@@ -24,6 +24,7 @@ from flights import HOUR, joined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.cli.demo import data_folder
 
 FILES: Final = ("source", "predictions", "labels")
@@ -75,13 +76,19 @@ def days_of(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def refutation(maps: list[dict[str, Any]]) -> str:
-    """Return what was refuted first, and in how many versions; the remaining assumptions certify these."""
-    refuted = [row for row in maps if row["certificate"] and row["certificate"]["refuted"]]
+    """Return what is refuted in the newest version, since when anything is, and in how many versions."""
+    refuted = [row for row in maps if row["time"] is not None and row["certificate"]]
+    refuted = [row for row in refuted if row["certificate"]["refuted"]]
     if not refuted:
         return "nothing"
     when = datetime.fromtimestamp(refuted[0]["time"], UTC)
-    (what, *_) = refuted[0]["certificate"]["refuted"]
-    return f"{what.partition(':')[0]}, on {when:%d %B}, in {len(refuted):,} versions"
+    (what, *_) = refuted[-1]["certificate"]["refuted"]
+    return f"{what.partition(':')[0]}, since {when:%d %B}, in {len(refuted):,} versions"
+
+
+def claimed(bound: float) -> str:
+    """Return a bound as text; a bound of ¼ or more claims nothing."""
+    return scientific(bound) if bound < NO_CLAIM else "no claim"
 
 
 def tables(shown: dict[str, Any], maps: list[dict[str, Any]], waited: Values) -> dict[str, str]:
@@ -91,8 +98,8 @@ def tables(shown: dict[str, Any], maps: list[dict[str, Any]], waited: Values) ->
     rows = [
         ("map versions", f"{served['map_version']:,}, of which the store keeps {len(shown['maps']):,}"),
         ("prior of source and target", f"{served['source_prior']:.3f}, {served['target_prior']:.3f}"),
-        ("certified risk of the newest one with a certificate", scientific(newest["risk"])),
-        ("certified in the target", scientific(newest["target_risk"])),
+        ("certified risk of the newest one with a certificate", claimed(newest["risk"])),
+        ("certified in the target", claimed(newest["target_risk"])),
         ("refuted", refutation(maps)),
         ("labels that met their prediction", f"{join['joined']:,}"),
         ("predictions that wait, or waited in vain", f"{shown['pending']:,}, {join['expired']:,}"),

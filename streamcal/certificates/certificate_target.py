@@ -11,6 +11,7 @@ from streamcal.certificates.record import (
     ARRIVAL_OF_SOURCE,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
+    identically_distributed,
     implied_zeros,
 )
 from streamcal.certificates.source import version_delta
@@ -30,24 +31,19 @@ _OBSERVED: Final = 0.125  # of what the target's masses spend, on masses by all 
 _IDENTITY: Final = RecalibrationMap(version=0)
 
 
-_IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
-    "the labelled scores in the window of any one version are independent and identically distributed"
+    "the labelled scores of the {} in the window of any one version are independent and identically"
+    " distributed, which no test checks: a window forgets"
+)
+_IDENTICAL_PREDICTED: Final = (
+    "the predicted scores and their labels, come or not, are independent and identically distributed, which"
+    " no test checks"
 )
 _SAME_LAW: Final = (
     "the scores with labels have the law of all observed scores, which are independent and identically"
     " distributed"
 )
-_IDENTICAL_PREDICTED: Final = (
-    "the predicted scores and their labels, come or not, are independent and identically distributed"
-)
-_IDENTICAL_IN_TARGET: Final = (
-    "target scores and labels are independent and identically distributed, and independent of the source"
-)
-_IDENTICAL_IN_TARGET_WINDOW: Final = (
-    "labelled target scores in the window of any one version are independent and identically distributed, and"
-    " independent of the source"
-)
+_INDEPENDENT: Final = "source and target are independent"
 
 
 class CertificateTarget(NamedTuple):
@@ -115,18 +111,29 @@ class CertificateTarget(NamedTuple):
         observed
             whether masses are those of all observed scores, labelled or not (lemma 16).
         """
-        identical = _IDENTICAL_IN_WINDOW if domain in self.windowed else _IDENTICAL
         by_target = domain == "target"
-        if not self.matured or not (by_target or by_label_shift):
-            arrival: tuple[str, ...] = (ARRIVAL,)
-        else:
-            identical = _IDENTICAL_PREDICTED if by_target else identical
+        arrival: tuple[str, ...] = (ARRIVAL,)
+        if self.matured and (by_target or by_label_shift):
             arrival = (ARRIVAL_OF_SOURCE,) if by_label_shift else ()
         same_law = (_SAME_LAW,) if observed else ()
         zeros = self.implied_zeros if by_target or by_label_shift else ()
-        formed = (identical, *same_law, *arrival, *zeros, MONOTONE_REFUTED)
-        target = _IDENTICAL_IN_TARGET_WINDOW if "target" in self.windowed else _IDENTICAL_IN_TARGET
-        return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
+        formed = (self._identical(domain), *same_law, *arrival, *zeros, MONOTONE_REFUTED)
+        if not by_label_shift:
+            return formed
+        return (
+            *formed,
+            LABEL_SHIFT_REFUTED,
+            self._identical("source" if by_target else "target"),
+            _INDEPENDENT,
+        )
+
+    def _identical(self, domain: Domain) -> str:
+        """Return the assumption that the labels of a domain, as far as bounds rest on them, have one law."""
+        if self.is_matured(domain):
+            return _IDENTICAL_PREDICTED
+        if domain in self.windowed:
+            return _IDENTICAL_IN_WINDOW.format(domain)
+        return identically_distributed(domain)
 
     def budget(self, data: VersionData) -> ErrorBudget:
         """Return the error probabilities of the bounds of a version."""

@@ -16,6 +16,7 @@ import msgspec
 
 from streamcal.certificates.bounds import Bounds, TargetData, VersionData, doubled
 from streamcal.certificates.certificate_target import CertificateTarget
+from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.record import (
@@ -26,6 +27,7 @@ from streamcal.certificates.record import (
     Certificate,
     DriftAlarm,
     PaperBound,
+    identically_distributed,
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.target import LabelCounts
@@ -40,7 +42,7 @@ __all__ = ["MOST_CERTIFICATES", "Ledger", "LedgerState", "labels_needed"]
 MOST_CERTIFICATES: Final = 64
 """Number of certificates that the history keeps. When there are more, every second one is dropped."""
 
-_ALPHA: Final = 0.1  # α of the label-shift test, and of that of implied zeros, over δ; it is not part of δ
+_ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 _DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many labels is not foreseen
 _TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
 
@@ -55,6 +57,7 @@ class LedgerState(msgspec.Struct):
     generation: Count
     watch: LabelShiftWatch | None
     forecasts: dict[Domain, Prequential]
+    tests: dict[Domain, ExchangeabilityTest]
     contradicted: Count
 
 
@@ -81,6 +84,8 @@ class Ledger:
     corrected."""
     forecasts: dict[Domain, Prequential] = field(init=False)
     """Forecasts of the labels of each domain, where bounds rest on all of them."""
+    tests: dict[Domain, ExchangeabilityTest] = field(init=False)
+    """Tests of identical distribution, where bounds rest on all labels in the order in which they came."""
     contradicted: int = field(init=False, default=0)
     """Number of target predictions that were learned as 0 for want of a label, and had label 1 later."""
     history: list[Certificate] = field(init=False, default_factory=list)
@@ -90,7 +95,10 @@ class Ledger:
     def __post_init__(self) -> None:
         self.watch = self._new_watch()
         # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
-        self.forecasts = {domain: Prequential() for domain in DOMAINS if not self.about.is_partial(domain)}
+        whole = [domain for domain in DOMAINS if not self.about.is_partial(domain)]
+        self.forecasts = {domain: Prequential() for domain in whole}
+        alpha = _ALPHA * self.about.delta
+        self.tests = {domain: ExchangeabilityTest.begun(alpha, self.max_cells) for domain in whole}
 
     def alarms_now(self, served: RecalibrationMap, target: TargetData) -> tuple[DriftAlarm, ...]:
         """Return the alarms, and those that a certificate asked for now would raise.
@@ -103,7 +111,7 @@ class Ledger:
         refuted: tuple[str, ...] = ()
         if self._least_contradicted(target.labels.n) > 0.0:
             refuted = self._certified(data, served, target, None, foresees=False).refuted
-        elif not self._is_blind(data.domain, target):
+        elif not self._is_blind(data.domain, target) and data.domain not in self._drifting:
             monotone = not self._bounds_of(data).refutes_monotone(self.about.map_of(served))
             refuted = () if monotone else (MONOTONE_REFUTED,)
         return (*self.alarms, *self._new_alarms(refuted, target.labels.n))
@@ -121,6 +129,26 @@ class Ledger:
         """Raise ValueError, after `restore`, if a domain has fewer labels than were forecast."""
         scored = self.forecasts[domain].labels if domain in self.forecasts else 0
         require(scored <= labels, f"forecasts of {scored} labels, of which there are {labels}")
+
+    def test_due(self, domain: Domain) -> int | None:
+        """Return the scheduled number of labels from which on `test` must be called; None: never."""
+        test = self.tests.get(domain)
+        return None if test is None or test.refuted else test.due
+
+    def test(self, domain: Domain, sketch: ScoreSketch, target_labels: int) -> None:
+        """Test whether all labels of a domain so far, in the sketch, are identically distributed."""
+        if sketch.level > self.tests[domain].level:  # a coarser sketch was merged into it: bins are lost
+            del self.tests[domain]
+            return
+        log_e = self.tests[domain].look(sketch)
+        if log_e is not None:
+            reason = f"log e-value {log_e:.1f} of the test of identical distribution"
+            self.alarms += (DriftAlarm(identically_distributed(domain), reason, target_labels),)
+
+    def check_tests(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Raise ValueError, after `restore`, if a domain does not have the labels that were tested."""
+        if domain in self.tests:
+            self.tests[domain].check_labels(sketch)
 
     def form(self, data: VersionData) -> None:
         """Record the labels and bins of a map formed on schedule."""
@@ -151,10 +179,11 @@ class Ledger:
         """Record that a counted label of a domain was corrected.
 
         An e-process is one only of labels as they came, so those of this domain claim nothing from now on:
-        its forecasts, and the test of label shift unless that is refuted. Limits of bins use counts only, and
-        stay.
+        its forecasts, and the tests that have refuted nothing. Limits of bins use counts only, and stay.
         """
         self.forecasts.pop(domain, None)
+        if domain not in self._drifting:
+            self.tests.pop(domain, None)
         if domain in self.formed:
             self.count(msgspec.structs.replace(self.formed[domain], log_likelihoods=()))
         if self.watch is not None and not self.watch.refuted:
@@ -164,6 +193,7 @@ class Ledger:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
         self.forecasts.pop("source", None)
+        self.tests.pop("source", None)
         self.watch = self._new_watch(self.watch)
 
     def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
@@ -177,6 +207,7 @@ class Ledger:
             labels so far of each domain: of this one, and of the other.
         """
         self.contradicted += other.contradicted
+        self._merge_tests(other, sketches)
         for domain in DOMAINS:
             mine, theirs = self.forecasts.get(domain), other.forecasts.get(domain)
             if mine is None or theirs is None:
@@ -190,6 +221,17 @@ class Ledger:
             mine.score(sketches[domain][0])
             theirs.score(sketches[domain][1])
             mine.merge(theirs)
+
+    def _merge_tests(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
+        """Keep a test that has refuted, or whose labels are all there are; drop the others."""
+        for domain, (mine, theirs) in sketches.items():
+            own, test = self.tests.pop(domain, None), other.tests.get(domain)
+            if own is not None and (own.refuted or not theirs.n):
+                self.tests[domain] = own
+            elif test is not None and (test.refuted or not mine.n):
+                self.tests[domain] = msgspec.structs.replace(test)
+                about = identically_distributed(domain)
+                self.alarms += tuple(alarm for alarm in other.alarms if alarm.assumption == about)
 
     def fit_forecasts(self, sketches: dict[Domain, ScoreSketch]) -> None:
         """Make new forecasts from the labels of each domain, after all were merged."""
@@ -248,9 +290,9 @@ class Ledger:
         bounds, certified = self._bounds_of(data), self.about.map_of(served)
         by_target = data.domain == "target"
         blind, weighted = self._is_blind(data.domain, target), target.weighted
-        scores = None
+        drifting, scores = self._drifting, None
         # The bound in the domain whose labels formed the version.
-        if blind:
+        if blind or data.domain in drifting:
             bound = bounds.by_limits(certified).withdrawn()
         else:
             scores = target.scores() if self.about.observes(data.domain) else None
@@ -263,7 +305,7 @@ class Ledger:
             shifted, latest = 1.0, self._shifted_target(target)
             unshifted = any(self._is_blind(domain, target) for domain in DOMAINS)
             blind |= unshifted
-            if latest is not None and not label_shift_refuted and not unshifted:
+            if latest is not None and not label_shift_refuted and not unshifted and not drifting:
                 shifted = self._bounds_of(source).target_risk(served, latest, delta=self.about.delta_of_shift)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
@@ -283,6 +325,7 @@ class Ledger:
             calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
             bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
         refuted = (
+            *map(identically_distributed, drifting),
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
             *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
             *wrong_zeros,
@@ -333,7 +376,8 @@ class Ledger:
         The history is not part of it: it depends on when certificates were asked for.
         """
         values = {name: getattr(self, name) for name in LedgerState.__struct_fields__}
-        return LedgerState(**values | {"formed": dict(sorted(self.formed.items()))})
+        ordered = {name: dict(sorted(values[name].items())) for name in ("formed", "tests")}
+        return LedgerState(**values | ordered)
 
     def restore(self, state: LedgerState) -> None:
         """Replace the state by another."""
@@ -341,6 +385,9 @@ class Ledger:
             require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
             data.check(self.max_cells, matured=self.about.is_matured(domain))
         require(state.forecasts.keys() <= self.forecasts.keys(), "forecasts under a window")
+        require(state.tests.keys() <= self.tests.keys(), "a test of the labels of a window")
+        for domain, test in state.tests.items():
+            test.check(self.tests[domain])
         for name in LedgerState.__struct_fields__:
             setattr(self, name, getattr(state, name))
         self.forecasts = {domain: each.restored() for domain, each in sorted(state.forecasts.items())}
@@ -395,6 +442,11 @@ class Ledger:
         if not self.contradicted:
             return 0.0
         return prior_limits(self.contradicted, max(labels, self.contradicted), _ALPHA * self.about.delta)[0]
+
+    @property
+    def _drifting(self) -> tuple[Domain, ...]:
+        """Domains whose labels are refuted to be identically distributed."""
+        return tuple(domain for domain in DOMAINS if domain in self.tests and self.tests[domain].refuted)
 
     def _is_blind(self, domain: Domain, target: TargetData) -> bool:
         """Whether nothing can be claimed of a domain, as its labels have weights."""

@@ -25,6 +25,7 @@ __all__ = [
     "DriftAlarm",
     "PaperBound",
     "RiskField",
+    "identically_distributed",
     "implied_zeros",
 ]
 
@@ -51,6 +52,11 @@ Count = Annotated[int, Field(ge=0)]
 
 RiskField = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
 """Name of a field of a certificate that bounds a risk."""
+
+
+def identically_distributed(domain: Domain) -> str:
+    """Return the assumption that the labelled scores of a domain are identically distributed, as tested."""
+    return f"the labelled scores of the {domain} are independent and identically distributed"
 
 
 def implied_zeros(seconds: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Count, ascending, require, within
-from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
+from streamcal.sketch.grid import LAST_KEY, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
 
@@ -69,11 +69,8 @@ class LabelShiftWatch(msgspec.Struct):
         before
             the watch that refuted the source before this one; None: this is the first source.
         """
-        level = MIN_LEVEL
-        while LAST_KEY >> level >= max_cells:
-            level += 1
         cells = np.empty(0, np.int32) if before is None else before.cells
-        return cls(alpha, level, cells, before is not None)
+        return cls(alpha, lasting_level(max_cells), cells, before is not None)
 
     @property
     def log_e(self) -> float | None:

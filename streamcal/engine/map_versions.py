@@ -191,10 +191,11 @@ class MapVersions:
     def next_needed(self, domain: Domain, last: int) -> int:
         """Return the label count of the next version that must not be skipped on the way to the last one."""
         labels = self._target if domain == "target" else self._source
-        due = self._ledger.forecasts_due(domain)
-        if due is None or not self._forms_by(domain):
+        forecasts = self._ledger.forecasts_due(domain) if self._forms_by(domain) else None
+        dues = [due for due in (forecasts, self._test_due(domain)) if due is not None]
+        if not dues:
             return last
-        return min(last, self._versions.first_due(domain, max(labels.n + 1, due)))
+        return min(last, self._versions.first_due(domain, max(labels.n + 1, min(dues))))
 
     def schedule_now(self, domain: Domain) -> None:
         """Let the next label of a domain begin a version: a window slides with it."""
@@ -355,6 +356,8 @@ class MapVersions:
         self._source.closed = self._ledger.generation > 0
         self._ledger.check_forecasts("source", self._source.log.sketch.n)
         self._ledger.check_forecasts("target", self._target.log.sketch.n)
+        self._ledger.check_tests("source", self._source.log.sketch)
+        self._ledger.check_tests("target", self._target.log.sketch)
         require((state.auto is None) == (self._auto is None), "a mixture where none is served, or none")
         if self._auto is not None and state.auto is not None:
             with restoring("the mixture"):
@@ -367,9 +370,13 @@ class MapVersions:
 
     def _begin_version(self, domain: Domain, *, forms: bool) -> None:
         """Begin the version that is due by the labels of a domain."""
-        self._versions.begin(domain, self._target.n if domain == "target" else self._source.n)
+        labels = self._target if domain == "target" else self._source
+        self._versions.begin(domain, labels.n)
+        due = self._test_due(domain)
+        if due is not None and labels.n >= due:
+            self.flush(domain)
+            self._ledger.test(domain, labels.log.sketch, self._target.n)
         if self._forms_by(domain):
-            labels = self._target if domain == "target" else self._source
             due = self._ledger.forecasts_due(domain)
             if due is not None and labels.n >= due:
                 self.flush(domain)
@@ -383,6 +390,14 @@ class MapVersions:
             return
         self._serve(self.served.base)
         self._ledger.serve(self.served.version)
+
+    def _test_due(self, domain: Domain) -> int | None:
+        """Return the scheduled number of labels from which on identical distribution is to be tested.
+
+        Nothing is claimed of labels with weights, so they are not tested: None.
+        """
+        labels = self._target if domain == "target" else self._source
+        return None if labels.weighted else self._ledger.test_due(domain)
 
     def _forms_by(self, domain: Domain) -> bool:
         """Whether h is formed from the labels of a domain."""

@@ -10,10 +10,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.certificates.record import IMPLIED, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.certificates.record import (
+    IMPLIED,
+    LABEL_SHIFT_REFUTED,
+    MONOTONE_REFUTED,
+    identically_distributed,
+)
 from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
-from streamcal.events import Kept, KeptValue, Origin
+from streamcal.events import DOMAINS, Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
@@ -58,6 +63,13 @@ ADVICE: Final = {
         " the map is too low. Nothing is certified of the target. Raise label_delay_limit to the time in"
         " which nearly all positives come, and start anew: without corrections = true, what was learned"
         " as 0 stays 0."
+    ),
+    **dict.fromkeys(
+        map(identically_distributed, DOMAINS),
+        "Over time the scores, the class balance or the meaning of a score has changed. Nothing is certified"
+        " that rests on these labels. Recalibration goes on: mode auto follows a change, and other modes"
+        " forget old labels with a window, under which each version is certified by recent labels alone. If"
+        " the change was an error in the data, repair it and start anew.",
     ),
 }
 """By the assumption that is refuted, or how it begins: what follows from it, and what to do."""

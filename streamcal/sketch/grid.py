@@ -24,6 +24,7 @@ __all__ = [
     "MIN_LEVEL",
     "cells_of",
     "keys_of",
+    "lasting_level",
     "left_edges",
 ]
 
@@ -58,6 +59,14 @@ def cells_of(scores: Floats, level: int) -> Cells:
     """Return the cell of each score, int32[n]; see `keys_of`, and levels from `MIN_LEVEL` to `MAX_LEVEL`."""
     cells: Cells = (keys_of(scores) >> level).astype(np.int32)
     return cells
+
+
+def lasting_level(max_cells: int) -> int:
+    """Return the finest level with fewer cells than ``max_cells``: added scores make no sketch coarser."""
+    level = MIN_LEVEL
+    while LAST_KEY >> level >= max_cells:
+        level += 1
+    return level
 
 
 def left_edges(cells: Cells | Counts, level: int) -> Floats:

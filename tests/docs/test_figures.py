@@ -288,10 +288,11 @@ def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) 
     days = operations.days_of(maps)
     assert [row["time"] // 86_400 for row in days] == sorted({row["time"] // 86_400 for row in days})
     assert days[-1] == [row for row in maps if row["certificate"]][-1]
-    assert operations.refutation(maps) == "nothing"
+    assert operations.refutation([]) == "nothing"
+    assert operations.refutation(maps).startswith("the labelled scores of the ")
     days[-1]["certificate"]["refuted"] = ["label shift: so it goes"]
-    assert operations.refutation(days).startswith("label shift, on 0")
-    assert operations.refutation(days).endswith("May, in 1 versions")
+    assert operations.refutation(days[-1:]).startswith("label shift, since 0")
+    assert operations.refutation(days[-1:]).endswith("May, in 1 versions")
     assert set(table) == marks("operations")
     assert "| 100% of the labels came within | 10.0 h |" in table["show"]
     picture = drawn(script, operations.draw(maps, waited), tmp_path / "operations.svg")

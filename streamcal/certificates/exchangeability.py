@@ -1,0 +1,195 @@
+"""The test of identical distribution: an e-process against exchangeability of a domain's labelled scores.
+
+A predictor that knows of a change at some earlier look competes with the one law that fits all labels best
+(lemma 21 of docs/proofs/certificates.md; Ramdas, Ruf, Larsson and Koolen 2022). It reads counts at looks
+only, so labels between them cost nothing. Memory: two integers per bin and snapshot, at most 2.4 kB.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Final, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.maps.binning import uniform_mass
+from streamcal.sketch.decoding import MOST, ascending, require, within
+from streamcal.sketch.grid import LAST_KEY, lasting_level
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Cells, Counts, Floats
+
+__all__ = ["BINS", "MOST_SNAPSHOTS", "ExchangeabilityTest"]
+
+BINS: Final = 6
+"""Number of bins of scores, fewer if many scores are equal. Each costs the predictor about log n."""
+
+MOST_SNAPSHOTS: Final = 24
+"""Number of looks that are remembered. When there are more, every second one of the older half is dropped."""
+
+_FIRST_LOOK: Final = 64  # labels, from whose scores the bins are chosen
+_STRIDE: Final = 16  # the labels grow by a 16th of them, at least, from one look to the next
+_HEAD_START: Final = 32  # a of the weights a/((k+a−1)(k+a)) of the looks k = 1, 2, 3, …
+
+
+class ExchangeabilityTest(msgspec.Struct):
+    """An e-process against identically distributed pairs of score and label, read at looks.
+
+    The e-value is the mean of three: of the labels by bins of scores, of the labels alone, and of the bins of
+    the scores. Each is a mixture over the looks k at which a change may have been, Σ π_k KT(up to k)
+    KT(since k), divided by the largest likelihood of one law. While the pairs are independent and identically
+    distributed, it ever reaches 1/α with probability at most α, however often it is read.
+
+    The bins are chosen from the scores at the first look; labels before it are not tested. They lie on a grid
+    level that ``max_cells`` alone decides, so that no sketch ever becomes coarser.
+
+    A test is its own state. Once refuted, it keeps no counts.
+    """
+
+    alpha: float
+    """α in (0, 1), the probability of a false alarm over the whole life."""
+    level: int
+    """Level of the grid on which the bins lie."""
+    cells: Cells = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
+    """First cell of every bin but the first bin, int32[B−1], ascending."""
+    snapshots: Counts = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    """Labels of the domain by label and bin at looks, int64[S, 2, B]; at the first and the last look, and at
+    some between."""
+    looks: Counts = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    """Numbers of these looks, int64[S], from 0."""
+    refuted: bool = False
+    """Whether identical distribution is refuted. Once True, it stays True."""
+
+    def __post_init__(self) -> None:
+        self.snapshots = self.snapshots.reshape(-1, 2, len(self.cells) + 1)  # one row in a state
+
+    @classmethod
+    def begun(cls, alpha: float, max_cells: int) -> Self:
+        """Return a new test of sketches with this ``max_cells``, for α in (0, 1)."""
+        return cls(alpha, lasting_level(max_cells))
+
+    @property
+    def due(self) -> int:
+        """Number of labels from which on `look` should be called."""
+        if not len(self.looks):
+            return _FIRST_LOOK
+        labels = int(self.snapshots[-1].sum())
+        return labels + max(1, labels // _STRIDE)
+
+    def look(self, sketch: ScoreSketch) -> float | None:
+        """Look at all labels of the domain so far.
+
+        Parameters
+        ----------
+        sketch
+            sketch of them, at most as coarse as ``level``.
+
+        Returns
+        -------
+        Log of the e-value if this look refutes identical distribution; None if not.
+        """
+        if self.refuted:
+            return None
+        if not len(self.looks):
+            first = sketch.at_level(self.level)
+            splits = uniform_mass(first.totals, BINS)
+            self.cells = first.cells[splits[1:-1] - 1] + np.int32(1)
+            self.snapshots = np.empty((0, 2, len(self.cells) + 1), np.int64)
+        counts = self._in_bins(sketch)
+        log_e = self._log_e(counts)
+        if log_e >= -math.log(self.alpha):
+            self.cells, self.looks, self.refuted = self.cells[:0], self.looks[:0], True
+            self.snapshots = self.snapshots[:0, :, :1]
+            return log_e
+        number = self.looks[-1] + 1 if len(self.looks) else 0
+        self.looks = np.append(self.looks, number)
+        self.snapshots = np.concatenate((self.snapshots, counts[np.newaxis]))
+        if len(self.looks) > MOST_SNAPSHOTS:
+            dropped = np.s_[1 : len(self.looks) // 2 : 2]
+            self.looks = np.delete(self.looks, dropped)
+            self.snapshots = np.delete(self.snapshots, dropped, axis=0)
+        return None
+
+    def check(self, fresh: Self) -> None:
+        """Raise ValueError if the parts of a state do not fit each other, or a new test of its options."""
+        own = (self.alpha, self.level) == (fresh.alpha, fresh.level)
+        require(own, "the test of identical distribution is another's")
+        looks, cells = self.looks, ascending(self.cells, "bins of the test")
+        within(cells, 1, (LAST_KEY >> self.level) + 1, "bins of the test")  # the last begins after all cells
+        few = len(cells) < BINS and len(looks) <= MOST_SNAPSHOTS and not (self.refuted and len(looks))
+        require(few and len(looks) == len(self.snapshots), "the test remembers other looks")
+        within(ascending(looks, "looks"), 0, MOST, "looks")
+        within(self.snapshots, 0, MOST, "labels at looks")
+        grows = not len(looks) or looks[0] == 0
+        require(grows and (np.diff(self.snapshots, axis=0) >= 0).all(), "labels at looks: out of order")
+
+    def check_labels(self, sketch: ScoreSketch) -> None:
+        """Raise ValueError if a domain does not have the labels that were tested."""
+        if len(self.looks):
+            held = sketch.level <= self.level and (self.snapshots[-1] <= self._in_bins(sketch)).all()
+            require(held, "the test of identical distribution counts other labels")
+
+    def _in_bins(self, sketch: ScoreSketch) -> Counts:
+        """Return the labels of a sketch by label and bin, int64[2, B]."""
+        first = self.cells.astype(np.int64) << (self.level - sketch.level)
+        starts = np.concatenate(([0], np.searchsorted(sketch.cells, first)))
+        ends = np.append(starts[1:], len(sketch.cells))
+        sums = np.add.reduceat(sketch.counts, np.minimum(starts, ends[-1] - 1), axis=1)
+        return np.asarray(sums * (starts < ends))  # of an empty bin it sums no cell but the next
+
+    def _log_e(self, counts: Counts) -> float:
+        """Return the log of the e-value at these counts, int64[2, B], rounded down; −inf at first."""
+        if len(self.looks) < 2:
+            return -math.inf
+        sums, more, signs, empty = _arguments(len(self.cells) + 1)
+        later = self.looks[1:] + _HEAD_START
+        weights = np.log(_HEAD_START / ((later - 1.0) * later))
+        parts = np.concatenate((self.snapshots[1:] - self.snapshots[0], counts - self.snapshots[1:]))
+        either = _log_gamma(parts.reshape(len(parts), -1).astype(np.float64) @ sums + more) @ signs
+        whole = (counts - self.snapshots[0]).ravel().astype(np.float64) @ sums
+        largest = (whole * np.log(np.maximum(whole, 1.0))) @ signs
+        rounding = 1e-6 + 1e-13 * np.abs(largest)
+        changed = either[: len(later)] + either[len(later) :] - 2.0 * empty - largest - rounding
+        logs = weights[:, np.newaxis] + changed
+        top = float(logs.max())
+        return top + math.log(float(np.exp(logs - top).sum()) / signs.shape[1])
+
+
+@cache
+def _arguments(bins: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what the three likelihoods of Krichevsky and Trofimov are made of, for labels in B bins.
+
+    With K symbols, of which n_k of n have come, the likelihood is the quotient of Π Γ(n_k+½)/Γ(n+K/2) and the
+    same without symbols. The largest likelihood is Π n_k^n_k / n^n.
+
+    Returns
+    -------
+    The matrix that makes all n_k and n of the 2B counts, float64[2B, A]; what is added to each, float64[A];
+    the sign with which each enters a logarithm, float64[A, 3]: of the labels by bins, of the labels alone, of
+    the bins of the scores; and the logarithms without symbols, float64[3].
+    """
+    by_bin, by_label = np.tile(np.eye(bins), (2, 1)), np.repeat(np.eye(2), bins, axis=0)
+    alone = np.ones((2 * bins, 1))
+    groups = (
+        (np.eye(2 * bins), 0.5, 0, 1),
+        (by_bin, 1.0, 0, -1),
+        (by_label, 0.5, 1, 1),
+        (alone, 1.0, 1, -1),
+        (by_bin, 0.5, 2, 1),
+        (alone, 0.5 * bins, 2, -1),
+    )
+    widths = [sums.shape[1] for sums, *_ in groups]
+    more = np.repeat([more for _, more, *_ in groups], widths)
+    signs = np.repeat([sign * np.eye(3)[which] for *_, which, sign in groups], widths, axis=0)
+    return np.concatenate([sums for sums, *_ in groups], axis=1), more, signs, _log_gamma(more) @ signs
+
+
+def _log_gamma(x: Floats) -> Floats:
+    """Return log Γ(x) for x ≥ ½, within 1e-11 and rounding: Stirling's series at x + 8, and back."""
+    above = x + 8.0
+    square = 1.0 / (above * above)
+    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / above
+    below = x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0) * (x + 5.0) * (x + 6.0) * (x + 7.0)
+    whole = (above - 0.5) * np.log(above) - above + series - np.log(below)
+    return np.asarray(whole + 0.5 * math.log(2.0 * math.pi))

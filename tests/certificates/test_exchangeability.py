@@ -1,0 +1,431 @@
+"""The test of identical distribution: false alarms, power, state, and what a certificate then claims.
+
+Failure probability: at α = 0.05, more than 50 alarms in 1,000 identically distributed streams. The proof
+allows at most 0.05 each; in truth far fewer alarm (none seen), so the test fails with probability below 1e-9
+unless the formula is broken. Delays are medians of nine streams, with a margin of a fifth or more above those
+seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+
+from streamcal import DriftAlarm, JoinConfig, LabelEvent, PredictionEvent, Recalibrator
+from streamcal.certificates import exchangeability
+from streamcal.certificates.exchangeability import MOST_SNAPSHOTS, ExchangeabilityTest
+from streamcal.certificates.record import identically_distributed
+from streamcal.engine.schedule import Schedule
+from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+ALPHA = 0.05
+OF_ENGINE = 0.01  # α in an engine with δ = 0.1
+
+Stream = tuple[np.ndarray, np.ndarray]
+
+
+def draw(prior: float, n: int, rng: np.random.Generator) -> Stream:
+    """Scores and labels of D(prior)."""
+    scores, labels = NormalPair(prior).sample(n, rng)
+    return np.asarray(scores), np.asarray(labels)
+
+
+def joined(*parts: Stream) -> Stream:
+    return np.concatenate([each[0] for each in parts]), np.concatenate([each[1] for each in parts])
+
+
+def looks(n: int) -> list[int]:
+    """The counts at which an engine looks, if a map version is due at each of them or at later ones."""
+    counts = (Schedule(1.1).count(j) for j in range(300))
+    return [count for count in counts if count <= n]
+
+
+def refuted_at(stream: Stream, alpha: float = OF_ENGINE) -> float:
+    """Number of labels at which identical distribution is refuted, infinite if it is not."""
+    scores, labels = stream
+    test, sketch = ExchangeabilityTest.begun(alpha, 4096), ScoreSketch(4096)
+    for start, end in pairwise([0, *looks(len(scores))]):
+        sketch.add(scores[start:end], labels[start:end])
+        if end >= test.due and test.look(sketch) is not None:
+            return end
+    return math.inf
+
+
+def false_alarms(streams: int, n: int) -> float:
+    """Share of streams with an alarm: D(0.5), D(0.1), a rare class, and scores of few values in turn."""
+    alarms = 0
+    for seed in range(streams):
+        rng = np.random.default_rng([26, seed])
+        scores, labels = draw((0.5, 0.1, 0.01, 0.3)[seed % 4], n, rng)
+        alarms += refuted_at((scores if seed % 4 < 3 else np.round(scores, 1), labels), ALPHA) < math.inf
+    return alarms / streams
+
+
+@pytest.mark.statistical
+def test_false_alarms_are_rarer_than_alpha() -> None:
+    rate = false_alarms(1000, 5_000)
+    print(f"false alarms {rate:.4f} of 1,000 streams, alpha {ALPHA}")
+    assert rate <= ALPHA
+
+
+@pytest.mark.statistical
+def test_the_likeliest_change_would_alarm_falsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken formula: the largest likelihood on each side of a change, where the predictor must learn."""
+    arguments = exchangeability._arguments
+
+    def without(bins: int) -> tuple[np.ndarray, ...]:
+        sums, more, signs, empty = arguments(bins)
+        return sums, 0.0 * more, signs, 0.0 * empty
+
+    monkeypatch.setattr(exchangeability, "_arguments", without)
+    monkeypatch.setattr(exchangeability, "_log_gamma", lambda n: n * np.log(np.maximum(n, 1.0)))
+    assert false_alarms(40, 5_000) > 0.5
+
+
+@pytest.mark.statistical
+def test_bins_chosen_by_tested_scores_are_no_part_of_the_test() -> None:
+    """Labels before the first look, from whose scores the bins are chosen, move nothing."""
+    rng = np.random.default_rng(1)
+    stream, values = draw(0.5, 5_000, rng), []
+    for labels in (stream[1][:64], 1 - stream[1][:64]):
+        test, sketch = ExchangeabilityTest.begun(ALPHA, 4096), ScoreSketch(4096)
+        sketch.add(stream[0][:64], labels)
+        test.look(sketch)
+        for start, end in ((64, 500), (500, 5_000)):
+            sketch.add(stream[0][start:end], stream[1][start:end])
+            values.append(test._log_e(test._in_bins(sketch)))
+            test.look(sketch)
+    assert values[:2] == values[2:]
+
+
+def shifted(rng: np.random.Generator) -> Stream:
+    return joined(draw(0.2, 5_000, rng), draw(0.3, 10_000, rng))
+
+
+def reversed_ranking(rng: np.random.Generator) -> Stream:
+    before, (scores, labels) = draw(0.5, 2_000, rng), draw(0.5, 4_000, rng)
+    return joined(before, (1.0 - scores, labels))
+
+
+def useless_scores(rng: np.random.Generator) -> Stream:
+    before, (scores, labels) = draw(0.2, 2_000, rng), draw(0.2, 4_000, rng)
+    return joined(before, (rng.permutation(scores), labels))
+
+
+def squeezed_scores(rng: np.random.Generator) -> Stream:
+    """Neither the class balance nor the order of the scores changes."""
+    before, (scores, labels) = draw(0.5, 5_000, rng), draw(0.5, 10_000, rng)
+    return joined(before, (0.25 + 0.5 * scores, labels))
+
+
+def drift(rng: np.random.Generator) -> Stream:
+    """The class balance rises from .2 to .4 within 40,000 labels."""
+    return joined(*(draw(0.2 + 0.005 * step, 1_000, rng) for step in range(40)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("stream", "change", "most"),
+    [
+        (shifted, 5_000, 1_900),
+        (reversed_ranking, 2_000, 300),
+        (useless_scores, 2_000, 500),
+        (squeezed_scores, 5_000, 700),
+        (drift, 0, 24_000),
+    ],
+)
+def test_a_change_is_told(stream: Callable[[np.random.Generator], Stream], change: int, most: int) -> None:
+    delays = [refuted_at(stream(np.random.default_rng([27, seed]))) - change for seed in range(9)]
+    print(f"{stream.__name__}: median delay {np.median(delays):.0f} labels, longest {max(delays):.0f}")
+    assert 0 < np.median(delays) <= most
+
+
+def reference(test: ExchangeabilityTest, counts: np.ndarray) -> float:
+    """The log e-value by its definition, one sequence and one look after the other."""
+
+    def kt(symbols: list[int]) -> float:
+        half = 0.5 * len(symbols)
+        value = math.lgamma(half) - math.lgamma(sum(symbols) + half)
+        return value + sum(math.lgamma(n + 0.5) - math.lgamma(0.5) for n in symbols)
+
+    def best(symbols: list[int]) -> float:
+        return sum(n * math.log(n / sum(symbols)) for n in symbols if n)
+
+    def sequences(part: np.ndarray) -> list[list[list[int]]]:
+        return [part.T.tolist(), [part.sum(axis=1).tolist()], [part.sum(axis=0).tolist()]]
+
+    first, values = test.snapshots[0], []
+    for which, whole in enumerate(sequences(counts - first)):
+        for number, snapshot in zip(test.looks[1:].tolist(), test.snapshots[1:], strict=True):
+            weight = math.log(32 / ((number + 31) * (number + 32)))
+            sides = sequences(snapshot - first)[which] + sequences(counts - snapshot)[which]
+            values.append(weight + sum(map(kt, sides)) - sum(map(best, whole)))
+    return float(np.logaddexp.reduce(values)) - math.log(3)
+
+
+def test_the_e_value_is_its_definition() -> None:
+    rng = np.random.default_rng(5)
+    for prior in (0.5, 0.02):
+        scores, labels = shifted(rng) if prior == 0.5 else draw(prior, 15_000, rng)
+        test, sketch = ExchangeabilityTest.begun(1e-300, 4096), ScoreSketch(4096)
+        for start, end in pairwise([0, *looks(len(scores))]):
+            sketch.add(scores[start:end], labels[start:end])
+            if len(test.looks) > 1:
+                counts = test._in_bins(sketch)
+                assert test._log_e(counts) == pytest.approx(reference(test, counts), abs=1e-5)
+            test.look(sketch)
+    assert sum(32 / ((k + 31) * (k + 32)) for k in range(1, 10_000)) < 1.0
+
+
+def test_labels_are_counted_in_the_bins_of_their_scores() -> None:
+    rng = np.random.default_rng(6)
+    scores, labels = draw(0.3, 20_000, rng)
+    for size in (64, 500, 4096):
+        test, sketch = ExchangeabilityTest.begun(0.01, size), ScoreSketch(size)
+        sketch.add(scores[:64], labels[:64])
+        test.look(sketch)
+        edges = ScoreSketch(size)
+        for end in (64, 5_000, 20_000):
+            edges = ScoreSketch(size)
+            edges.add(scores[:end], labels[:end])
+            at = edges.at_level(test.level)
+            which = np.searchsorted(test.cells, at.cells, side="right")
+            expected = at.counts @ (which[:, np.newaxis] == np.arange(len(test.cells) + 1))
+            assert (test._in_bins(edges) == expected).all()
+    empty = ScoreSketch(4096)
+    empty.add([0.999], [1])
+    test.look(sketch)
+    counted = test._in_bins(empty)
+    assert counted.sum() == 1
+    assert counted[1, -1] == 1
+
+
+def test_memory_is_bounded() -> None:
+    scores, labels = draw(0.5, 20_000, np.random.default_rng(2))
+    sketch = ScoreSketch(4096)
+    sketch.add(scores, labels)
+    once, test, labels_so_far = sketch.counts, ExchangeabilityTest.begun(0.01, 4096), 0
+    times = 1
+    while labels_so_far < 100_000_000:
+        labels_so_far = times * 20_000
+        test.look(sketch.with_counts(times * once))
+        assert len(test.looks) <= MOST_SNAPSHOTS
+        times += 1 + times // 16
+    assert not test.refuted
+    assert test.looks[-1] > 90
+    assert len(encoded(test)) < 2_800
+
+
+def test_a_state_continues_where_it_was() -> None:
+    scores, labels = draw(0.5, 3_000, np.random.default_rng(3))
+    test, sketch = ExchangeabilityTest.begun(0.01, 4096), ScoreSketch(4096)
+    for start, end in pairwise([0, *looks(3_000)]):
+        sketch.add(scores[start:end], labels[start:end])
+        again = decoded(encoded(test), ExchangeabilityTest, "a test")
+        again.check(ExchangeabilityTest.begun(0.01, 4096))
+        assert again.look(sketch) == test.look(sketch)
+        assert encoded(again) == encoded(test)
+        again.check_labels(sketch)
+
+
+def running() -> tuple[ExchangeabilityTest, ScoreSketch]:
+    test, sketch = ExchangeabilityTest.begun(0.01, 4096), ScoreSketch(4096)
+    for seed in range(3):
+        sketch.add(*draw(0.5, 500, np.random.default_rng(seed)))
+        test.look(sketch)
+    return test, sketch
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: {"alpha": 0.02}, "another's"),
+        (lambda t: {"level": t.level - 1}, "another's"),
+        (lambda t: {"cells": t.cells[::-1]}, "bins of the test: out of order"),
+        (lambda t: {"cells": t.cells - 10_000}, "bins of the test: not all in"),
+        (lambda t: {"looks": t.looks[:-1]}, "other looks"),
+        (lambda t: {"looks": t.looks[::-1]}, "looks: out of order"),
+        (lambda t: {"looks": t.looks + 1}, "labels at looks: out of order"),
+        (lambda t: {"snapshots": t.snapshots[::-1]}, "labels at looks: out of order"),
+        (lambda t: {"snapshots": t.snapshots - 1_000}, "labels at looks: not all in"),
+        (lambda t: {"refuted": True}, "other looks"),
+    ],
+)
+def test_damaged_states_are_refused(
+    damage: Callable[[ExchangeabilityTest], dict[str, object]], message: str
+) -> None:
+    test, _ = running()
+    damaged = msgspec.structs.replace(test, **damage(test))
+    again = decoded(encoded(damaged), ExchangeabilityTest, "a test")
+    with pytest.raises(ValueError, match=message):
+        again.check(ExchangeabilityTest.begun(0.01, 4096))
+
+
+def test_counts_that_are_not_of_these_bins_are_refused() -> None:
+    test, sketch = running()
+    damaged = msgspec.structs.replace(test)
+    damaged.snapshots = test.snapshots.ravel()[:-1]
+    with pytest.raises(DamagedStateError, match="reshape"):
+        decoded(encoded(damaged), ExchangeabilityTest, "a test")
+    test.snapshots = test.snapshots + 100
+    with pytest.raises(ValueError, match="counts other labels"):
+        test.check_labels(sketch)
+
+
+# In an engine
+
+
+def changed(n: int = 4_000) -> Stream:
+    """A reversed ranking after half of the labels."""
+    rng = np.random.default_rng(4)
+    before, (scores, labels) = draw(0.3, n // 2, rng), draw(0.3, n // 2, rng)
+    return joined(before, (1.0 - scores, labels))
+
+
+def identical_alarms(engine: Recalibrator) -> list[str]:
+    return [each.assumption for each in engine.alarms if "identically" in each.assumption]
+
+
+@pytest.mark.parametrize("mode", ["source", "target", "composite", "label_shift", "auto"])
+def test_one_by_one_and_many_give_the_same_bytes(mode: str) -> None:
+    domain = "target" if mode == "target" else "source"
+    scores, labels = changed()
+    many, single, cut = (Recalibrator(mode=mode) for _ in range(3))
+    many.learn_many(scores, labels, domain)
+    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        single.learn_one(score, label, domain)
+    for start, end in pairwise((0, 1, 63, 64, 700, 2_345, 4_000)):
+        cut.learn_many(scores[start:end], labels[start:end], domain)
+        cut = Recalibrator.from_bytes(cut.to_bytes())
+    assert many.to_bytes() == single.to_bytes() == cut.to_bytes()
+    assert identical_alarms(many) == [identically_distributed(domain)]
+
+
+def test_a_refuted_assumption_is_told_once_and_claims_nothing() -> None:
+    scores, labels = changed()
+    engine, alarms = Recalibrator(mode="target"), []
+    for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        engine.step(PredictionEvent(str(number), score))
+        alarms += [
+            each for each in engine.step(LabelEvent(str(number), label)) if isinstance(each, DriftAlarm)
+        ]
+        if number == 1_999:
+            before = engine.certificate
+    assert before is not None
+    assert before.refuted == ()
+    assert before.risk < 0.25
+    (alarm,) = alarms
+    assert alarm.assumption == identically_distributed("target")
+    assert alarm.assumption in before.assumptions
+    assert 2_000 < alarm.target_labels < 2_500
+    assert alarm.reason.startswith("log e-value ")
+    certificate = engine.certificate
+    assert certificate is not None
+    assert certificate.refuted == (alarm.assumption,)
+    assert certificate.risk == certificate.target_risk == certificate.calibration_risk == 1.0
+    assert "an assumption is refuted" in certificate.in_words("risk")
+    assert engine.alarms == (alarm,)
+
+
+def test_of_two_domains_the_other_one_keeps_its_claim() -> None:
+    engine = Recalibrator(mode="composite")
+    engine.learn_many(*draw(0.5, 20_000, np.random.default_rng(8)), "source")
+    rng = np.random.default_rng(9)
+    engine.learn_many(*joined(draw(0.1, 3_000, rng), draw(0.4, 3_000, rng)), "target")
+    certificate = engine.certificate
+    assert certificate is not None
+    assert identically_distributed("target") in certificate.refuted
+    assert certificate.risk < 0.25
+    assert certificate.target_risk == 1.0
+
+
+def test_a_refuted_source_certifies_no_target() -> None:
+    engine = Recalibrator(mode="composite")
+    engine.learn_many(*changed(), "source")
+    engine.learn_many(*draw(0.1, 3_000, np.random.default_rng(9)), "target")
+    certificate = engine.certificate
+    assert certificate is not None
+    assert identically_distributed("source") in certificate.refuted
+    assert certificate.risk == certificate.target_risk == 1.0
+
+
+@pytest.mark.parametrize("options", [{"window": 2_000}, {"label_delay_limit": 500}])
+def test_windows_and_cohorts_are_not_tested_and_say_so(options: dict[str, int]) -> None:
+    scores, labels = changed()
+    engine = Recalibrator(mode="target", **options)
+    engine.observe_many(scores)
+    engine.learn_many(scores, labels, prediction_index=0)
+    certificate = engine.certificate
+    assert certificate is not None
+    assert not identical_alarms(engine)
+    assert "no test checks" in certificate.assumptions[0]
+
+
+def test_labels_with_weights_are_not_tested() -> None:
+    scores, labels = changed()
+    engine = Recalibrator(mode="target")
+    engine.learn_many(scores, labels, weights=np.full(len(labels), 2.0))
+    assert not identical_alarms(engine)
+
+
+@pytest.mark.parametrize("refuted", [False, True])
+def test_a_correction_ends_a_test_that_has_refuted_nothing(refuted: bool) -> None:
+    scores, labels = changed()
+    engine = Recalibrator(mode="target", join=JoinConfig(corrections=True))
+    many = 4_000 if refuted else 1_000
+    for number, (score, label) in enumerate(zip(scores[:many].tolist(), labels[:many].tolist(), strict=True)):
+        engine.step(PredictionEvent(str(number), score))
+        engine.step(LabelEvent(str(number), label))
+    engine.step(LabelEvent(str(many - 1), 1 - int(labels[many - 1])))
+    engine.learn_many(scores, labels)
+    assert identical_alarms(engine) == ([identically_distributed("target")] if refuted else [])
+    again = Recalibrator.from_bytes(engine.to_bytes())
+    assert again.to_bytes() == engine.to_bytes()
+
+
+def test_merging_ends_a_test_unless_it_has_refuted_or_one_side_is_empty() -> None:
+    scores, labels = changed()
+    rng = np.random.default_rng(11)
+
+    def of(stream: Stream) -> Recalibrator:
+        engine = Recalibrator(mode="target")
+        engine.learn_many(*stream)
+        return engine
+
+    def merged(mine: Recalibrator, theirs: Recalibrator) -> Recalibrator:
+        mine.merge(theirs)
+        return mine
+
+    def plain() -> Recalibrator:
+        return of(draw(0.3, 1_000, rng))
+
+    both = merged(plain(), plain())
+    both.learn_many(scores, labels)
+    assert not identical_alarms(both)
+    for one in (merged(plain(), Recalibrator(mode="target")), merged(Recalibrator(mode="target"), plain())):
+        one.learn_many(1.0 - scores, labels)
+        assert identical_alarms(one)
+    for one in (merged(plain(), of(changed())), merged(of(changed()), plain())):
+        certificate = one.certificate
+        assert certificate is not None
+        assert certificate.refuted == (identically_distributed("target"),)
+        assert identical_alarms(one) == [identically_distributed("target")]
+
+
+def test_a_sketch_that_is_too_coarse_ends_the_test() -> None:
+    engine = Recalibrator(mode="target")
+    engine.learn_many(*draw(0.3, 1_000, np.random.default_rng(12)))
+    coarse = ScoreSketch(4096)
+    coarse.add(*draw(0.3, 1_000, np.random.default_rng(13)))
+    engine.learn_sketch(coarse.at_level(55))
+    engine.learn_many(*changed())
+    assert not identical_alarms(engine)
+    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()

@@ -9,8 +9,9 @@ portions (`Tables.flush`). So memory is bounded by the batch, whatever is pendin
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self
 
 from streamcal.join.entries import E, E_co, Early, Entry, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
@@ -29,6 +30,13 @@ class Tables:
 
     def __init__(self) -> None:
         self.rows: JoinRules = JoinRules()
+
+    def __deepcopy__(self, _: object) -> Self:
+        made = type(self)()
+        for queue in (WAITING, ENDED, EARLY):
+            for id_, entry in self.entries(queue).items():
+                made.rows.put(id_, copy.deepcopy(entry))
+        return made
 
     def get(self, id_: str) -> Entry | None:
         """Return the entry of an id that was prefetched, None if there is none."""

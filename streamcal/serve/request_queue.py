@@ -294,10 +294,9 @@ class RequestQueue(_Source):
 class _Journal(_Source):
     """The micro-batches of a journal, one after the other."""
 
-    def __init__(self, options: RunConfig, kept: Sequence[bytes]) -> None:
+    def __init__(self, options: RunConfig, kept: Sequence[_Kept]) -> None:
         super().__init__(options)
-        decode = msgspec.msgpack.Decoder(_Kept).decode
-        self._left = deque(decode(row) for row in kept)
+        self._left = deque(kept)
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # as it was taken
         row = self._left.popleft()
@@ -321,25 +320,23 @@ def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] |
     StoreError
         if the store cannot be used, or the options are not those under which it was answered.
     """
-    kept = store.kept()
+    decode = msgspec.msgpack.Decoder(_Kept).decode
+    kept = [decode(row) for row in store.kept()]
     if not kept:
         return 0
     wanted = fingerprint(options)
     for row in kept:
-        found = msgspec.msgpack.decode(row, type=_Kept).options
-        if found != wanted:
+        if row.options != wanted:
             raise StoreError(
                 "the store holds requests that were answered before a server was killed, under other"
-                f" options: {found}, now {wanted}. Start once with those, then change them"
+                f" options: {row.options}, now {wanted}. Start once with those, then change them"
             )
     pipeline = ServedPipeline(options, store)
     journal = _Journal(options, kept)
-    inputs = Inputs([], [journal])
-    outputs = Outputs(NullSink(), alarms=None if alarms is None else alarms())
     runner = Runner(
         pipeline,
-        inputs,
-        outputs,
+        Inputs([], [journal]),
+        Outputs(NullSink(), alarms=None if alarms is None else alarms()),
         store,
         clock=time.monotonic,
         stop=journal.done,

@@ -37,9 +37,7 @@ from streamcal.cli.run import run
 from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
 from streamcal.cli.terminal import (
-    EXIT_NOTHING_READ,
-    EXIT_UNUSABLE,
-    EXIT_USAGE,
+    Exit,
     fail,
     failing,
     give_up_standard_output,
@@ -114,7 +112,7 @@ def show(
     set_up_logging(as_json=False)
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
-        with failing(EXIT_UNUSABLE, StoreError, ValueError):
+        with failing(Exit.UNUSABLE, StoreError, ValueError):
             found = served(kept, key or (), limit if json or limit is not None else SHOWN_MAPS)
     if json:
         sys.stdout.buffer.write(as_json(found))
@@ -144,7 +142,7 @@ def replay(given: _ReplayOptions) -> None:
             table, equal = replay_table(kept, options, inputs, stop)
     Console().print(table)
     if not equal:
-        fail("the state in the store differs from the state that the sources give", EXIT_NOTHING_READ)
+        fail("the state in the store differs from the state that the sources give", Exit.NOTHING_READ)
 
 
 @app.command(cls=_Once)
@@ -156,7 +154,7 @@ def sql(
 ) -> None:
     """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
-    with failing(EXIT_USAGE, ImportError):
+    with failing(Exit.USAGE, ImportError):
         text = query(read_map(map_file), dialect, table, score_column)
     sys.stdout.write(text + ";\n")
 
@@ -194,4 +192,4 @@ def main() -> None:
     except OSError as error:
         give_up_standard_output()
         log.error("streamcal: cannot write the report: %s", error)  # noqa: TRY400  # no traceback
-        sys.exit(EXIT_UNUSABLE)
+        sys.exit(Exit.UNUSABLE)

@@ -29,15 +29,7 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
-from streamcal.cli.terminal import (
-    EXIT_NOTHING_READ,
-    EXIT_USAGE,
-    RejectLog,
-    fail,
-    failing,
-    set_up_logging,
-    stop_status,
-)
+from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.ports import TableSource
@@ -63,14 +55,14 @@ def apply(given: _ApplyOptions) -> None:
     """Apply maps from elsewhere to a stream of predictions, without learning."""
     set_up_logging(as_json=given.log_json)
     if (given.map_file is None) == (given.follow is None):
-        fail("give either --map or --follow", EXIT_USAGE)
+        fail("give either --map or --follow", Exit.USAGE)
     options, stop, connectors = begin(given)
     columns = options.columns.model_copy(update={"positive": 1})  # labels do not matter: any will do
     with ExitStack() as stack:
         if given.map_file is not None:
             maps = Maps(read_map(given.map_file))
         else:
-            with failing(EXIT_USAGE, OSError, ValueError, text="cannot read the maps: "):
+            with failing(Exit.USAGE, OSError, ValueError, text="cannot read the maps: "):
                 feed = connectors.feed(str(given.follow))
             stack.callback(feed.close)
             maps = Maps(feed)
@@ -94,7 +86,7 @@ def apply(given: _ApplyOptions) -> None:
             count, refusals = apply_maps(maps, opened, outputs, stop, after, kept)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if not stop() and not count:
-        fail(f"no event could be read from {public_url(given.events)}", EXIT_NOTHING_READ)
+        fail(f"no event could be read from {public_url(given.events)}", Exit.NOTHING_READ)
     refuse_damaged([opened])
-    if stop():
-        raise typer.Exit(stop_status(stop))
+    if stop.status:
+        raise typer.Exit(stop.status)

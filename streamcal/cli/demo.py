@@ -15,7 +15,7 @@ from rich.console import Console
 
 from streamcal.cli.output_files import is_picture, refuse_unwritable, write_file
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.terminal import EXIT_USAGE, fail, run_table
+from streamcal.cli.terminal import Exit, fail, run_table
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
@@ -58,7 +58,7 @@ def copy_files(folder: Path, console: Console) -> None:
         for name in FILES:
             (folder / name).write_bytes((data_folder() / name).read_bytes())
     except OSError as error:
-        fail(f"--files: cannot write to {folder}: {error.strerror or error}", EXIT_USAGE)
+        fail(f"--files: cannot write to {folder}: {error.strerror or error}", Exit.USAGE)
     _say(console, f"{', '.join(FILES)}: in {folder}")
 
 

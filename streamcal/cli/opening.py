@@ -5,6 +5,7 @@ Before it opens anything, a command passes all of it to `refuse_same`: one thing
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -12,19 +13,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import typer
 from pydantic import ValidationError
 
 from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
-from streamcal.cli.terminal import (
-    EXIT_INTERRUPTED,
-    EXIT_NOTHING_READ,
-    EXIT_UNUSABLE,
-    EXIT_USAGE,
-    Stop,
-    fail,
-    failing,
-    stopped,
-)
+from streamcal.cli.terminal import Exit, Stop, fail, failing
 from streamcal.errors import OutputError, StoreError
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -58,6 +51,8 @@ __all__ = [
     "refuse_same",
 ]
 
+log = logging.getLogger("streamcal")
+
 
 def begin(given: ColumnOptions, more: Iterable[Named] = ()) -> tuple[RunConfig, Stop, Connectors]:
     """Begin a command: read its options, listen to signals, and refuse one thing that is named twice.
@@ -75,9 +70,9 @@ def read_map(path: Path) -> RecalibrationMap:
     try:
         return RecalibrationMap.model_validate_json(path.read_bytes())
     except OSError as error:
-        fail(f"cannot read the map: {error}", EXIT_USAGE)
+        fail(f"cannot read the map: {error}", Exit.USAGE)
     except ValidationError as error:
-        fail(f"{path} is not a map: {problems(error, RecalibrationMap)}", EXIT_USAGE)
+        fail(f"{path} is not a map: {problems(error, RecalibrationMap)}", Exit.USAGE)
 
 
 def open_source(
@@ -108,9 +103,9 @@ def open_source(
         )
         source = connectors.source(url, options)
     except ValueError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), Exit.USAGE)
     except OSError as error:
-        fail(f"cannot read {public_url(url)}: {error.strerror or error}", EXIT_NOTHING_READ)
+        fail(f"cannot read {public_url(url)}: {error.strerror or error}", Exit.NOTHING_READ)
     stack.callback(source.close)
     return source
 
@@ -146,8 +141,8 @@ def open_sink(
 ) -> Sink:
     """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
     with (
-        failing(EXIT_UNUSABLE, OutputError),
-        failing(EXIT_USAGE, OSError, ValueError, text="cannot write: "),
+        failing(Exit.UNUSABLE, OutputError),
+        failing(Exit.USAGE, OSError, ValueError, text="cannot write: "),
     ):
         sink = connectors.sink(url, rows, kept)
     stack.callback(_close, sink)
@@ -156,13 +151,13 @@ def open_sink(
 
 def _close(sink: Sink) -> None:
     """Close a sink: one that is written as a whole is written only now."""
-    with failing(EXIT_UNUSABLE, OutputError), writing(sink):
+    with failing(Exit.UNUSABLE, OutputError), writing(sink):
         sink.close()
 
 
 def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only: bool = False) -> Store:
     """Open a store, closed with the stack."""
-    with failing(EXIT_USAGE, ValueError), failing(EXIT_UNUSABLE, StoreError):
+    with failing(Exit.USAGE, ValueError), failing(Exit.UNUSABLE, StoreError):
         store = connectors.store(url, read_only=read_only)
     stack.callback(store.close)
     return store
@@ -176,14 +171,14 @@ def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
     found = []
     for option, url, role in names:
         if url is not None:
-            with failing(EXIT_USAGE, OSError, ValueError, text=f"{option}: "):
+            with failing(Exit.USAGE, OSError, ValueError, text=f"{option}: "):
                 found.append((option, str(url), role, _identities(connectors, url, role)))
     for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
         if these & those and not (url == second == "-" and role == its_role == "written"):
             fail(
                 f"{one} {public_url(url)} and {other} {public_url(second)} are one and the same: nothing was"
                 " read or written; give each its own",
-                EXIT_USAGE,
+                Exit.USAGE,
             )
 
 
@@ -204,14 +199,14 @@ def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozense
 def refuse_empty(events: int, urls: Iterable[str]) -> None:
     """End with an error if no event could be read."""
     if not events:
-        fail(f"no event could be read from {', '.join(map(public_url, urls))}", EXIT_NOTHING_READ)
+        fail(f"no event could be read from {', '.join(map(public_url, urls))}", Exit.NOTHING_READ)
 
 
 def refuse_damaged(sources: Iterable[Source]) -> None:
     """End with an error if an input could not be read to its end; everything before that is written."""
     damaged = [each.name for each in sources if isinstance(each, FileSource) and each.damage]
     if damaged:
-        fail(f"not read to the end: {', '.join(damaged)}", EXIT_NOTHING_READ)
+        fail(f"not read to the end: {', '.join(damaged)}", Exit.NOTHING_READ)
 
 
 @contextmanager
@@ -220,10 +215,13 @@ def ending(stop: Stop) -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        stopped(stop, error)
+        log.warning(
+            "interrupted while waiting: what was committed is kept, the rest will be read again (%s)", error
+        )
+        raise typer.Exit(stop.status) from None
     except (StoreError, OutputError) as error:
-        fail(str(error), EXIT_UNUSABLE)
+        fail(str(error), Exit.UNUSABLE)
     except (OSError, ValueError) as error:
-        fail(str(error), EXIT_NOTHING_READ)
+        fail(str(error), Exit.NOTHING_READ)
     except KeyboardInterrupt:
-        fail("interrupted at once: what was committed is kept", EXIT_INTERRUPTED)
+        fail("interrupted at once: what was committed is kept", Exit.INTERRUPTED)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 import typer
 from pydantic import ValidationError
 
-from streamcal.cli.terminal import EXIT_USAGE, fail, failing
+from streamcal.cli.terminal import Exit, fail, failing
 from streamcal.engine.config import with_join
 from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
@@ -82,6 +82,11 @@ def option(
     )
 
 
+def _column(text: str) -> Any:
+    """Return a field for the name of a column."""
+    return option(text, table="columns", metavar="NAME")
+
+
 def _name(field: dataclasses.Field[Any]) -> str:
     return field.name.removesuffix("_column")
 
@@ -95,14 +100,10 @@ class ColumnOptions:
     """The file of options, and the columns of predictions."""
 
     config: Path | None = option("Options, as a TOML file.", role="read")
-    id_column: str | None = option(
-        "Column or field of the id; by default id.", table="columns", metavar="NAME"
-    )
-    score_column: str | None = option("Column of the score.", table="columns", metavar="NAME")
-    time_column: str | None = option("Column of the event time.", table="columns", metavar="NAME")
-    key_column: str | None = option(
-        "Column of the key: each key has its own engine and map.", table="columns", metavar="NAME"
-    )
+    id_column: str | None = _column("Column or field of the id; by default id.")
+    score_column: str | None = _column("Column of the score.")
+    time_column: str | None = _column("Column of the event time.")
+    key_column: str | None = _column("Column of the key: each key has its own engine and map.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,7 @@ class KeepOption:
 class LearningOptions(ColumnOptions):
     """Options of reading, joining and learning labels."""
 
-    label_column: str | None = option("Column of the label.", table="columns", metavar="NAME")
+    label_column: str | None = _column("Column of the label.")
     positive: str | None = option(
         "The label that counts as 1; the one other label counts as 0.", table="columns", metavar="VALUE"
     )
@@ -232,7 +233,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_options(given: ColumnOptions) -> RunConfig:
     """Return the options of the configuration file, or the defaults, overridden by those of the command."""
-    with failing(EXIT_USAGE, OSError, ValueError, text="cannot read the configuration: "):
+    with failing(Exit.USAGE, OSError, ValueError, text="cannot read the configuration: "):
         options = RunConfig() if given.config is None else read_config(given.config, connector_names())
     overrides: dict[str, dict[str, object]] = {}
     for field in dataclasses.fields(given):
@@ -246,9 +247,9 @@ def read_options(given: ColumnOptions) -> RunConfig:
             changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | values)
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
-            fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
+            fail("\n".join(_by_option(table, line) for line in lines), Exit.USAGE)
     options = options.model_copy(update=changed)
-    with failing(EXIT_USAGE, ValueError, text="the options do not go together: "):
+    with failing(Exit.USAGE, ValueError, text="the options do not go together: "):
         with_join(options.recalibrator, options.join)
     return options
 
@@ -263,5 +264,5 @@ def _parsed(name: str, value: str) -> object:
     if name == "keep":
         return tuple(each.strip() for each in value.split(",") if each.strip())
     if name == "label" and Path(value).is_file():
-        fail(f"--label {value}: that is a file; --labels reads it, --label names a column", EXIT_USAGE)
+        fail(f"--label {value}: that is a file; --labels reads it, --label names a column", Exit.USAGE)
     return int(value) if name == "window" and value.isdecimal() else value

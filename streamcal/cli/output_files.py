@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamcal.cli.terminal import EXIT_UNUSABLE, EXIT_USAGE, fail
+from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
 from streamcal.values import shown
 
@@ -82,7 +82,7 @@ def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[byte
         _check_replaceable(path, what, is_one)
     except (OSError, ValueError) as error:
         text = error.strerror if isinstance(error, OSError) else None
-        fail(f"{option} {path}: {text or error}", EXIT_USAGE)
+        fail(f"{option} {path}: {text or error}", Exit.USAGE)
 
 
 def write_file(option: str, path: Path, data: bytes) -> None:
@@ -90,7 +90,7 @@ def write_file(option: str, path: Path, data: bytes) -> None:
     try:
         atomic_write(path, data)
     except OSError as error:
-        fail(f"{option}: cannot write {path}: {error.strerror or error}", EXIT_UNUSABLE)
+        fail(f"{option}: cannot write {path}: {error.strerror or error}", Exit.UNUSABLE)
 
 
 def _check_replaceable(path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:

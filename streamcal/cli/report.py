@@ -25,16 +25,7 @@ from streamcal.cli.options import (
 )
 from streamcal.cli.output_files import as_json, has_fields, refuse_unwritable, write_file
 from streamcal.cli.progress import Meter
-from streamcal.cli.terminal import (
-    EXIT_NOTHING_READ,
-    EXIT_UNUSABLE,
-    EXIT_USAGE,
-    Stop,
-    fail,
-    failing,
-    set_up_logging,
-    stop_status,
-)
+from streamcal.cli.terminal import Exit, Stop, fail, failing, set_up_logging
 from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
@@ -82,9 +73,9 @@ def report(
     """
     set_up_logging(as_json=False)
     if (store is None) == (not given.events):
-        fail("give either a store, or --events with --labels", EXIT_USAGE)
+        fail("give either a store, or --events with --labels", Exit.USAGE)
     if store is not None and any(astuple(given)):
-        fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
+        fail("a store has its inputs and options: give others with --events, and no store", Exit.USAGE)
     path = output if output is not None or json else Path("report.html")
     more = [Named("the store", store, "store"), Named("--output", path, "written")]
     options, stop, connectors = begin(given, more)
@@ -119,10 +110,10 @@ def write_report(option: str, path: Path, made: Report) -> None:
 
 
 def _of_store(kept: Store, url: str) -> Report:
-    with failing(EXIT_UNUSABLE, StoreError, ValueError):
+    with failing(Exit.UNUSABLE, StoreError, ValueError):
         pipeline = stored_pipeline(kept)
         if pipeline is None:
-            fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
+            fail(f"{url} holds nothing yet: no run has committed an event to it", Exit.NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
         status = build_status(pipeline, None, history=stored_history(kept), options=options)
@@ -142,7 +133,7 @@ def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: St
     with meter.line, ending(stop):
         runner.run()
     if stop():
-        fail("interrupted: no report was written", stop_status(stop) or EXIT_NOTHING_READ)
+        fail("interrupted: no report was written", stop.status or Exit.NOTHING_READ)
     refuse_damaged(inputs.sources)
     refuse_empty(pipeline.tally.events - pipeline.tally.rejected, urls)
     status = build_status(pipeline, inputs.sources, history=history, options=options.shown())

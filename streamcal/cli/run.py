@@ -48,18 +48,7 @@ from streamcal.cli.output_files import (
 )
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.terminal import (
-    EXIT_DOUBTFUL,
-    EXIT_UNUSABLE,
-    EXIT_USAGE,
-    RejectLog,
-    fail,
-    failing,
-    run_table,
-    set_up_logging,
-    stop_status,
-    version_line,
-)
+from streamcal.cli.terminal import Exit, RejectLog, fail, failing, run_table, set_up_logging, version_line
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
@@ -67,7 +56,7 @@ from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import run_summary
-from streamcal.page.addresses import parse_address
+from streamcal.page.addresses import http_url, parse_address
 from streamcal.page.latest_status import LatestStatus
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.report.record import make_report
@@ -168,7 +157,7 @@ def run(given: _RunOptions) -> None:
         with meter.line, ending(stop):
             Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
         # While the store is open: it holds the engines that this run did not touch.
-        with failing(EXIT_UNUSABLE, StoreError, DamagedStateError):
+        with failing(Exit.UNUSABLE, StoreError, DamagedStateError):
             past = None
             if given.report is not None:
                 past = history if state is None else stored_history(state)
@@ -180,14 +169,13 @@ def run(given: _RunOptions) -> None:
             latest.end()
     if stop():
         log.warning("interrupted: everything processed so far is written")
-        refuse_damaged(sources)
-        if stop_status(stop):
-            raise typer.Exit(stop_status(stop))
     else:
         refuse_empty(pipeline.tally.events - pipeline.tally.rejected, given.urls)
     refuse_damaged(sources)
+    if stop.status:
+        raise typer.Exit(stop.status)
     if doubtful and given.strict:
-        raise typer.Exit(EXIT_DOUBTFUL)
+        raise typer.Exit(Exit.DOUBTFUL)
 
 
 def _check_files(given: _RunOptions) -> None:
@@ -201,9 +189,9 @@ def _check_files(given: _RunOptions) -> None:
         if path is not None:
             refuse_unwritable(option_, path, what, is_one)
     if given.plot is not None and given.plot.suffix not in PICTURES:
-        fail(f"--plot {given.plot}: the name must end in one of {', '.join(PICTURES)}", EXIT_USAGE)
+        fail(f"--plot {given.plot}: the name must end in one of {', '.join(PICTURES)}", Exit.USAGE)
     if given.plot is not None and not can_draw():
-        fail(f"--plot {given.plot}: {NEEDED}", EXIT_USAGE)
+        fail(f"--plot {given.plot}: {NEEDED}", Exit.USAGE)
 
 
 def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
@@ -225,7 +213,7 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
         for word in words:
             console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:
-        fail("\n".join(f"cannot write {each}" for each in unwritten), EXIT_UNUSABLE)
+        fail("\n".join(f"cannot write {each}" for each in unwritten), Exit.UNUSABLE)
     return bool(words)
 
 
@@ -233,10 +221,10 @@ def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:
     """Answer scrapes at ``[HOST:]PORT`` as long as the process lives."""
     metrics, registry = RunMetrics(sources), CollectorRegistry()
     registry.register(metrics)
-    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
+    with failing(Exit.USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
         host, port = parse_address(address)
         server, _ = start_http_server(port, host, registry)
-    log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, server.server_port)
+    log.info("metrics at %s/metrics", http_url(host, server.server_port))
     return metrics
 
 
@@ -245,8 +233,8 @@ def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
     try:
         from streamcal.page.server import PageServer
     except ImportError:
-        fail("--page needs starlette and uvicorn: pip install '.[serve]' in a checkout", EXIT_USAGE)
-    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
+        fail("--page needs starlette and uvicorn: pip install '.[serve]' in a checkout", Exit.USAGE)
+    with failing(Exit.USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
         server = PageServer(*parse_address(address))
     stack.callback(server.close)
     log.info("page at %s", server.url)

@@ -24,8 +24,8 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
-from streamcal.cli.terminal import EXIT_USAGE, fail, set_up_logging, stop_status, version_line
-from streamcal.page.addresses import is_loopback, listen
+from streamcal.cli.terminal import Exit, fail, set_up_logging, version_line
+from streamcal.page.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
@@ -60,7 +60,7 @@ def serve(given: _ServeOptions) -> None:
     """
     set_up_logging(as_json=given.log_json)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
-        fail(NEEDED, EXIT_USAGE)
+        fail(NEEDED, Exit.USAGE)
     from streamcal.serve.server import BACKLOG, Server
 
     host, loopback = given.host, is_loopback(given.host)
@@ -68,7 +68,7 @@ def serve(given: _ServeOptions) -> None:
         fail(
             f"--host {host} can be reached from other machines: give --token-file FILE with a token that"
             " requests must bear, or listen at 127.0.0.1",
-            EXIT_USAGE,
+            Exit.USAGE,
         )
     token = None if given.token_file is None else _read_token(given.token_file)
     options, stop, connectors = begin(given)
@@ -76,13 +76,13 @@ def serve(given: _ServeOptions) -> None:
         try:
             listener = stack.enter_context(listen(host, given.port, BACKLOG))
         except OSError as error:
-            fail(f"cannot listen at {host} port {given.port}: {error.strerror or error}", EXIT_USAGE)
+            fail(f"cannot listen at {host} port {given.port}: {error.strerror or error}", Exit.USAGE)
         calibration = []
         if given.calibration is not None:
             calibration = [open_source(connectors, given.calibration, "calibration", options.columns, stack)]
         state = open_store(connectors, given.store, stack)
         if not isinstance(state, JournalStore):
-            fail(f"--store {given.store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
+            fail(f"--store {given.store}: it cannot keep requests; give a SQLite file", Exit.USAGE)
         url = given.alarms
         server = Server(
             options,
@@ -92,14 +92,13 @@ def serve(given: _ServeOptions) -> None:
             loopback=loopback,
             alarms=None if url is None else lambda: _open_webhook(connectors, url, stack),
         )
-        name = f"[{host}]" if ":" in host else host
         log.info("%s", version_line())
-        log.info("listening at http://%s:%s", name, listener.getsockname()[1])
+        log.info("listening at %s", http_url(host, listener.getsockname()[1]))
         with ending(stop):
             server.run(listener)
     log.warning("stopped: everything that was answered is in the store")
-    if stop() and stop_status(stop):
-        raise typer.Exit(stop_status(stop))
+    if stop.status:
+        raise typer.Exit(stop.status)
 
 
 def _open_webhook(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
@@ -108,7 +107,7 @@ def _open_webhook(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
         fail(
             f"--alarms {public_url(url)}: a server posts alarms to a webhook, https://HOST/PATH;"
             " GET /v1/alarms lists them, and `streamcal run` writes them to files and topics",
-            EXIT_USAGE,
+            Exit.USAGE,
         )
     return sink
 
@@ -118,7 +117,7 @@ def _read_token(path: Path) -> str:
         data = path.read_bytes()
         mode = path.stat().st_mode
     except OSError as error:
-        fail(f"--token-file {path}: cannot be read: {error.strerror or error}", EXIT_USAGE)
+        fail(f"--token-file {path}: cannot be read: {error.strerror or error}", Exit.USAGE)
     try:
         token = data.decode("ascii").strip()
     except UnicodeDecodeError:
@@ -127,7 +126,7 @@ def _read_token(path: Path) -> str:
         fail(
             f"--token-file {path}: it must hold one token of at least {_LEAST_TOKEN} ASCII characters without"
             f" spaces, such as `openssl rand -hex 32` prints; it holds {len(data)} bytes",
-            EXIT_USAGE,
+            Exit.USAGE,
         )
     if mode & (stat.S_IRGRP | stat.S_IROTH) and os.name == "posix":
         log.warning("--token-file %s: other users can read it; chmod 600 %s", path, path)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import IntEnum
 from importlib.metadata import version
 from types import FrameType
 from typing import Final, NoReturn
@@ -22,15 +23,10 @@ from rich.text import Text
 from streamcal.mixture.newton_c import compiled
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import closing_rows
-from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
 
 __all__ = [
-    "EXIT_DOUBTFUL",
-    "EXIT_INTERRUPTED",
-    "EXIT_NOTHING_READ",
-    "EXIT_UNUSABLE",
-    "EXIT_USAGE",
+    "Exit",
     "RejectLog",
     "Stop",
     "fail",
@@ -39,22 +35,24 @@ __all__ = [
     "hold_standard_streams",
     "run_table",
     "set_up_logging",
-    "stop_status",
-    "stopped",
     "version_line",
 ]
-
-EXIT_NOTHING_READ: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_UNUSABLE: Final = 3
-"""The store or an output cannot be used."""
-EXIT_DOUBTFUL: Final = 4
-"""The run came to its end, but with remarks, under ``--strict``."""
-EXIT_INTERRUPTED: Final = 130
 
 _SHOWN_REJECTS: Final = 3
 
 log = logging.getLogger("streamcal")
+
+
+class Exit(IntEnum):
+    """Exit statuses of the commands, beside 0."""
+
+    NOTHING_READ = 1
+    USAGE = 2
+    UNUSABLE = 3
+    """The store or an output cannot be used."""
+    DOUBTFUL = 4
+    """The run came to its end, but with remarks, under ``--strict``."""
+    INTERRUPTED = 130
 
 
 class _JsonFormatter(logging.Formatter):
@@ -157,6 +155,11 @@ class Stop:
         """Whether the run is to stop."""
         return self.by is not None
 
+    @property
+    def status(self) -> int:
+        """Exit status of the run: 0 after SIGTERM, and if nothing asked it to stop."""
+        return Exit.INTERRUPTED if self.by == signal.SIGINT else 0
+
     def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a handler
         self.by = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -176,16 +179,3 @@ class RejectLog:
                 log.warning("rejected: %s, line %s: %s", row.source, row.line, row.reason)
             else:
                 log.warning("further rejects are counted but not shown; --rejects FILE keeps them all")
-
-
-def stop_status(stop: Stop) -> int:
-    """Return the exit status of a run that was asked to stop."""
-    return 0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED
-
-
-def stopped(stop: Stop, error: StoppedError) -> NoReturn:
-    """Exit from a run that was stopped while it waited."""
-    log.warning(
-        "interrupted while waiting: what was committed is kept, the rest will be read again (%s)", error
-    )
-    raise typer.Exit(stop_status(stop))

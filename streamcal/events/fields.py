@@ -20,10 +20,10 @@ from streamcal.times import read_time
 from streamcal.values import check_domain, check_id, check_key, class_name, shown
 
 __all__ = [
+    "FieldError",
     "Fields",
     "Malformed",
     "OtherLabel",
-    "RefusedError",
     "TableFields",
     "check_kept",
     "count_names",
@@ -49,6 +49,8 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     """The class that its label names, if it was refused for that."""
     score: float | None = None
     """Score, if it was refused for being a number outside [0, 1]."""
+    column: str | None = None
+    """The column whose value was refused; None if it was for another reason."""
 
     @property
     def id(self) -> str | None:
@@ -79,7 +81,7 @@ class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
         return self.event.time
 
 
-class RefusedError(ValueError):
+class FieldError(ValueError):
     """Why fields are no event."""
 
     def __init__(
@@ -128,15 +130,15 @@ class Fields:
 
         Raises
         ------
-        RefusedError
+        FieldError
             if the fields are no event; it names the column, if it is the value of one.
         """
         has_score, has_label = self._score in fields, self._label in fields
         if not has_score and not has_label:
-            raise RefusedError("missing field: an event needs a score, a label, or both")
+            raise FieldError("missing field: an event needs a score, a label, or both")
         id_ = _checked(self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
-            raise RefusedError("missing field: a prediction or a label needs an id")
+            raise FieldError("missing field: a prediction or a label needs an id")
         key, domain = None, self._domain
         if has_score:  # a label has neither, and keeps nothing: whatever stands there is ignored
             key = _checked(self._key, check_key, fields.get(self._key))
@@ -160,21 +162,11 @@ class Fields:
             return event
         return OtherLabel("a label other than the positive one", other, event=event)
 
-    def culprit(self, fields: Mapping[str, Any]) -> str | None:
-        """Return the column for whose value `event` raises; None if it raises for another reason."""
-        try:
-            self.event(fields)
-        except RefusedError as error:
-            return error.column
-        except ValueError:
-            pass
-        return None
-
     def _weight_of(self, fields: Mapping[str, Any]) -> float | None:
         """Return the weight of an event, from that itself or from a propensity; None if it has neither."""
         given = {name: value for name in self.weights if (value := fields.get(name)) is not None}
         if len(given) > 1:
-            raise RefusedError(
+            raise FieldError(
                 "an event has a weight or a propensity, not both, got "
                 + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items())
             )
@@ -193,7 +185,7 @@ class Fields:
             return (1, None) if name == self._positive else (0, name)
         if name not in ("0", "1"):
             reason = f"a label must equal 0 or 1, got {shown(value)}"
-            raise RefusedError(f"{reason}; --positive names the one that counts as 1", label=name)
+            raise FieldError(f"{reason}; --positive names the one that counts as 1", label=name)
         return int(name), None
 
 
@@ -201,11 +193,11 @@ def _checked(column: str, check: Callable[[object], T], value: object) -> T:
     """Return what a check returns for the value of a column; what it raises names the column."""
     try:
         return check(value)
-    except RefusedError as error:
+    except FieldError as error:
         error.column = column
         raise
     except ValueError as error:
-        raise RefusedError(str(error), column=column) from None
+        raise FieldError(str(error), column=column) from None
 
 
 def _check_score(value: object) -> float:
@@ -213,7 +205,7 @@ def _check_score(value: object) -> float:
         return checks.check_score(value)
     except ValueError as error:
         number = value if isinstance(value, int | float) and abs(value) < _MANY else None
-        raise RefusedError(str(error), score=None if number is None else float(number)) from None
+        raise FieldError(str(error), score=None if number is None else float(number)) from None
 
 
 class TableFields:
@@ -295,8 +287,8 @@ def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> 
 def malformed(error: Exception, raw: bytes) -> Malformed:
     """Return what is said of text that raised: every exception is one of the text."""
     match error:
-        case RefusedError():
-            return Malformed(str(error)[:MAX_REASON], error.label, error.score)
+        case FieldError():
+            return Malformed(str(error)[:MAX_REASON], error.label, error.score, error.column)
         case UnicodeDecodeError():
             reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
         case msgspec.DecodeError():

@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from streamcal.events import Domain, Event, Kept
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
@@ -136,10 +137,9 @@ class RowsDecoder(TableFields):
             return self._fields.event(fields, kept)
         except Exception as error:  # the boundary: no value may end a run
             wrong = malformed(error, b"")
-            column = getattr(error, "column", None)
-            if column is None:
+            if wrong.column is None:
                 return wrong
-            return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)
+            return structs.replace(wrong, reason=f"{wrong.reason}, in column {shown(wrong.column)}")
 
     def decode_columns(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]

@@ -27,7 +27,7 @@ cdef class IdTable:
 
     @cython.locals(data=bytes)
     cpdef Py_ssize_t known(self, str id_) except -1
-    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, real=Py_ssize_t, state=int)
+    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t)
     cpdef Py_ssize_t put(self, str id_, entry, long long seq=*) except -1
     @cython.locals(row=Py_ssize_t)
     cpdef bint is_prediction(self, str id_) except -1
@@ -49,6 +49,10 @@ cdef class IdTable:
     cpdef take_object(self, Py_ssize_t row)
     @cython.locals(real=Py_ssize_t, since=double, time=double)
     cdef _pending(self, Py_ssize_t row)
+    @cython.locals(real=Py_ssize_t)
+    cdef void _write(
+        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
+    ) noexcept
     @cython.locals(queue=Py_ssize_t)
     cdef void _enqueue(self, Py_ssize_t row, int state) noexcept
     @cython.locals(after=Py_ssize_t)

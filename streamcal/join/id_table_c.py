@@ -165,12 +165,9 @@ class IdTable:
             if not isinstance(entry, Pending):
                 state = _EXPIRED if entry.label is None else _LABELLED + entry.label
             if held is not None:
-                real = _REAL * row
-                self._real[real + 1], self._real[real + 2] = held.score, held.probability
-                self._real[real + 3] = _NONE if held.time is None else held.time
-                self._whole[_PAIR * row] = held.prediction_index
-                self._flags[row] = held.domain == "target"
-                self._key[row] = self.code_of(held.key)
+                time = _NONE if held.time is None else held.time
+                is_target, code = held.domain == "target", self.code_of(held.key)
+                self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
                 if held is not entry or not (
                     held.answer is None and held.told is None and held.weight is None
                 ):
@@ -315,6 +312,25 @@ class IdTable:
             None if time != time else time,
             self._whole[_PAIR * row],
         )
+
+    def _write(
+        self,
+        row: int,
+        score: float,
+        probability: float,
+        time: float,
+        prediction_index: int,
+        is_target: bool,
+        code: int,
+    ) -> None:
+        """Write the values of a prediction; ``code`` is the number of its key."""
+        real = _REAL * row
+        self._real[real + 1] = score
+        self._real[real + 2] = probability
+        self._real[real + 3] = time
+        self._whole[_PAIR * row] = prediction_index
+        self._flags[row] = (self._flags[row] & _LINKED) | is_target
+        self._key[row] = code
 
     def _enqueue(self, row: int, state: int) -> None:
         """Put a row that is in no queue behind the others of its state."""

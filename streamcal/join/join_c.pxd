@@ -4,11 +4,11 @@ from streamcal.join cimport rules_c
 
 
 cdef class Join:
-    cdef object _config, _counts, _tables, _label_delay_limit
+    cdef object _counts, _tables, _label_delay_limit
     cdef bint _corrects
     cdef double _watermark
     cdef long long _most, _predictions, _labels, _joined
-    cdef public object guard
+    cdef public object config, guard
     cdef public bint matures, takes_blocks
     cdef readonly rules_c.JoinRules rows
 

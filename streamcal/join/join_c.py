@@ -91,20 +91,21 @@ class Join:
         tables: Tables | None = None,
         state: JoinState | None = None,
     ) -> None:
-        self._config = config or JoinConfig()
+        self.config = config or JoinConfig()
+        """Options that the join was made with."""
         self._tables: Tables = tables or Tables()
         state = state or JoinState(None, None, JoinCounts())
-        self._label_delay_limit = self._config.label_delay_limit
-        self._corrects = self._config.corrections
+        self._label_delay_limit = self.config.label_delay_limit
+        self._corrects = self.config.corrections
         self.matures = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
         self.takes_blocks = not (self.matures or self._corrects)
         """Whether events can be taken in blocks: no options that need a look at each."""
         self.rows: JoinRules = self._tables.rows
         """Entries that wait or have ended, with the rules of one event and of blocks."""
-        ttl, most = self._config.label_ttl, self._config.max_pending
+        ttl, most = self.config.label_ttl, self.config.max_pending
         self.rows.begin(ttl, self._label_delay_limit, most, state.clock, state.start)
-        self.rows.keeps = self._corrects or self.matures
+        self.rows.corrects = self._corrects
         self._counts, self._most = state.counts, min(most, 1 << 62)
         self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
         self._watermark = float("inf")  # that holds now
@@ -112,14 +113,9 @@ class Join:
         """Guard of the times of events from `Recalibrator.step`; a run has a guard for each partition."""
 
     @property
-    def config(self) -> JoinConfig:
-        """Options that the join was made with."""
-        return self._config
-
-    @property
     def max_jump(self) -> float:
         """Largest jump of an event's time over the times before it, in seconds."""
-        return float("inf") if self._config.max_jump is None else self._config.max_jump
+        return float("inf") if self.config.max_jump is None else self.config.max_jump
 
     @property
     def counts(self) -> JoinCounts:
@@ -270,20 +266,7 @@ class Join:
         answer
             the map's version and weights, as in `Pending.answer`, if the join keeps answers.
         """
-        rows, held = self.rows, None
-        if answer is not None or event.weight is not None or self._corrects:
-            held = Pending(
-                rows.time,
-                event.score,
-                probability,
-                event.domain,
-                event.key,
-                event.time,
-                prediction_index,
-                answer,
-                weight=event.weight,
-            )
-        joined = rows.hold(
+        joined = self.rows.hold(
             event.id,  # type: ignore[arg-type]
             event.score,
             probability,
@@ -291,12 +274,10 @@ class Join:
             prediction_index,
             event.domain,
             event.key,
-            held,
+            answer,
+            event.weight,
         )
-        if joined is not None:
-            self._joined += 1
-            if held is not None and self._corrects:
-                held.told = joined.label, joined.labelled_at
+        self._joined += joined is not None
         return joined
 
     def take_early(self, id_: str) -> LabelEvent | None:
@@ -348,8 +329,6 @@ class Join:
         if rows.is_waiting(row):
             if self.matures:
                 return self._tell(row, event, origin_of)
-            if self._corrects:
-                rows.held(row).told = event.label, event.time
             self._joined += 1
             return rows.meet(row, event.label, event.time, event.weight)
         if rows.is_early(row):
@@ -483,16 +462,16 @@ class Join:
         rows.remove(row)
         self._counts.unmatched += 1
         reason = f"unmatched label: no prediction with id {event.id!r} has come"
-        remembered = None if since is None else since - self._config.label_ttl
+        remembered = None if since is None else since - self.config.label_ttl
         start = rows.start
         if remembered is not None and start is not None and start < remembered:
             reason += f", or it was settled before {show_time(remembered)} ({self._bounds()})"
-        elif rows.count(ENDED) >= self._config.max_pending:
+        elif rows.count(ENDED) >= self.config.max_pending:
             reason += f", or it was settled and is forgotten ({self._bounds()})"
         return Rejected(event, reason)
 
     def _bounds(self) -> str:
-        ttl, most = show_duration(self._config.label_ttl), self._config.max_pending
+        ttl, most = show_duration(self.config.label_ttl), self.config.max_pending
         return f"label_ttl is {ttl}, max_pending {most:,}"
 
 

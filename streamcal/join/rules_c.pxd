@@ -2,14 +2,14 @@
 cimport cython
 from streamcal.join cimport id_table_c
 
-cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
+cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR
 cdef int _DONE, _FLUSH, _MATURE, _REJECT
 cdef double _NEVER, _FOREVER, _NONE
 
 
 cdef class JoinRules(id_table_c.IdTable):
-    cdef public bint keeps, keeps_answers, matures
+    cdef public bint corrects, keeps_answers, matures
     cdef public long long expired, unflushed, portion
     cdef unsigned long long _hash
     cdef double _ttl, _wait, _now, _start, _watermark, _due, _next_look
@@ -25,7 +25,8 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef int _expire_oldest(self) except -1
     @cython.locals(data=bytes, row=Py_ssize_t, code=Py_ssize_t)
     cpdef hold(
-        self, str id_, double score, double probability, time, long long prediction_index, str domain, key, held
+        self, str id_, double score, double probability, time, long long prediction_index, str domain, key,
+        answer, weight
     )
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
     @cython.locals(data=bytes, row=Py_ssize_t)
@@ -33,6 +34,7 @@ cdef class JoinRules(id_table_c.IdTable):
     cpdef int settle(self, Py_ssize_t row, int state) except -1
     @cython.locals(real=Py_ssize_t, predicted_at=double)
     cpdef joined(self, Py_ssize_t row, int label, time, weight, matured_at)
+    cdef void _stamp(self, Py_ssize_t row) noexcept
     cdef int _begin_wait(self, Py_ssize_t row) except -1
     cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
@@ -40,10 +42,6 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef int hold_new(
         self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) except -1
-    @cython.locals(real=Py_ssize_t)
-    cdef void _write(
-        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
-    ) noexcept
     cdef double score_of(self, Py_ssize_t row) noexcept
     cdef double forecast_of(self, Py_ssize_t row) noexcept
     cdef double time_of(self, Py_ssize_t row) noexcept

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join import id_table_c
-from streamcal.join.entries import Pending
 from streamcal.join.outcomes import Joined
 
 __all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
@@ -27,7 +26,7 @@ _DONE, _FLUSH, _MATURE, _REJECT = DONE, FLUSH, MATURE, REJECT
 _WAITING, _ENDED, _EARLY = id_table_c.WAITING, id_table_c.ENDED, id_table_c.EARLY
 _FREE, _WAITS, _COMES = id_table_c.FREE, id_table_c.WAITS, id_table_c.COMES
 _EXPIRED, _LABELLED = id_table_c.EXPIRED, id_table_c.LABELLED
-_DOMAIN, _LINKED, _HELD = id_table_c.DOMAIN, id_table_c.LINKED, id_table_c.HELD
+_DOMAIN, _HELD = id_table_c.DOMAIN, id_table_c.HELD
 _REAL, _PAIR = id_table_c.REAL, id_table_c.PAIR
 _NEVER: Final = float("-inf")
 _FOREVER: Final = float("inf")
@@ -52,10 +51,10 @@ class JoinRules(id_table_c.IdTable):
         """Number of rows that have expired since the last flush."""
         self.portion = _MANY
         """Number of expired rows at which a flush is due."""
-        self.keeps = False
-        """Whether a prediction that has ended is kept as an object."""
+        self.corrects = False
+        """Whether another label of a prediction replaces the first."""
         self.keeps_answers = False
-        """Whether such an object is also kept where the answer is to be given again."""
+        """Whether answers are kept, to be given again."""
         self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 
@@ -172,14 +171,15 @@ class JoinRules(id_table_c.IdTable):
         prediction_index: int,
         domain: str,
         key: str | None,
-        held: Pending | None,
+        answer: tuple[int, float, float] | None,
+        weight: float | None,
     ) -> Joined | None:
         """Hold an answered prediction; or join it with the label that waited for it.
 
         Parameters
         ----------
-        held
-            the prediction as an object, if it has values without a column.
+        answer, weight
+            as in `streamcal.join.entries.Pending`, which has them where there are any.
         """
         data = id_.encode("utf-8", "surrogatepass")
         row = self.row_of(data, 0, len(data))
@@ -198,8 +198,10 @@ class JoinRules(id_table_c.IdTable):
             domain == "target",
             code,
         )
-        if held is not None:
-            self.hold_object(row, held)
+        self._stamp(row)
+        if answer is not None or weight is not None:
+            held = self.held(row)
+            held.answer, held.weight = answer, weight
         if early is not None:
             return self.meet(row, early.label, early.time, early.weight)
         self._begin_wait(row)
@@ -207,6 +209,8 @@ class JoinRules(id_table_c.IdTable):
 
     def meet(self, row: int, label: int, time: float | None, weight: float | None) -> Joined:
         """Join a prediction that waits with its label."""
+        if self.corrects:
+            self.held(row).told = label, time
         joined = self.joined(row, label, time, weight, None)
         self.settle(row, _LABELLED + label)
         return joined
@@ -217,12 +221,12 @@ class JoinRules(id_table_c.IdTable):
         row = self._add(id_table_c.hashed(data, 0, len(data)), data, 0, len(data))
         self._flags[row] = 0
         self.hold_object(row, event)
-        self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
+        self._stamp(row)
         self._enqueue(row, _COMES)
 
     def settle(self, row: int, state: int) -> None:
         """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
-        if self.keeps:
+        if self.corrects or self.matures:
             self.held(row)
         elif self._flags[row] & _HELD:
             held = self.objects[row]
@@ -230,7 +234,7 @@ class JoinRules(id_table_c.IdTable):
                 self.take_object(row)
         if self._state[row] != _FREE:
             self._leave(row)
-        self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
+        self._stamp(row)
         self._enqueue(row, state)
         if self._counts[_ENDED] > self._most:
             self.remove(self.oldest(_ENDED))
@@ -264,8 +268,11 @@ class JoinRules(id_table_c.IdTable):
             1.0 if weight is None else weight,
         )
 
-    def _begin_wait(self, row: int) -> None:
+    def _stamp(self, row: int) -> None:
+        """Write the time of the clock as that at which a row came to its queue."""
         self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
+
+    def _begin_wait(self, row: int) -> None:
         self._enqueue(row, _WAITS)
         if self._counts[_WAITING] > self._most:
             self._expire_oldest()
@@ -298,25 +305,8 @@ class JoinRules(id_table_c.IdTable):
         """Hold an answered prediction in its new row; ``code`` is the number of its key."""
         self._flags[row] = 0
         self._write(row, score, probability, time, prediction_index, is_target, code)
+        self._stamp(row)
         self._begin_wait(row)
-
-    def _write(
-        self,
-        row: int,
-        score: float,
-        probability: float,
-        time: float,
-        prediction_index: int,
-        is_target: bool,
-        code: int,
-    ) -> None:
-        real = _REAL * row
-        self._real[real + 1] = score
-        self._real[real + 2] = probability
-        self._real[real + 3] = time
-        self._whole[_PAIR * row] = prediction_index
-        self._flags[row] = (self._flags[row] & _LINKED) | is_target
-        self._key[row] = code
 
     def score_of(self, row: int) -> float:
         """Return the score of a prediction."""

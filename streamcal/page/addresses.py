@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-__all__ = ["is_loopback", "listen", "names_this_machine", "parse_address"]
+__all__ = ["http_url", "is_loopback", "listen", "names_this_machine", "parse_address"]
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -40,6 +40,11 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
     """
     family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return socket.create_server((host, port), family=family, backlog=backlog)
+
+
+def http_url(host: str, port: int) -> str:
+    """Return the URL of a server, without a path; an IPv6 address stands in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

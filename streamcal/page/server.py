@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streamcal.page.addresses import is_loopback, listen, names_this_machine
+from streamcal.page.addresses import http_url, is_loopback, listen, names_this_machine
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 
@@ -50,7 +50,7 @@ class PageServer:
     @property
     def url(self) -> str:
         """Where the page is."""
-        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
+        return f"{http_url(self._host, self.port)}/"
 
     def show(self, latest: LatestStatus) -> None:
         """Answer from now on."""

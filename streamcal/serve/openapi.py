@@ -24,8 +24,8 @@ from streamcal.serve.bodies import (
     Tensor,
 )
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
-from streamcal.serve.outcomes import LabelAnswer
 from streamcal.serve.queries import CertificateAnswer
+from streamcal.serve.served_pipeline import LabelAnswer
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
 __all__ = ["OPEN", "document"]

@@ -22,17 +22,13 @@ from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
-from streamcal.run.order import MicroBatch
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.http_problems import RefusedError
-from streamcal.serve.outcomes import Outcomes, Result
+from streamcal.serve.served_pipeline import NAME, Result, ServedPipeline
 
-__all__ = ["MOST_WAITING", "NAME", "STARTING", "Kind", "RequestQueue", "ServedPipeline", "replay"]
-
-NAME: Final = "http"
-"""The name of the source, in positions and rejects."""
+__all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue", "replay"]
 
 MOST_WAITING: Final = 65_536
 """Most events that may wait; a request beyond it is refused, and told to come again."""
@@ -82,36 +78,6 @@ class _Question(NamedTuple):
 
     ask: Callable[[], Any]
     waiting: asyncio.Future[Any]
-
-
-class ServedPipeline(Pipeline):
-    """The pipeline of a run that can tell what became of each event, and gives an answer again."""
-
-    def __init__(self, options: RunConfig, store: JournalStore) -> None:
-        super().__init__(
-            options.recalibrator,
-            options.join,
-            tables=store.tables,
-            keys=options.keys,
-            columns=options.columns,
-            keeps_answers=True,
-            checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
-        )
-        self._outcomes = Outcomes(store.tables, options.columns)
-        self.results: list[Result] = []
-        """Results of the events of the last micro-batch, in order."""
-
-    def process(self, batch: MicroBatch) -> Outcome:
-        """Take events of requests."""
-        outcome = super().process(batch)
-        first = batch.origin(0).line
-        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
-        events, positive = batch.events, self.positive
-        if positive is not None:
-            events = self.tally.deployment.decide(events, positive)
-        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(events))]
-        self.results = self._outcomes.of(events, raws, outcome.answers, refused)
-        return outcome
 
 
 class _Batch:
@@ -328,10 +294,9 @@ class RequestQueue(_Source):
 class _Journal(_Source):
     """The micro-batches of a journal, one after the other."""
 
-    def __init__(self, options: RunConfig, kept: Sequence[bytes]) -> None:
+    def __init__(self, options: RunConfig, kept: Sequence[_Kept]) -> None:
         super().__init__(options)
-        decode = msgspec.msgpack.Decoder(_Kept).decode
-        self._left = deque(decode(row) for row in kept)
+        self._left = deque(kept)
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # as it was taken
         row = self._left.popleft()
@@ -355,25 +320,23 @@ def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] |
     StoreError
         if the store cannot be used, or the options are not those under which it was answered.
     """
-    kept = store.kept()
+    decode = msgspec.msgpack.Decoder(_Kept).decode
+    kept = [decode(row) for row in store.kept()]
     if not kept:
         return 0
     wanted = fingerprint(options)
     for row in kept:
-        found = msgspec.msgpack.decode(row, type=_Kept).options
-        if found != wanted:
+        if row.options != wanted:
             raise StoreError(
                 "the store holds requests that were answered before a server was killed, under other"
-                f" options: {found}, now {wanted}. Start once with those, then change them"
+                f" options: {row.options}, now {wanted}. Start once with those, then change them"
             )
     pipeline = ServedPipeline(options, store)
     journal = _Journal(options, kept)
-    inputs = Inputs([], [journal])
-    outputs = Outputs(NullSink(), alarms=None if alarms is None else alarms())
     runner = Runner(
         pipeline,
-        inputs,
-        outputs,
+        Inputs([], [journal]),
+        Outputs(NullSink(), alarms=None if alarms is None else alarms()),
         store,
         clock=time.monotonic,
         stop=journal.done,

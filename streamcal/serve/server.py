@@ -27,7 +27,8 @@ from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.app import READ_SECONDS, App
 from streamcal.serve.queries import Queries
-from streamcal.serve.request_queue import RequestQueue, ServedPipeline, replay
+from streamcal.serve.request_queue import RequestQueue, replay
+from streamcal.serve.served_pipeline import ServedPipeline
 
 __all__ = ["BACKLOG", "Server"]
 

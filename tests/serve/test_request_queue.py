@@ -16,8 +16,8 @@ from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve import request_queue
-from streamcal.serve.outcomes import Result
-from streamcal.serve.request_queue import Kind, RequestQueue, ServedPipeline, replay
+from streamcal.serve.request_queue import Kind, RequestQueue, replay
+from streamcal.serve.served_pipeline import Result, ServedPipeline
 
 pytestmark = pytest.mark.slow
 

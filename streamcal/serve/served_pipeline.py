@@ -1,22 +1,26 @@
-"""Results of the events of a request: an answer, the outcome of a label, or a problem."""
+"""The pipeline of a server, which tells what became of each event: an answer, an outcome, or a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.columns import Columns
-from streamcal.events.fields import Fields, Malformed
+from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Pending, Settled
-from streamcal.join.tables import Tables
-from streamcal.run.rows import answer_rows
+from streamcal.run.config import RunConfig
+from streamcal.run.order import MicroBatch
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import JournalStore
 from streamcal.serve.http_problems import Fault, Problem
 
-__all__ = ["LabelAnswer", "Outcomes", "Result"]
+__all__ = ["NAME", "LabelAnswer", "Result", "ServedPipeline"]
+
+NAME: Final = "http"
+"""The name of the source of requests, in positions and rejects."""
 
 _UNPROCESSABLE: Final = 422
 
@@ -33,62 +37,56 @@ Result: TypeAlias = Recalibrated | LabelAnswer | Problem
 """Answer to one event of a request."""
 
 
-class Outcomes:
-    """Tells, after a micro-batch and before its commit, what became of its events.
+class ServedPipeline(Pipeline):
+    """The pipeline of a run that can tell what became of each event, and gives an answer again."""
 
-    Parameters
-    ----------
-    tables
-        of the join.
-    columns
-        names of the fields of events, and which of them rows of answers keep.
-    """
+    def __init__(self, options: RunConfig, store: JournalStore) -> None:
+        super().__init__(
+            options.recalibrator,
+            options.join,
+            tables=store.tables,
+            keys=options.keys,
+            columns=options.columns,
+            keeps_answers=True,
+            checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
+        )
+        self._entry_of = store.tables.get
+        self.results: list[Result] = []
+        """Results of the events of the last micro-batch, in order."""
 
-    def __init__(self, tables: Tables, columns: Columns) -> None:
-        self._tables = tables
-        self._fields = Fields(columns, "target")
-        self._row_of = answer_rows(columns.keep) if columns.keep else None
+    def process(self, batch: MicroBatch) -> Outcome:
+        """Take events of requests."""
+        outcome = super().process(batch)
+        self.results = list(self._results(batch, outcome))
+        return outcome
 
-    def of(
-        self,
-        events: Sequence[Event | Malformed],
-        raws: Sequence[bytes],
-        answers: Sequence[Recalibrated],
-        refused: Mapping[int, str],
-    ) -> list[Result]:
-        """Return the result of every event.
-
-        Parameters
-        ----------
-        events, raws
-            of the micro-batch, in order.
-        answers
-            those that it gave, in order.
-        refused
-            by index: why an event was rejected.
-        """
-        results: list[Result] = []
-        given = iter(answers)
-        answer = next(given, None)
+    def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
+        """Yield the result of every event, after a micro-batch and before its commit."""
+        first = batch.origin(0).line
+        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
+        events = batch.events
+        if self.positive is not None:
+            events = self.tally.deployment.decide(events, self.positive)
+        answers = iter(outcome.answers)
+        answer = next(answers, None)
         for index, event in enumerate(events):
             why = refused.get(index)
             if isinstance(event, Malformed):
-                results.append(self._malformed(event.reason, raws[index]))
+                yield _malformed(event)
             elif isinstance(event, LabelEvent):
-                results.append(self._label(event, why))
+                yield self._label(event, why)
             else:
                 result: Result | None = None
                 if answer is not None and answer.id == event.id and (why is None or _of_label(why)):
-                    result, answer = answer, next(given, None)
+                    result, answer = answer, next(answers, None)
                 if isinstance(event, LabelledEvent) and event.id is not None and why and _of_label(why):
                     labelled = self._label(LabelEvent(event.id, event.label), why)
                     result = labelled if isinstance(labelled, Problem) else result
-                results.append(result or self._again(event, why))
-        return results
+                yield result or self._again(event, why)
 
     def _label(self, event: LabelEvent, why: str | None) -> Result:
         id_, first = event.id, None
-        known = self._tables.get(id_)
+        known = self._entry_of(id_)
         if why is None:
             return LabelAnswer(id_, "waiting" if isinstance(known, Early) else "joined")
         if isinstance(known, Early):
@@ -109,17 +107,16 @@ class Outcomes:
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: str | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
-        known = None if event.id is None else self._known(event.id)
-        if known is None:
+        known = None if event.id is None else self._entry_of(event.id)
+        if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
+            known = known.answered or known
+        if known is None or isinstance(known, Early):
             return Problem(_UNPROCESSABLE, why or "", id=event.id)
-        if not isinstance(known, Pending) or known.answer is None:
+        if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
-        for name, before, now in (
-            ("score", known.score, event.score),
-            ("key", known.key, event.key),
-            ("domain", known.domain, event.domain),
-        ):
+        for name in ("score", "key", "domain"):
+            before, now = getattr(known, name), getattr(event, name)
             if before != now:
                 detail = (
                     f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
@@ -131,25 +128,12 @@ class Outcomes:
         )
         return answer if self._row_of is None else self._row_of(answer, event.kept)
 
-    def _known(self, id_: str) -> object | None:
-        """Return the prediction with an id, if it is remembered; only how it ended, if no more is known."""
-        known = self._tables.get(id_)
-        if isinstance(known, Settled):
-            return known.answered or known
-        return known if isinstance(known, Pending) else None
 
-    def _malformed(self, reason: str, raw: bytes) -> Problem:
-        if reason.startswith(("not JSON", "invalid UTF-8")):
-            return Problem(400, reason)
-        try:
-            fields = msgspec.json.decode(raw)
-        except (ValueError, RecursionError):  # of a long event, only the beginning is there
-            fields = None
-        if not isinstance(fields, dict):
-            return Problem(_UNPROCESSABLE, reason, errors=(Fault("#", reason),))
-        culprit = self._fields.culprit(fields)
-        pointer = "#" if culprit is None else "#/" + culprit.replace("~", "~0").replace("/", "~1")
-        return Problem(_UNPROCESSABLE, reason, errors=(Fault(pointer, reason),))
+def _malformed(event: Malformed) -> Problem:
+    if event.reason.startswith(("not JSON", "invalid UTF-8")):
+        return Problem(400, event.reason)
+    pointer = "#" if event.column is None else "#/" + event.column.replace("~", "~0").replace("/", "~1")
+    return Problem(_UNPROCESSABLE, event.reason, errors=(Fault(pointer, event.reason),))
 
 
 def _of_label(why: str) -> bool:

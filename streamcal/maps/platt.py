@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.maps import platt_c
+from streamcal.maps import logistic_c
 from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.values import Cells, Floats
 
@@ -67,7 +67,7 @@ def logit(scores: Floats, out: Floats | None = None) -> Floats:
 def cell_logits(cells: Cells, level: int) -> Floats:
     """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
     out = np.empty(len(cells))
-    platt_c.cell_logits(np.ascontiguousarray(cells, np.int32), level, out, out.view(np.int64))
+    logistic_c.cell_logits(cells.astype(np.int64), level, out)
     return out
 
 

@@ -28,13 +28,13 @@ from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
+from streamcal.mixture.forecasts_c import Snapshot, look, lose
 from streamcal.mixture.label_counts import LabelCounts, shared
 from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
-from streamcal.mixture.table import Mixed, Mixing, ServedTable
+from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -99,7 +99,7 @@ class Mixture:
         # What was served when the latest prediction was made, by which labels that have come since are
         # scored.
         self._arrival = self._snapshots.latest
-        self._table = ServedTable()
+        self._table = Table()
         self._table.follow(self._windows)
 
     @property
@@ -311,7 +311,7 @@ class Mixture:
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return the map of the table and the latest snapshot."""
-        return Mixed(self._table.table, self._snapshots.latest, names, leader, reason)
+        return Mixed(self._table.cells, self._snapshots.latest, names, leader, reason)
 
     def merge(self, other: Mixture) -> None:
         """Add the labels of another as later ones; a step should follow.
@@ -411,9 +411,9 @@ class Mixture:
         """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
-        rows = LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0)
-        logistic = np.empty((rows, FEATURES))
-        put_rows(fits.hinges, self._online.parameters, logistic)
+        logistic = np.zeros((LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0), FEATURES))
+        logistic[:_HINGES] = fits.hinges
+        logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
         isotonic, curve = fits.isotonic, fits.curve
         if source is None:
             if self.holds:  # the score is served as it is
@@ -475,7 +475,7 @@ class Mixture:
                 served, which = (*(snapshot for _, snapshot in held), arrival), index
                 # What scores tell of now is not what labels of the past confirm.
                 kinds = 1 if arrival.by_scores else 2
-        cells = self._table.table.cells if is_latest else None
+        cells = self._table.cells if is_latest else None
         losses, tracked = np.empty((kinds, arrival.weights.shape[1], len(scores))), np.empty((2, len(scores)))
         lose(arrival, served, which, cells, scores, labels, self._least, shares, logits, losses, tracked)
         return losses, tracked

@@ -261,7 +261,7 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
         part = slice(start, start + STRIDE)
         points, least = scores[part], 0.5 / (mixture.n + 1.0)
         # While it is what is served, the table says it, of the middle of an interval.
-        inner, middles, logits = mixture._table.table.cells
+        inner, middles, logits = mixture._table.cells
         places = inner.searchsorted(points, "right")
         # What the labels before in the burst have taught.
         latest = forecasts(snapshots_of(mixture)[-1], middles[places], logits[places])

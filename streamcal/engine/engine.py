@@ -222,7 +222,10 @@ class Engine(EventRules):
         if prediction_index is None and self.config.mode == "auto":
             before = _seen_in_call(size, known.n)
         last = versions.last_version(domain, size)
-        direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
+        # Past the buffer, where labels are read by no more than the log and the counts.
+        direct = domain == "source" or not (
+            self._cohorts is not None or self._priors.reads_labels or versions.reads_target
+        )
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
@@ -283,11 +286,7 @@ class Engine(EventRules):
                 other._versions.flush(domain)
             self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
             self._priors.merge(other._priors)
-            self._versions.merge_forecasts(other._versions)
-            self._versions.merge_mixture(other._versions)
-            self._source.merge(other._source)
-            self._target.merge(other._target)
-            self._versions.merge_counts(other._versions)
+            self._versions.merge(other._versions)
         self._versions.fit_forecasts()
         self.refresh()
 
@@ -345,12 +344,6 @@ class Engine(EventRules):
         """Return the label count at which something is due."""
         stop: int = self._target_stop if domain == "target" else self._source_stop
         return stop
-
-    def _reads_labels(self, domain: Domain) -> bool:
-        """Whether labels of a domain are read by more than the log and the counts."""
-        if domain == "source":
-            return False
-        return self._cohorts is not None or self._priors.reads_labels or self._versions.reads_target
 
 
 def _seen_in_call(size: int, known: int) -> Counts:

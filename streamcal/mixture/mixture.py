@@ -22,14 +22,13 @@ import numpy as np
 
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
-from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
 from streamcal.mixture.forecasts_c import Snapshot, look, lose
-from streamcal.mixture.label_counts import LabelCounts, shared
+from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
@@ -83,7 +82,7 @@ class Mixture:
     )
 
     def __init__(self, *, delayed: bool = False) -> None:
-        self._counts = LabelCounts()
+        self._counts = TargetCounts()
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._source: Source | None = None
@@ -121,11 +120,6 @@ class Mixture:
     def next_step(self) -> int:
         """Number of target labels at which a step is due."""
         return self._next_step
-
-    @property
-    def map(self) -> RecalibrationMap:
-        """Map served since the last step: a step map of version 0, without shift correction."""
-        return self._mixed(NAMES, "", None).map
 
     def mixed(self, mixing: Mixing) -> Mixed:
         """Return the map served since the last step, with its weights."""

@@ -53,15 +53,7 @@ class Source(NamedTuple):
 
 
 def fit_source(sketch: ScoreSketch) -> Source:
-    """Fit maps to the labelled scores of the source.
-
-    Raises
-    ------
-    ValueError
-        If the sketch has no labels.
-    """
-    if not sketch.n:
-        raise ValueError("a source needs labels, got none")
+    """Fit maps to the labelled scores of the source, at least one."""
     cells, level, counted = sketch.cells, sketch.level, sketch.weighed
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(cells, level, *counted)

@@ -138,14 +138,9 @@ class Mixture:
         Parameters
         ----------
         sketch
-            The labelled scores of the source.
+            The labelled scores of the source, at least one.
         new_generation
             Whether it is another source than before, for which label shift is allowed again.
-
-        Raises
-        ------
-        ValueError
-            If the sketch has no labels; nothing is changed then.
         """
         self._source = fit_source(sketch)
         if self._weights.set_source(new_generation=new_generation):
@@ -165,14 +160,7 @@ class Mixture:
             float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
         units
             The labels' weights in units of 1/256, int64[m]; None: all are 1.
-
-        Raises
-        ------
-        ValueError
-            If there were target labels before; nothing is changed then.
         """
-        if self.n:
-            raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
         shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
@@ -220,16 +208,7 @@ class Mixture:
             then count for their effective number together: weights shift what is learned, not how fast.
         observed
             The target's scores so far. Their sum is only used while `holds`. None: none were observed.
-
-        Raises
-        ------
-        ValueError
-            If the lengths differ; nothing is changed then.
         """
-        if not len(scores) == len(labels) == len(prediction_index):
-            raise ValueError(
-                f"{len(scores)} scores, {len(labels)} labels, {len(prediction_index)} prediction indices"
-            )
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
@@ -276,16 +255,7 @@ class Mixture:
             it in place of those from labels, which come late and cannot tell in time which prior is better.
         evidence
             Evidence of early positives from a pane that has closed; None: the evidence before.
-
-        Raises
-        ------
-        ValueError
-            If ``observed`` goes down, or the prior is out of range; nothing is changed then.
         """
-        if observed < self.observed:
-            raise ValueError(f"observed was {self.observed} and must not go down, got {observed!r}")
-        if prior is not None and not 0.0 < prior < 1.0:
-            raise ValueError(f"a prior must be in (0, 1), got {prior!r}")
         if evidence is not None:
             self._evidence = evidence
         if self._windows.n and not self.holds and self._windows.fit():

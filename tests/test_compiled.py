@@ -19,7 +19,7 @@ from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit
-from streamcal.mixture import fits_c, forecasts_c, newton_c, weights_c
+from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from tests.uncompiled import joined, learned, uncompiled
@@ -74,7 +74,7 @@ def test_logistic_regression() -> None:
     made = []
     for module in (compiled, python):
         theta, means, sums = IDENTITY_ROW.copy(), np.empty(300), np.empty((2, 300))
-        module.minimise(theta, IDENTITY_ROW, HINGE.ridge, KNOTS, logits, *counts)
+        module.minimise(theta, IDENTITY_ROW, HINGE, KNOTS, logits, *counts)
         groups = module.group(logits, counts, means, sums)
         made.append((theta, means[:groups], sums[:, :groups]))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
@@ -120,38 +120,18 @@ def test_forecasts_of_the_mixture() -> None:
         module.lose(second, served, which, cells, scores, labels, 1e-3, counted, logits, losses, tracked)
         alone, one = np.empty((1, 17, 64)), np.empty((2, 64))
         module.lose(first, (), None, None, scores, labels, 1e-3, np.ones(64), logits, alone, one)
-        rows, table, base = np.empty((17, 64)), np.empty((17, 64)), np.empty(64)
+        rows = np.empty((17, 64))
         module.forecast(second, scores, logits, rows)
-        mixtures = np.empty((3, 64))
-        for out, now, before in zip(mixtures, (second, first, second), (None, second, first), strict=True):
-            module.mix(now, before, scores, logits, base, table, out)
-        assert np.array_equal(rows, table)
-        seen, index = np.array([-2, -1, 0, 8, 9, 20]), np.empty(6, np.int64)
-        least = module.served_at(np.array([9, 9], np.uint64), 1, seen, index)
+        steps = module.MixedSteps(cells, second)
+        some = np.array([steps.one(score) for score in scores[::3].tolist()])
+        seen = np.array([-2, -1, 0, 8, 9, 20])
         looked = *module.look(seen, -1, 9, True), *module.look(seen[2:], -1, 9, False)
-        module.put_rows(theta[0][:3], theta[1][:2], put := np.empty((6, 7)))
-        leaders = np.array((first.leader(), second.leader(), least, *looked))
-        made.append((line.at(logits), losses, tracked, alone, one, rows, mixtures, index, leaders, put))
+        leaders = np.array((first.leader(), second.leader(), *looked))
+        assert np.array_equal(some, steps.values()[np.searchsorted(edges, scores[::3], "right")])
+        made.append((line.at(logits), losses, tracked, alone, one, rows, steps.values(), some, leaders))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     assert np.array_equal(made[0][0], np.interp(logit(scores), knots, values))
-    assert made[0][-3].tolist() == [3, 3, 3, 3, 2, 2]
-    assert made[0][-2].tolist()[2:] == [2, 20, True, 4, 20, False, 0]
-
-
-@pytest.mark.parametrize("weighed", [False, True])
-def test_fits_of_the_mixture(weighed: bool) -> None:
-    rng = np.random.default_rng(8)
-    made = []
-    for size in (1, 2, 90, 400):
-        logits, counts = np.sort(rng.normal(0.0, 3.0, size)), rng.integers(1, 9, (2, size))
-        squares = counts.sum(axis=0) * (rng.uniform(1.0, 2.0, size) if weighed else 1.0)
-        for module in (fits_c, uncompiled("streamcal.mixture.fits_c")):
-            knots, values, theta = np.empty(2 * size), np.empty(2 * size), IDENTITY_ROW.copy()
-            used = module.isotonic_knots(logits, counts, squares, knots, values)
-            module.fit_logistic(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
-            made.append((knots[:used], values[:used], theta))
-    for one, other in zip(made[::2], made[1::2], strict=True):
-        assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+    assert made[0][-1].tolist()[2:] == [20, True, 4, 20, False, 0]
 
 
 @pytest.mark.parametrize("level", [32, 40, 58])
@@ -167,24 +147,20 @@ def test_cells(level: int) -> None:
             name: sys.modules[f"streamcal.{name}"]
             if suffix == "compiled"
             else uncompiled(f"streamcal.{name}")
-            for name in ("maps.platt_c", "sketch.counting_c", "maps.isotonic_c")
+            for name in ("maps.logistic_c", "sketch.tally_c", "maps.isotonic_c")
         }
         out = np.empty(len(cells))
-        of["maps.platt_c"].cell_logits(cells, level, out, out.view(np.int64))
+        of["maps.logistic_c"].cell_logits(cells.astype(np.int64), level, out)
         occupied, counts = np.empty(200, np.int32), np.empty((2, 200), np.int64)
-        number = of["sketch.counting_c"].count_sorted(packed, occupied, counts)
+        number = of["sketch.tally_c"].count_sorted(packed, occupied, counts)
         starts, means = of["maps.isotonic_c"].isotonic(
             rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
         )
-        scores = np.concatenate((np.linspace(0.0, 1.0, 101), np.random.default_rng(9).random(99) ** 20))
-        told = (np.arange(200) % 2).astype(np.uint8)
-        of["sketch.counting_c"].pack(scores, told, own := np.empty(200, np.int32))
-        made.append((out, occupied[:number], counts[:, :number], starts, means, own))
+        made.append((out, occupied[:number], counts[:, :number], starts, means))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
     assert made[0][0] == pytest.approx(logit(middles), rel=1e-14, abs=1e-15)
     assert made[0][2].sum() == 200
-    assert np.array_equal(made[0][-1], 2 * grid.cells_of(scores, grid.MIN_LEVEL) + told)
 
 
 def test_lines() -> None:

@@ -75,11 +75,6 @@ class VersionLimits:
         Exponent x of lemma 8e for the end bins of all candidates together.
     noise
         Upper bound on Σ h_i(1 − h_i) over the scores, at most n/4 (lemma 6).
-
-    Raises
-    ------
-    ValueError
-        if there are no cells, the lengths differ, or δ_j is out of range.
     """
 
     def __init__(
@@ -90,13 +85,6 @@ class VersionLimits:
         single: Flags | None = None,
         pending: Counts | None = None,
     ) -> None:
-        if len(negatives) != len(positives) or len(negatives) == 0:
-            raise ValueError(
-                "negatives and positives must be of one length and not empty, "
-                f"got {len(negatives)} and {len(positives)} cells"
-            )
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {delta!r}")
         pending = np.zeros_like(negatives) if pending is None else pending
         self.positives, self.pending, self.delta = positives, pending, delta
         self.totals: Counts = negatives + positives + pending

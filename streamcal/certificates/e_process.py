@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.inequalities import log_kt
-from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood, shifted_likelihood
+from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood
 from streamcal.sketch.decoding import MOST, within
 from streamcal.values import Counts, Floats
 
@@ -93,15 +93,11 @@ class LabelShiftTest(msgspec.Struct):
         self.target += labels
 
     def alarm(self) -> bool:
-        """Return whether label shift is refuted now: whether `log_e` has reached the threshold.
-
-        `log_e_limit` is never below `log_e`, and far cheaper: as long as it is below the threshold, so is
-        `log_e`, and no alarm can be missed.
-        """
-        return self.log_e_limit() >= self.threshold and self.log_e() >= self.threshold
+        """Return whether label shift is refuted now: whether `log_e` has reached the threshold."""
+        return self.log_e() >= self.threshold
 
     def log_e(self) -> float:
-        """Return the log of the e-value, rounded down. Cost: O(B), 1 to 2 ms."""
+        """Return the log of the e-value, rounded down. Cost: O(B), 0.1 to 0.2 ms."""
         learned = self.log_predictor()
         source_misses, source_hits, misses, hits, free = self._known()
         if not len(hits):
@@ -118,26 +114,6 @@ class LabelShiftTest(msgspec.Struct):
         )
         largest = min(largest, -entropy(hits, hits + misses))
         return learned - free - largest - _rounding(learned)
-
-    def log_e_limit(self) -> float:
-        """Return an upper limit on `log_e`, at a tenth of its cost.
-
-        `log_e` divides by an upper bound on the supremum over all allowed composites. Here one allowed
-        composite takes its place: its likelihood is at most the supremum, so the quotient is at least as
-        large. The composite has the source rates μ̃_b = (S_b + ½)/(N_b + 1) and the κ that a few Newton steps
-        find; the proof holds for any κ. The rates are allowed: with F_b = N_b − S_b,
-
-            N kl(μ̂, μ̃) = N log(1 + 1/N) − S log(1 + 1/(2S)) − F log(1 + 1/(2F)) ≤ 1
-
-        in each bin, hence at most B in all, while x ≥ min over λ of B log((1+λ)/(1−λ))/λ ≥ 2B. Bins without
-        source labels are treated alike in both.
-
-        Rounding cannot reverse the order: `log_e` is rounded down, and this limit is rounded up by as much.
-        """
-        learned = self.log_predictor()
-        source_misses, source_hits, misses, hits, free = self._known()
-        source = _smoothed_logit(source_misses, source_hits)
-        return learned - free - shifted_likelihood(source, misses, hits) + _rounding(learned)
 
     def log_predictor(self) -> float:
         """Return the predictor's log-likelihood of the target labels, the numerator of the e-value."""

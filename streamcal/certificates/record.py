@@ -56,7 +56,7 @@ RiskField = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
 
 def identically_distributed(domain: Domain) -> str:
     """Return the assumption that the labelled scores of a domain are identically distributed, as tested."""
-    return f"the labelled scores of the {domain} are independent and identically distributed"
+    return f"identical distribution: the labelled scores of the {domain} are independent, and all of one law"
 
 
 def implied_zeros(seconds: float) -> str:

@@ -6,12 +6,6 @@ cimport libc.math as math
 cpdef double entropy(const double[::1] hits, const double[::1] totals)
 
 @cython.locals(
-    b=Py_ssize_t, _=Py_ssize_t, all_hits=double, total=double, expected=double, rate=double, shift=double,
-    slope=double, curve=double, p=double, likelihood=double, at=double,
-)
-cpdef double shifted_likelihood(const double[::1] source, const double[::1] misses, const double[::1] hits)
-
-@cython.locals(
     bins=Py_ssize_t, b=Py_ssize_t, _=Py_ssize_t, shift=double, all_hits=double, rate=double, slope=double,
     reduced=double, p=double, q=double, both=double, step=double, farthest=double, own=double, lack=double,
     room=double, moved=double, known=double, most=double, low=double, high=double, logits="double[::1]",

@@ -12,10 +12,9 @@ import numpy as np
 
 from streamcal.values import Floats
 
-__all__ = ["entropy", "largest_likelihood", "shifted_likelihood"]
+__all__ = ["entropy", "largest_likelihood"]
 
 _NEWTON_STEPS: Final = 25
-_SHIFT_STEPS: Final = 3
 
 
 def entropy(hits: Floats, totals: Floats) -> float:
@@ -26,41 +25,6 @@ def entropy(hits: Floats, totals: Floats) -> float:
         if 0.0 < rate < 1.0:
             whole -= totals[b] * (rate * math.log(rate) + (1.0 - rate) * math.log1p(-rate))
     return whole
-
-
-def shifted_likelihood(source: Floats, misses: Floats, hits: Floats) -> float:
-    """Return the log-likelihood that source logits give target labels under nearly the best shift of them.
-
-    Parameters
-    ----------
-    source
-        logit of the source rates, float64[B].
-    misses, hits
-        target labels 0 and 1 per bin, float64[B].
-    """
-    all_hits = total = expected = 0.0
-    for b in range(len(source)):
-        all_hits += hits[b]
-        total += misses[b] + hits[b]
-        expected += (misses[b] + hits[b]) * _expit(source[b])
-    if total == 0.0:
-        return 0.0
-    rate, expected = (all_hits + 0.5) / (total + 1.0), expected / total
-    shift = math.log(rate / (1.0 - rate)) - math.log(expected / (1.0 - expected))
-    for _ in range(_SHIFT_STEPS):
-        slope, curve = all_hits, 1e-9
-        for b in range(len(source)):
-            p = _expit(source[b] + shift)
-            slope -= (misses[b] + hits[b]) * p
-            curve += (misses[b] + hits[b]) * p * (1.0 - p)
-        shift += min(max(slope / curve, -1.0), 1.0)
-    likelihood = 0.0
-    for b in range(len(source)):
-        at = source[b] + shift
-        # log σ(±x) = min(±x, 0) − log(1 + e^−|x|)
-        likelihood += hits[b] * min(at, 0.0) - misses[b] * max(at, 0.0)
-        likelihood -= (hits[b] + misses[b]) * math.log1p(math.exp(-abs(at)))
-    return likelihood
 
 
 def largest_likelihood(source_hits: Floats, source_totals: Floats, hits: Floats, totals: Floats) -> float:

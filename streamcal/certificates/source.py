@@ -119,12 +119,8 @@ def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[Ris
     version
         the cells, and the error probability δ that may be spent on them.
     candidates
-        numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
-
-    Raises
-    ------
-    ValueError
-        if there are no candidates.
+        numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending, at least one; labels must not
+        decide them.
 
     Notes
     -----
@@ -132,8 +128,6 @@ def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[Ris
     candidates in all. Apart from ripples, the bound has one valley. As all bounds hold together, so does the
     smallest of those tried. If one candidate refutes that h* is non-decreasing, none claims anything.
     """
-    if not candidates:
-        raise ValueError("candidates must not be empty")
     found: dict[int, tuple[RiskBound, Counts]] = {}
 
     def risk(index: int) -> tuple[float, int]:

@@ -22,7 +22,7 @@ from streamcal.sketch.decoding import MOST, Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["PARTS", "REMEMBERED", "Cohorts", "CohortsState", "Matured"]
+__all__ = ["PARTS", "REMEMBERED", "Cohort", "Cohorts", "CohortsState"]
 
 PARTS: Final = 16
 """Parts that the horizon is divided into: a cohort is at least one of them."""
@@ -34,22 +34,15 @@ _LEAST_REMEMBERED: Final = 1 << 16  # predictions
 _LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
 
 
-class Matured(NamedTuple):
-    """Scores and labels of the matured cohorts."""
+class Cohort(NamedTuple):
+    """Scores and labels of one cohort, or of several together."""
 
-    number: int
-    """Number of predictions, at least 1."""
+    end: int
+    """Number of the first prediction after it."""
     predictions: ScoreSketch
     """Scores of the predictions, without labels; do not change it."""
     labels: ScoreSketch
     """Scores of the predictions with a label, and these labels; do not change it."""
-
-
-class _Cohort(NamedTuple):
-    end: int
-    """Number of the first prediction after the cohort."""
-    predictions: ScoreSketch
-    labels: ScoreSketch
 
 
 class CohortsState(msgspec.Struct):
@@ -76,15 +69,16 @@ class Cohorts:
         ρ > 1; a cohort has at least (ρ − 1) times as many predictions as there are before it.
     """
 
-    __slots__ = ("_end", "_growth", "_horizon", "_max_cells", "_number", "_open", "_whole", "labelled", "n")
+    __slots__ = ("_growth", "_horizon", "_max_cells", "_open", "_whole", "labelled", "n", "number")
 
     def __init__(self, max_cells: int, horizon: int, growth: float) -> None:
         self._max_cells, self._horizon, self._growth = max_cells, horizon, growth
         self.n = 0
         """Number of predictions made."""
-        self._number = self._end = 0  # of matured cohorts, and of their predictions
+        self.number = 0
+        """Number of matured cohorts."""
         self._whole = self._cohort(0)  # all matured ones as one
-        self._open: list[_Cohort] = []  # the others, one after the other
+        self._open: list[Cohort] = []  # the others, one after the other
         self.labelled = NumberSet(max(REMEMBERED * horizon, _LEAST_REMEMBERED))
         """Numbers of predictions that have a label. Callers of `label` take the numbers from it first."""
 
@@ -94,11 +88,9 @@ class Cohorts:
         return self._next_end(0) + self._horizon
 
     @property
-    def matured(self) -> Matured | None:
-        """The matured cohorts; None if there is none."""
-        if not self._number:
-            return None
-        return Matured(self._number, self._whole.predictions, self._whole.labels)
+    def matured(self) -> Cohort | None:
+        """The matured cohorts together; None if there is none."""
+        return self._whole if self.number else None
 
     def predict(self, scores: Floats) -> None:
         """Take the checked scores of the next predictions, float64[k]."""
@@ -120,7 +112,7 @@ class Cohorts:
         No number may come twice, see `labelled`. A label whose number is negative or not below `n` belongs to
         no prediction, and is left out.
         """
-        ends = [0, self._end, *(cohort.end for cohort in self._open[:-1]), self.n]
+        ends = [0, self._whole.end, *(cohort.end for cohort in self._open[:-1]), self.n]
         owners = np.searchsorted(ends, numbers, side="right") - 1
         for owner, cohort in enumerate((self._whole, *self._open)):
             own = owners == owner
@@ -130,21 +122,21 @@ class Cohorts:
     def to_state(self) -> CohortsState:
         """Return the state."""
         sketches = [(each.predictions, each.labels) for each in (self._whole, *self._open)]
-        return CohortsState(self._number, self._end, self.n, sketches, self.labelled.to_state())
+        return CohortsState(self.number, self._whole.end, self.n, sketches, self.labelled.to_state())
 
     def restore(self, state: CohortsState) -> Self:
         """Replace the state by another."""
-        self._number, self._end, self.n = state.number, state.end, state.n
+        self.number, self.n = state.number, state.n
         start, end, cohorts, like = 0, state.end, [], self._cohort(0)
         for predictions, labels in state.sketches:
             predictions.checked_as(like.predictions)
-            cohorts.append(_Cohort(end, predictions, labels.checked_as(like.labels)))
+            cohorts.append(Cohort(end, predictions, labels.checked_as(like.labels)))
             expected = min(end, self.n) - start
             require(predictions.n == expected, f"a cohort of {predictions.n} predictions, not {expected}")
             start, end = start + expected, self._next_end(end)
         require(
-            start == self.n and self._number <= self._end and (self._number == 0) == (self._end == 0),
-            f"{self._number} matured cohorts of {self._end} predictions, of {self.n}",
+            start == self.n and self.number <= state.end and (self.number == 0) == (state.end == 0),
+            f"{self.number} matured cohorts of {state.end} predictions, of {self.n}",
         )
         self._whole, *self._open = cohorts
         self.labelled.restore(state.labelled)
@@ -155,12 +147,13 @@ class Cohorts:
         growth = min(end * (self._growth - 1.0), float(MOST))
         return end + max(_LEAST, -(-self._horizon // PARTS), math.ceil(growth))
 
-    def _cohort(self, end: int) -> _Cohort:
-        return _Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))
+    def _cohort(self, end: int) -> Cohort:
+        return Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))
 
     def _mature(self) -> None:
         """Add the oldest of the others to the matured ones."""
         cohort = self._open.pop(0)
         self._whole.predictions.merge(cohort.predictions)
         self._whole.labels.merge(cohort.labels)
-        self._number, self._end = self._number + 1, cohort.end
+        self._whole = self._whole._replace(end=cohort.end)
+        self.number += 1

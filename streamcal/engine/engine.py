@@ -16,26 +16,21 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.class_priors_c import ClassPriors
-from streamcal.engine.cohorts import Cohorts, CohortsState
+from streamcal.engine.cohorts import CohortsState
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.domain_labels import DomainLabels, DomainState
+from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
-from streamcal.engine.label_log import LabelLog
-from streamcal.engine.map_versions import MapVersions, VersionsState
+from streamcal.engine.map_versions import VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
-from streamcal.engine.unlabelled_scores import UnlabelledScores, UnlabelledState
+from streamcal.engine.unlabelled_scores import UnlabelledState
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.mixture import EARLIER
-from streamcal.priors.history import BLOCK
 from streamcal.priors.trackers import TrackerState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
-from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import unit_weights
 from streamcal.values import Counts, Floats, Labels
@@ -67,47 +62,9 @@ class _State(msgspec.Struct, omit_defaults=True):
 
 
 class Engine(EventRules):
-    """One engine.
+    """One engine; its parameters are those of `EventRules`."""
 
-    Parameters
-    ----------
-    config
-        its options.
-    key
-        key of its events, which its emissions name; None if events have none.
-    certifies
-        function that says, whenever a map is published, whether with a certificate: computing one takes as
-        long as thousands of events.
-    """
-
-    __slots__ = ("_cohorts", "config")
-
-    def __init__(
-        self,
-        config: RecalibratorConfig,
-        key: str | None = None,
-        certifies: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.config = config
-        cells = config.max_cells
-        newest = RecentLabels(EARLIER) if config.mode == "auto" else None
-        horizon = config.delay_limit_predictions
-        self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
-        source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
-        target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_index=True, cohorts=cohorts)
-        priors = ClassPriors(config, source, target)
-        unlabelled = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0, cohorts)
-        versions = MapVersions(config, source, target, unlabelled, priors, cohorts)
-        super().__init__(
-            source,
-            target,
-            unlabelled,
-            priors,
-            versions,
-            delayed=config.delay_limit_seconds is not None and config.mode == "auto",
-            key=key,
-            certifies=certifies,
-        )
+    __slots__ = ()
 
     # What it knows
 
@@ -265,7 +222,10 @@ class Engine(EventRules):
         if prediction_index is None and self.config.mode == "auto":
             before = _seen_in_call(size, known.n)
         last = versions.last_version(domain, size)
-        direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
+        # Past the buffer, where labels are read by no more than the log and the counts.
+        direct = domain == "source" or not (
+            self._cohorts is not None or self._priors.reads_labels or versions.reads_target
+        )
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
@@ -326,11 +286,7 @@ class Engine(EventRules):
                 other._versions.flush(domain)
             self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
             self._priors.merge(other._priors)
-            self._versions.merge_forecasts(other._versions)
-            self._versions.merge_mixture(other._versions)
-            self._source.merge(other._source)
-            self._target.merge(other._target)
-            self._versions.merge_counts(other._versions)
+            self._versions.merge(other._versions)
         self._versions.fit_forecasts()
         self.refresh()
 
@@ -388,12 +344,6 @@ class Engine(EventRules):
         """Return the label count at which something is due."""
         stop: int = self._target_stop if domain == "target" else self._source_stop
         return stop
-
-    def _reads_labels(self, domain: Domain) -> bool:
-        """Whether labels of a domain are read by more than the log and the counts."""
-        if domain == "source":
-            return False
-        return self._cohorts is not None or self._priors.reads_labels or self._versions.reads_target
 
 
 def _seen_in_call(size: int, known: int) -> Counts:

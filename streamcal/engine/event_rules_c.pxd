@@ -16,7 +16,7 @@ cdef class EventRules:
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
     cdef bint _begins_by_scores
-    cdef public object _priors, _versions
+    cdef public object config, _cohorts, _priors, _versions
     cdef object _key, _certifies
 
     @cython.locals(score=double, prediction_index=cython.longlong, probability=double, begins=bint)

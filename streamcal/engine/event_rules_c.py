@@ -12,13 +12,19 @@ import msgspec
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.cohorts import Cohorts
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
+from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.outcomes import Joined
+from streamcal.mixture.mixture import EARLIER
+from streamcal.priors.history import BLOCK
 from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.weighing import ONE, units_of
 
 __all__ = ["EventRules"]
@@ -33,40 +39,38 @@ class EventRules:
 
     Parameters
     ----------
-    source, target
-        the labels of each domain.
-    unlabelled
-        the target's scores.
-    priors
-        the class priors.
-    versions
-        the map versions.
-    delayed
-        whether event times may begin a version.
+    config
+        options of the engine.
     key
-        key of the events, which emissions name; None if events have none.
+        key of its events, which its emissions name; None if events have none.
     certifies
-        function that says, whenever a map is published, whether with a certificate.
+        function that says, whenever a map is published, whether with a certificate: computing one takes as
+        long as thousands of events.
     """
 
     def __init__(
         self,
-        source: DomainLabels,
-        target: DomainLabels,
-        unlabelled: UnlabelledScores,
-        priors: ClassPriors,
-        versions: MapVersions,
-        delayed: bool,
-        key: str | None,
-        certifies: Callable[[], bool],
+        config: RecalibratorConfig,
+        key: str | None = None,
+        certifies: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._source: Any = source
-        self._target: Any = target
-        self._unlabelled: Any = unlabelled
-        self._priors, self._versions = priors, versions
-        self.served = versions.served
+        self.config = config
+        cells, auto = config.max_cells, config.mode == "auto"
+        horizon = config.delay_limit_predictions
+        self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
+        self._source: Any = DomainLabels(
+            LabelLog(cells, config.window_of("source")), newest=RecentLabels(EARLIER) if auto else None
+        )
+        self._target: Any = DomainLabels(
+            LabelLog(cells, config.window_of("target")), keeps_index=True, cohorts=cohorts
+        )
+        self._priors = priors = ClassPriors(config, self._source, self._target)
+        self._unlabelled: Any = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0, cohorts)
+        self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors, cohorts)
+        self.served = self._versions.served
         """Served map."""
-        self._begins_by_scores, self._delayed = priors.takes_scores, delayed
+        self._begins_by_scores = priors.takes_scores
+        self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
         self._latest = _NEVER  # the latest event time of a label
         self._set_stops()

@@ -85,6 +85,7 @@ class MapVersions:
     ) -> None:
         self._config, self._cohorts = config, cohorts
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
+        self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """Served map."""
@@ -141,8 +142,7 @@ class MapVersions:
     @property
     def _weighted(self) -> tuple[Domain, ...]:
         """Domains with a label whose weight is not 1."""
-        domains: dict[Domain, DomainLabels] = {"source": self._source, "target": self._target}
-        return tuple(domain for domain, labels in domains.items() if labels.weighted)
+        return tuple(domain for domain, labels in self._labels.items() if labels.weighted)
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return the certificate of the served map at this event time, see `Ledger.certificate`."""
@@ -185,22 +185,19 @@ class MapVersions:
         """
         if self._auto is not None and self._auto.begun and domain == "source":
             return 0  # the mixture takes a step with each of them
-        labels = self._target if domain == "target" else self._source
-        return self._versions.last_due(domain, labels.n, more)
+        return self._versions.last_due(domain, self._labels[domain].n, more)
 
     def next_needed(self, domain: Domain, last: int) -> int:
         """Return the label count of the next version that must not be skipped on the way to the last one."""
-        labels = self._target if domain == "target" else self._source
         forecasts = self._ledger.forecasts_due(domain) if self._forms_by(domain) else None
         dues = [due for due in (forecasts, self._test_due(domain)) if due is not None]
         if not dues:
             return last
-        return min(last, self._versions.first_due(domain, max(labels.n + 1, min(dues))))
+        return min(last, self._versions.first_due(domain, max(self._labels[domain].n + 1, min(dues))))
 
     def schedule_now(self, domain: Domain) -> None:
         """Let the next label of a domain begin a version: a window slides with it."""
-        labels = self._target if domain == "target" else self._source
-        self._versions.schedule_now(domain, labels.n + 1)
+        self._versions.schedule_now(domain, self._labels[domain].n + 1)
 
     @property
     def reads_target(self) -> bool:
@@ -209,8 +206,7 @@ class MapVersions:
 
     def catch_up(self, domain: Domain, *, forms: bool = True) -> None:
         """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
-        labels = self._target if domain == "target" else self._source
-        if labels.n >= self._versions.due[domain]:
+        if self._labels[domain].n >= self._versions.due[domain]:
             self._begin_version(domain, forms=forms)
         if domain == "target":
             if self._auto is not None and not self._auto.begun:
@@ -288,8 +284,7 @@ class MapVersions:
             number of scores observed before the prediction, as it was learned.
         """
         self.flush(domain)
-        labels = self._target if domain == "target" else self._source
-        unread = labels.relabel(score, label, time, prediction_index)
+        unread = self._labels[domain].relabel(score, label, time, prediction_index)
         if unread is None:
             return False
         if domain == "target" and self._auto is not None and not unread:
@@ -310,28 +305,24 @@ class MapVersions:
 
     # Merging, and state
 
-    def merge_forecasts(self, other: Self) -> None:
-        """Add the forecasts of another, before the labels are merged; all must be flushed."""
-        sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]] = {
-            "source": (self._source.log.sketch, other._source.log.sketch),
-            "target": (self._target.log.sketch, other._target.log.sketch),
+    def merge(self, other: Self) -> None:
+        """Add the labels, forecasts, mixture and versions of another; all labels must be flushed."""
+        sketches = {
+            domain: (labels.log.sketch, other._labels[domain].log.sketch)
+            for domain, labels in self._labels.items()
         }
         self._ledger.merge_forecasts(other._ledger, sketches)
-
-    def fit_forecasts(self) -> None:
-        """Make new forecasts, after all labels were merged."""
-        self._ledger.fit_forecasts({"source": self._source.log.sketch, "target": self._target.log.sketch})
-
-    def merge_mixture(self, other: Self) -> None:
-        """Add the mixture of another, before the labels are merged."""
         if self._auto is not None and other._auto is not None:
             if other._auto.begun and not self._auto.begun:
                 self._begin_to_mix(self._auto, self._target.end)
             self._auto.merge(other._auto)
+        for domain, labels in self._labels.items():
+            labels.merge(other._labels[domain])
+        self._versions.merge(other._versions, {domain: labels.n for domain, labels in self._labels.items()})
 
-    def merge_counts(self, other: Self) -> None:
-        """Add the versions that another has begun, after the labels were merged."""
-        self._versions.merge(other._versions, {"source": self._source.n, "target": self._target.n})
+    def fit_forecasts(self) -> None:
+        """Make new forecasts, after all labels were merged."""
+        self._ledger.fit_forecasts({domain: labels.log.sketch for domain, labels in self._labels.items()})
 
     def to_state(self) -> VersionsState:
         """Return the state, all labels flushed."""
@@ -370,12 +361,12 @@ class MapVersions:
 
     def _begin_version(self, domain: Domain, *, forms: bool) -> None:
         """Begin the version that is due by the labels of a domain."""
-        labels = self._target if domain == "target" else self._source
+        labels = self._labels[domain]
         self._versions.begin(domain, labels.n)
         due = self._test_due(domain)
         if due is not None and labels.n >= due:
             self.flush(domain)
-            self._ledger.test(domain, labels.log.sketch, self._target.n)
+            self._ledger.test(domain, labels.log.sketch, self._labels["target"].n)
         if self._forms_by(domain):
             due = self._ledger.forecasts_due(domain)
             if due is not None and labels.n >= due:
@@ -396,7 +387,7 @@ class MapVersions:
 
         Nothing is claimed of labels with weights, so they are not tested: None.
         """
-        labels = self._target if domain == "target" else self._source
+        labels = self._labels[domain]
         return None if labels.weighted else self._ledger.test_due(domain)
 
     def _forms_by(self, domain: Domain) -> bool:
@@ -432,11 +423,11 @@ class MapVersions:
             return None
         labels, predictions = PackedSketch(matured.labels), PackedSketch(matured.predictions)
         whole = np.array([0, len(matured.predictions.cells)], np.int64)
-        return VersionData(labels, whole, 1, matured.number - 1, "target", predictions=predictions)
+        return VersionData(labels, whole, 1, cohorts.number - 1, "target", predictions=predictions)
 
     def _form(self, domain: Domain) -> VersionData | None:
         """Form h from the labels of a domain so far; None if there are none."""
-        labels = self._target if domain == "target" else self._source
+        labels = self._labels[domain]
         if not labels.n:
             return None
         self.flush(domain)

@@ -2,14 +2,14 @@
 cimport cython
 from streamcal.engine cimport class_priors_c
 from streamcal.maps cimport line_c, shift_c, steps_c
-from streamcal.mixture cimport mixed_c
+from streamcal.mixture cimport forecasts_c
 
 @cython.final
 cdef class ServedMap:
     cdef class_priors_c.ClassPriors _priors
     cdef tuple _weights
     cdef object _mixed, _base
-    cdef mixed_c.MixedSteps _mixture
+    cdef forecasts_c.MixedSteps _mixture
     cdef steps_c.StepFunction _steps
     cdef line_c.LinearFunction _line
     cdef public bint shifts

@@ -11,7 +11,7 @@ from streamcal.maps.line_c import LinearFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.maps.steps_c import StepFunction
-from streamcal.mixture.mixed_c import MixedSteps
+from streamcal.mixture.forecasts_c import MixedSteps
 from streamcal.mixture.mixture import Mixed
 from streamcal.sketch import checks
 from streamcal.values import Floats

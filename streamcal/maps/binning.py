@@ -64,17 +64,10 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
     """
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
-    ends = np.cumsum(totals)
-    m = len(totals)
-    if m <= 1:
-        return np.array([0, m], np.int64)
-    splits = _nearest_boundaries(ends, _ranks(int(ends[-1]), np.arange(1, bins, dtype=np.int64), bins))
-    inner = np.unique(splits)
-    inner = inner[(inner > 0) & (inner < m)]
-    return np.concatenate(([0], inner, [m])).astype(np.int64)
+    return uniform_mass_of_each(totals, [bins])[0] if len(totals) else np.zeros(2, np.int64)
 
 
-def _ranks(n: int, edges: Counts, bins: Counts | int) -> Counts:
+def _ranks(n: int, edges: Counts, bins: Counts) -> Counts:
     """Return ⌊nb/B⌋ for edge b of B bins, int64[k]: exact, though n·b may exceed 64 bits."""
     whole, rest = np.divmod(n, bins)
     ranks: Counts = whole * edges + rest * edges // bins

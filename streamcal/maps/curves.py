@@ -25,7 +25,7 @@ from streamcal.maps import binning
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import cell_logits, expit
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.sketch import grid
+from streamcal.maps.uniform_mass import step_map
 from streamcal.values import Cells, Counts, Flags, Floats
 
 __all__ = ["Curve", "Interpolation", "fit_curve"]
@@ -186,10 +186,7 @@ def fit_curve(
         knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
         line = RecalibrationMap(version=0, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds))
         return Curve(line, loss)
-    # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
-    inner = grid.left_edges(cells[drawn.splits[1:-1] - 1] + np.int32(1), level)
-    edges = (0.0, *inner.tolist(), 1.0)
-    return Curve(RecalibrationMap(version=0, edges=edges, values=tuple(drawn.values.tolist())), loss)
+    return Curve(step_map(cells, level, drawn.splits, drawn.values), loss)
 
 
 def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: bool) -> tuple[_Drawn, float]:

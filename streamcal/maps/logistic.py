@@ -12,7 +12,7 @@ classes can be separated.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -38,17 +38,11 @@ IDENTITY_ROW: Final = np.eye(FEATURES)[0]
 """Parameters θ of the map that changes nothing, float64[7]."""
 
 
-class Family(NamedTuple):
-    """Maps that use the same functions."""
+Family: TypeAlias = Floats
+"""Maps that use the same functions, the first ones: weights of the penalty, one for each function used."""
 
-    used: tuple[int, ...]
-    """Indices of the functions used; they come first in θ."""
-    ridge: Floats
-    """Weights of the penalty, one for each function used."""
-
-
-PLATT: Final = Family((0, 1), np.ones(2))
-HINGE: Final = Family((0, 1, *range(2, FEATURES)), np.array((1.0, 1.0, *(4.0,) * len(KNOTS))))
+PLATT: Final = np.ones(2)
+HINGE: Final = np.array((1.0, 1.0, *(4.0,) * len(KNOTS)))
 
 
 def fit_logistic(
@@ -65,11 +59,11 @@ def fit_logistic(
     start
         θ to start from, float64[7], such as the previous fit of the same family; None: the identity.
     """
-    used, theta = slice(len(family.used)), (IDENTITY_ROW if start is None else start).copy()
+    used, theta = slice(len(family)), (IDENTITY_ROW if start is None else start).copy()
     theta[used.stop :] = 0.0
     logits, positives, totals = (
         np.ascontiguousarray(each, np.float64) for each in (logits, positives, totals)
     )
     knots = KNOTS[: used.stop - 2]
-    minimise(theta[used], IDENTITY_ROW[used], family.ridge, knots, logits, positives, totals)
+    minimise(theta[used], IDENTITY_ROW[used], family, knots, logits, positives, totals)
     return theta

@@ -1,6 +1,10 @@
 # The types with which logistic_c.py is compiled; see docs/architecture.md.
 cimport cython
 cimport libc.math as math
+from streamcal.sketch.keys_c cimport score_of
+
+@cython.locals(end=double, last="long long", i=Py_ssize_t, middle="long long", score=double)
+cpdef cell_logits(const long long[::1] cells, int level, double[::1] out)
 
 @cython.locals(
     most_steps=Py_ssize_t, most_halvings=Py_ssize_t, d=Py_ssize_t, m=Py_ssize_t, h=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t,

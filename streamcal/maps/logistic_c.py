@@ -1,4 +1,4 @@
-"""The loops of logistic regression: damped Newton steps on counts."""
+"""The loops of logistic regression: logits of cells, and damped Newton steps on counts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import math
 
 import numpy as np
 
+from streamcal.sketch.keys_c import LAST_KEY, score_of
 from streamcal.values import Counts, Floats
 
-__all__ = ["group", "minimise"]
+__all__ = ["cell_logits", "group", "minimise"]
+
+
+def cell_logits(cells: Counts, level: int, out: Floats) -> None:
+    """Put the logit of the middle of every cell of the grid, int64[m], into ``out``, float64[m].
+
+    ``level`` is from 1 on. Keys, and the limits to logits, are those of `streamcal.sketch.grid`.
+    """
+    end, last = 2.0**-40, LAST_KEY
+    for i in range(len(cells)):
+        middle = (2 * cells[i] + 1) << (level - 1)
+        score = min(score_of(min(middle, last)), 1.0 - end)
+        out[i] = math.log(score / (1.0 - score))
 
 
 def minimise(

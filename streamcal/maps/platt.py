@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.maps import platt_c
+from streamcal.maps import logistic_c
 from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.values import Cells, Floats
 
@@ -19,7 +19,7 @@ _END: Final = 2.0**-40  # scores nearer to 0 or 1 than this share one cell of th
 _LARGEST: Final = 700.0  # e^t overflows little above
 
 
-def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats, out: Floats | None = None) -> Floats:
+def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats) -> Floats:
     """Return expit(a·x + b).
 
     Parameters
@@ -28,16 +28,12 @@ def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats, out: Floats 
         a and b, float64 of any shape that broadcasts against the logits.
     logits
         x, float64[n].
-    out
-        array for the result, of the shape that they broadcast to.
 
     Returns
     -------
     float64 in [0, 1], of the shape that they broadcast to.
     """
-    exponents: Floats = np.multiply(slopes, logits, out=out)
-    exponents += intercepts
-    return expit(exponents)
+    return expit(slopes * logits + intercepts)
 
 
 def expit(exponents: Floats) -> Floats:
@@ -53,12 +49,9 @@ def expit(exponents: Floats) -> Floats:
     return np.reciprocal(exponents, out=exponents)
 
 
-def logit(scores: Floats, out: Floats | None = None) -> Floats:
-    """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28.
-
-    ``out`` is an array for the result.
-    """
-    clipped = np.maximum(scores, _END, out=out)  # np.clip takes longer on few
+def logit(scores: Floats) -> Floats:
+    """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28."""
+    clipped = np.maximum(scores, _END)  # np.clip takes longer on few
     np.minimum(clipped, 1.0 - _END, out=clipped)
     odds = np.divide(clipped, 1.0 - clipped, out=clipped)
     return np.log(odds, out=odds)
@@ -67,7 +60,7 @@ def logit(scores: Floats, out: Floats | None = None) -> Floats:
 def cell_logits(cells: Cells, level: int) -> Floats:
     """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
     out = np.empty(len(cells))
-    platt_c.cell_logits(np.ascontiguousarray(cells, np.int32), level, out, out.view(np.int64))
+    logistic_c.cell_logits(cells.astype(np.int64), level, out)
     return out
 
 

@@ -115,19 +115,10 @@ class RecalibrationMap(BaseModel):
         """B, the number of bins of a step map, or of knots of a linear one; 0 for the identity."""
         return len(self.values) or len(self.knots)
 
-    @cached_property
-    def _steps(self) -> StepFunction:
-        return StepFunction(self.edges[1:-1], self.values)
-
-    @cached_property
-    def _line(self) -> LinearFunction:
-        return LinearFunction(self.knots, self.log_odds)
-
     def __copy__(self) -> Self:
-        """Copy without cached values: `model_copy` may give the copy other fields."""
+        """Copy without the cached function: `model_copy` may give the copy other fields."""
         copy = super().__copy__()
-        copy.__dict__.pop("_steps", None)
-        copy.__dict__.pop("_line", None)
+        copy.__dict__.pop("function", None)
         return copy
 
     def __repr__(self) -> str:
@@ -164,10 +155,12 @@ class RecalibrationMap(BaseModel):
         table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>" if rows else ""
         return f"<p>{escape(repr(self))}</p>{table}"
 
-    @property
+    @cached_property
     def function(self) -> StepFunction | LinearFunction | None:
         """Function that computes h; None if h is the identity."""
-        return self._line if self.knots else self._steps if self.values else None
+        if self.knots:
+            return LinearFunction(self.knots, self.log_odds)
+        return StepFunction(self.edges[1:-1], self.values) if self.values else None
 
     def base_one(self, score: float) -> float:
         """Return h of one score in [0, 1], without the shift correction. The score is not checked."""
@@ -186,11 +179,11 @@ class RecalibrationMap(BaseModel):
 
     def apply_checked(self, scores: Floats, weights: tuple[float, float]) -> Floats:
         """Return g∘h of checked scores under these weights: a new array, float64[n]."""
-        out = np.empty(len(scores))
-        if self.values:
-            self._steps.apply(np.ascontiguousarray(scores), weights, out)
-        elif self.knots:
-            self._line.apply(np.ascontiguousarray(scores), out)
+        out, function = np.empty(len(scores)), self.function
+        if isinstance(function, StepFunction):
+            function.apply(np.ascontiguousarray(scores), weights, out)
+        elif function is not None:
+            function.apply(np.ascontiguousarray(scores), out)
             if weights[0] != weights[1]:
                 out = shift_correction(out, weights)
         else:

@@ -46,13 +46,14 @@ def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Flo
     """
     if weights[0] == weights[1]:
         return probabilities
-    positive, total = _parts(probabilities, *weights)
+    positive = weights[1] * probabilities
+    total = positive + weights[0] * (1.0 - probabilities)
     # total is 0 only where p is 0 or 1 and the other class has all the weight: g(p) = p there.
     corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
     return corrected
 
 
-def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike, out: Floats | None = None) -> Floats:
+def shift_odds(probabilities: npt.ArrayLike, odds: float) -> Floats:
     """Apply the correction with weights (1, κ): κp / (κp + 1 − p).
 
     Parameters
@@ -60,31 +61,17 @@ def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike, out: Floats | 
     probabilities
         in [0, 1], any shape.
     odds
-        κ = w₁/w₀ in [0, ∞], broadcast against ``probabilities``. At its ends the result is the limit taken
-        outward, which bounds what any κ near them gives: 0 everywhere for κ = 0, 1 everywhere for κ = ∞.
-    out
-        array for the result, float64 of the shape that both broadcast to; not for odds of shape ().
+        κ = w₁/w₀ in [0, ∞]. At its ends the result is the limit taken outward, which bounds what any κ near
+        them gives: 0 everywhere for κ = 0, 1 everywhere for κ = ∞.
 
     Returns
     -------
-    float64 in [0, 1], of the shape that both broadcast to.
+    float64 in [0, 1], of the shape of ``probabilities``.
     """
     p = np.asarray(probabilities, dtype=np.float64)
-    if np.ndim(odds) == 0:
-        if odds == math.inf:
-            return np.ones_like(p)
-        if odds == 0.0:
-            return np.zeros_like(p)
-    positive, total = _parts(p, 1.0, odds, out)
-    return np.divide(positive, total, out=out)
-
-
-def _parts(
-    p: Floats, w0: npt.ArrayLike, w1: npt.ArrayLike, out: Floats | None = None
-) -> tuple[Floats, Floats]:
-    """Return numerator and denominator of w₁p / (w₁p + w₀(1−p)) (eq. 13), for arrays that broadcast.
-
-    ``out`` is an array for the numerator.
-    """
-    positive = np.multiply(w1, p, out=out)
-    return positive, positive + np.multiply(w0, 1.0 - p)
+    if odds == math.inf:
+        return np.ones_like(p)
+    if odds == 0.0:
+        return np.zeros_like(p)
+    positive = odds * p
+    return np.asarray(positive / (positive + (1.0 - p)))

@@ -10,9 +10,9 @@ from streamcal.maps import binning
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks, grid
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Counts
+from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["UniformMass", "form", "uniform_mass_binning"]
+__all__ = ["UniformMass", "form", "step_map", "uniform_mass_binning"]
 
 
 class UniformMass(NamedTuple):
@@ -44,12 +44,23 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
         bins = rule
     splits = binning.uniform_mass(totals, bins)
     means = binning.bin_sums(positives, splits) / binning.bin_sums(totals, splits)
-    # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
-    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
-    recalibration = RecalibrationMap(
-        version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(means.tolist())
-    )
-    return UniformMass(recalibration, splits, choices)
+    return UniformMass(step_map(cells, sketch.level, splits, means), splits, choices)
+
+
+def step_map(cells: Cells, level: int, splits: Counts, values: Floats) -> RecalibrationMap:
+    """Return the map of version 0 with one value for each bin, float64[B].
+
+    A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
+
+    Parameters
+    ----------
+    cells, level
+        the grid, int32[m].
+    splits
+        first cell of each bin, then m: int64[B+1] from 0 to m.
+    """
+    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), level)
+    return RecalibrationMap(version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(values.tolist()))
 
 
 def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMap:

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import IDENTITY_ROW, KNOTS, PLATT, Family
+from streamcal.maps.isotonic_c import isotonic
+from streamcal.maps.logistic import IDENTITY_ROW, PLATT, Family, fit_logistic
+from streamcal.maps.logistic_c import group
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
-from streamcal.mixture import fits_c
 from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
@@ -52,15 +53,7 @@ class Source(NamedTuple):
 
 
 def fit_source(sketch: ScoreSketch) -> Source:
-    """Fit maps to the labelled scores of the source.
-
-    Raises
-    ------
-    ValueError
-        If the sketch has no labels.
-    """
-    if not sketch.n:
-        raise ValueError("a source needs labels, got none")
+    """Fit maps to the labelled scores of the source, at least one."""
     cells, level, counted = sketch.cells, sketch.level, sketch.weighed
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(cells, level, *counted)
@@ -89,11 +82,12 @@ def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> 
     start
         θ to start from, float64[7]: the previous fit of the family, or the identity.
     """
-    theta, used = start.copy(), len(family.used)
     scale = counted.labels / float(counted.masses.sum())
-    knots, centre = KNOTS[: used - 2], IDENTITY_ROW[:used]
-    fits_c.fit_logistic(logits, counted.masses, scale, knots, centre, family.ridge, theta[:used])
-    return theta
+    negatives, positives = counted.masses
+    means, counts, sums = np.empty(len(logits)), np.empty((2, len(logits))), np.empty((2, len(logits)))
+    counts[0], counts[1] = scale * positives, scale * (negatives + positives)
+    groups = group(logits, counts, means, sums)
+    return fit_logistic(family, means[:groups], sums[0, :groups], sums[1, :groups], start)
 
 
 def fit_line(
@@ -126,9 +120,17 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
     squares
         Σw² per cell, float64[m].
     """
-    both = np.empty((2, 2 * len(logits)))
-    used = fits_c.isotonic_knots(logits, counts, squares, both[0], both[1])
-    return Line(both[0, :used].copy(), both[1, :used].copy())
+    positives = counts[1].astype(np.float64)
+    weights = positives + counts[0]
+    for end in {0, len(logits) - 1}:
+        one = squares[end] / weights[end]
+        weights[end] += one
+        positives[end] += 0.5 * one
+    starts, rates = isotonic(positives / weights, weights)
+    blocks = np.empty((2, len(rates), 2))  # knots and values: two for each block
+    blocks[0, :, 0], blocks[0, :, 1] = logits[starts[:-1]], logits[starts[1:] - 1]
+    blocks[1] = np.minimum(rates, 1.0)[:, np.newaxis]
+    return Line(blocks[0].ravel(), blocks[1].ravel())
 
 
 def _as_line(curve: RecalibrationMap) -> Line:

@@ -38,11 +38,25 @@ cdef class Snapshot:
     cdef double curve_at(self, double score, double logit) noexcept
     @cython.locals(exponent=double, j=Py_ssize_t)
     cdef double logistic_at(self, Py_ssize_t row, double logit) noexcept
-    @cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, same=bint, new=bint, odds=double, earlier=double)
-    cpdef fill(
-        self, Snapshot before, const double[::1] scores, const double[::1] logits, double[::1] base, double[:, ::1] out
-    )
+    @cython.locals(k=Py_ssize_t, value=double, weight=double)
+    cdef double mixed(self, double score, double logit, double[::1] row) noexcept
 
+
+@cython.final
+cdef class MixedSteps:
+    cdef Snapshot _snapshot
+    cdef const double[::1] _edges, _middles, _logits
+    cdef double[::1] _values, _row
+
+    cpdef double one(self, double score) except? -1.0
+    @cython.locals(place=Py_ssize_t)
+    cpdef values(self)
+    @cython.locals(value=double)
+    cdef double _value(self, Py_ssize_t place) noexcept
+
+
+@cython.locals(low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t)
+cdef Py_ssize_t interval_of(const double[:] edges, double score) noexcept
 
 @cython.locals(positive=double)
 cdef double shifted(double odds, double probability) noexcept
@@ -50,27 +64,13 @@ cdef double shifted(double odds, double probability) noexcept
 @cython.locals(row="double[::1]", i=Py_ssize_t, k=Py_ssize_t)
 cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] logits, double[:, ::1] out)
 
-@cython.locals(i=Py_ssize_t, k=Py_ssize_t, weight=double)
-cpdef mix(
-    Snapshot snapshot, Snapshot before, const double[::1] scores, const double[::1] logits, double[::1] base,
-    double[:, ::1] values, double[::1] out
-)
-
-@cython.locals(number=Py_ssize_t, least=Py_ssize_t, i=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
-cpdef Py_ssize_t served_at(
-    const unsigned long long[::1] ends, Py_ssize_t first, const long long[:] prediction_index, long long[::1] out
-)
-
-@cython.locals(windows=Py_ssize_t, scalings=Py_ssize_t, row=Py_ssize_t, j=Py_ssize_t)
-cpdef put_rows(const double[:, ::1] hinges, const double[:, :] platt, double[:, ::1] out)
-
 @cython.locals(newest="long long", some_at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
 cpdef look(const long long[:] prediction_index, long long at_once, long long observed, bint newer)
 
 @cython.locals(
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
-    places="const double[:]", last=Py_ssize_t, i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
-    low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
+    places="const double[:]", i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
+    place=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
 )
 cpdef lose(
     Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,

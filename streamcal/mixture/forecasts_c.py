@@ -11,12 +11,11 @@ from streamcal.maps.logistic import KNOTS
 from streamcal.values import Counts, Floats, Labels
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Sequence
 
     from streamcal.mixture.fits import Source
 
-__all__ = ["Line", "Snapshot", "forecast", "look", "lose", "mix", "put_rows", "served_at"]
+__all__ = ["Line", "MixedSteps", "Snapshot", "forecast", "look", "lose"]
 
 _BENDS: Final = KNOTS
 _HINGES: Final = len(KNOTS)
@@ -158,60 +157,62 @@ class Snapshot:
                 exponent += self._theta[row, 2 + j] * (logit - _BENDS[j])
         return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
 
-    def fill(
-        self, before: Snapshot | None, scores: Floats, logits: Floats, base: Floats, out: Floats
-    ) -> None:
-        """Bring forecasts for n scores up to date, in place.
+    def mixed(self, score: float, logit: float, row: Floats) -> float:
+        """Return the mixture for one score; ``row``, float64[K], gets the forecast of every candidate."""
+        self.put(score, logit, row)
+        value = 0.0
+        for k in range(len(row)):
+            weight = self._parts[0, k]
+            if weight != 0.0:
+                value += weight * row[k]
+        return min(value, 1.0)  # rounding may lead above 1 by one ulp
 
-        Parameters
-        ----------
-        before
-            the snapshot that the forecasts in ``out`` come from: only changed maps are evaluated. None: all
-            maps are evaluated.
-        scores, logits
-            float64[n].
-        base
-            probabilities of the source's map, float64[n], to which the correction is applied.
-        out
-            float64[K, n].
-        """
-        n = len(scores)
-        if before is None:
-            for i in range(n):
-                out[0, i] = scores[i]
-        for row in range(_WINDOWS):
-            if before is not None and (
-                self.isotonic[row] is before.isotonic[row]
-                if self.isotonic and before.isotonic
-                else not self.isotonic and not before.isotonic
-            ):
-                continue
-            for i in range(n):
-                out[1 + row, i] = self.isotonic_at(row, scores[i], logits[i])
-        if before is None or self.curve is not before.curve:
-            for i in range(n):
-                out[_CURVE, i] = self.curve_at(scores[i], logits[i])
-        for row in range(self._theta.shape[0]):
-            same = before is not None
-            if before is not None:
-                for j in range(2 + _HINGES):
-                    if self._theta[row, j] != before._theta[row, j]:
-                        same = False
-            if not same:
-                place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _DELAYED - _SHIFTED + _LOGISTIC)
-                for i in range(n):
-                    out[place, i] = self.logistic_at(row, logits[i])
-        new = before is None or self._shifted is not before._shifted
-        if new:
-            for i in range(n):
-                base[i] = scores[i] if self._shifted is None else self._shifted.one(logits[i])
-        for row in range(2):
-            odds = self._recent_odds if row else self._all_odds
-            earlier = odds if before is None else before._recent_odds if row else before._all_odds
-            if not new and odds == earlier:
-                continue
-            for i in range(n):
-                out[_SHIFTED + row, i] = base[i] if self._shifted is None else shifted(odds, base[i])
+
+class MixedSteps:
+    """The mixture of a moment as a step function, of which each step is worked out when it is met.
+
+    Parameters
+    ----------
+    cells
+        inner edges of the intervals, float64[p − 1], and the scores and logits in their middles, float64[p]:
+        at these the candidates forecast.
+    snapshot
+        the candidates.
+    """
+
+    def __init__(self, cells: tuple[Floats, Floats, Floats], snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._edges, self._middles, self._logits = cells
+        self._values = np.full(len(self._middles), np.nan)  # NaN: not worked out yet
+        self._row = np.empty(snapshot.weights.shape[1])
+
+    def one(self, score: float) -> float:
+        """Return the value at one score in [0, 1]."""
+        return self._value(interval_of(self._edges, score))
+
+    def values(self) -> Floats:
+        """Return the values of all steps, float64[p]."""
+        for place in range(len(self._values)):
+            self._value(place)
+        return np.asarray(self._values)
+
+    def _value(self, place: int) -> float:
+        """Return the value of one step."""
+        value = self._values[place]
+        if value != value:
+            value = self._snapshot.mixed(self._middles[place], self._logits[place], self._row)
+            self._values[place] = value
+        return value  # type: ignore[no-any-return]
+
+
+def interval_of(edges: Floats, score: float) -> int:
+    """Return the number of inner edges of intervals, ascending, that are at most a score."""
+    low, size = 0, len(edges)
+    while size > 0:
+        half = (size + 1) // 2
+        low += half * (edges[low + half - 1] <= score)  # a branch would often be foretold wrong
+        size -= half
+    return low
 
 
 def shifted(odds: float, probability: float) -> float:
@@ -227,78 +228,6 @@ def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) ->
         snapshot.put(scores[i], logits[i], row)
         for k in range(len(out)):
             out[k, i] = row[k]
-
-
-def mix(
-    snapshot: Snapshot,
-    before: Snapshot | None,
-    scores: Floats,
-    logits: Floats,
-    base: Floats,
-    values: Floats,
-    out: Floats,
-) -> None:
-    """Bring forecasts up to date, and put their mixture into ``out``, float64[n].
-
-    The other parameters are those of `Snapshot.fill`.
-    """
-    if before is not snapshot:
-        snapshot.fill(before, scores, logits, base, values)
-    for i in range(len(out)):
-        out[i] = 0.0
-    for k in range(len(values)):
-        weight = snapshot._parts[0, k]
-        if weight != 0.0:
-            for i in range(len(out)):
-                out[i] += weight * values[k, i]
-    for i in range(len(out)):
-        out[i] = min(out[i], 1.0)  # rounding may lead above 1 by one ulp
-
-
-def served_at(ends: array[int], first: int, prediction_index: Counts, out: Counts) -> int:
-    """Find the snapshot that was served after each number of scores; return the least index.
-
-    Parameters
-    ----------
-    ends
-        numbers of scores observed when the next of K snapshots was first served, uint64[K − 1].
-    first
-        index of the first snapshot that knew a label; K stands for snapshots before it, and for negative
-        counts.
-    prediction_index, out
-        int64[n]; ``out`` gets the indices.
-    """
-    number = len(ends) + 1
-    least = number
-    for i in range(len(prediction_index)):
-        low, high = 0, len(ends)
-        if prediction_index[i] < 0:
-            low = number
-        else:
-            while low < high:
-                middle = (low + high) // 2
-                if ends[middle] <= prediction_index[i]:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < first:
-                low = number
-        out[i] = low
-        least = min(least, low)
-    return least
-
-
-def put_rows(hinges: Floats, platt: Floats, out: Floats) -> None:
-    """Put θ of hinge maps, float64[W, 7], and (a, b) of Platt maps behind them into ``out``, float64[R, 7].
-
-    ``platt`` is float64[G, p] with a and b in the first two columns; rows behind both become 0.
-    """
-    windows, scalings = len(hinges), len(platt)
-    for row in range(len(out)):
-        for j in range(out.shape[1]):
-            out[row, j] = hinges[row, j] if row < windows else 0.0
-        if windows <= row < windows + scalings:
-            out[row, 0], out[row, 1] = platt[row - windows, 0], platt[row - windows, 1]
 
 
 def look(prediction_index: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
@@ -371,7 +300,6 @@ def lose(
     """
     kinds, candidates, row = losses.shape[0], losses.shape[1], np.empty(losses.shape[1])
     edges, middles, places = (scores, scores, scores) if cells is None else cells
-    last = len(edges)
     for i in range(len(scores)):
         score, weight = scores[i], counted[i]
         inside = min(max(score, _END), 1.0 - _END)
@@ -380,12 +308,8 @@ def lose(
             if cells is None:
                 arrival.put(score, x, row)
             else:
-                low, size = 0, last
-                while size > 0:
-                    half = (size + 1) // 2
-                    low += half * (edges[low + half - 1] <= score)
-                    size -= half
-                arrival.put(middles[low], places[low], row)
+                place = interval_of(edges, score)
+                arrival.put(middles[place], places[place], row)
             for k in range(candidates):
                 losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least)
         then = arrival

@@ -17,7 +17,7 @@ from streamcal.sketch.label_window import LabelWindow, LabelWindowState
 from streamcal.sketch.weighing import NONE, ONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["CountsState", "LabelCounts", "shared"]
+__all__ = ["CountsState", "TargetCounts", "shared"]
 
 
 _ONES: Final = np.ones(4096)  # what labels without weights count for; cut to length
@@ -25,7 +25,7 @@ _ONES.setflags(write=False)
 
 
 class CountsState(msgspec.Struct, omit_defaults=True):
-    """The state of `LabelCounts`."""
+    """The state of `TargetCounts`."""
 
     n: Count
     positives: Count
@@ -33,7 +33,7 @@ class CountsState(msgspec.Struct, omit_defaults=True):
     mass: Mass = NONE
 
 
-class LabelCounts:
+class TargetCounts:
     """Counts of the target's labels."""
 
     __slots__ = ("_mass", "_positives", "latest", "n")

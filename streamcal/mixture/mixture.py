@@ -22,19 +22,18 @@ import numpy as np
 
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
-from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
-from streamcal.mixture.label_counts import LabelCounts, shared
+from streamcal.mixture.forecasts_c import Snapshot, look, lose
+from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
-from streamcal.mixture.table import Mixed, Mixing, ServedTable
+from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -83,7 +82,7 @@ class Mixture:
     )
 
     def __init__(self, *, delayed: bool = False) -> None:
-        self._counts = LabelCounts()
+        self._counts = TargetCounts()
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._source: Source | None = None
@@ -99,7 +98,7 @@ class Mixture:
         # What was served when the latest prediction was made, by which labels that have come since are
         # scored.
         self._arrival = self._snapshots.latest
-        self._table = ServedTable()
+        self._table = Table()
         self._table.follow(self._windows)
 
     @property
@@ -122,11 +121,6 @@ class Mixture:
         """Number of target labels at which a step is due."""
         return self._next_step
 
-    @property
-    def map(self) -> RecalibrationMap:
-        """Map served since the last step: a step map of version 0, without shift correction."""
-        return self._mixed(NAMES, "", None).map
-
     def mixed(self, mixing: Mixing) -> Mixed:
         """Return the map served since the last step, with its weights."""
         mixed = self._mixed(NAMES, "", None)
@@ -144,14 +138,9 @@ class Mixture:
         Parameters
         ----------
         sketch
-            The labelled scores of the source.
+            The labelled scores of the source, at least one.
         new_generation
             Whether it is another source than before, for which label shift is allowed again.
-
-        Raises
-        ------
-        ValueError
-            If the sketch has no labels; nothing is changed then.
         """
         self._source = fit_source(sketch)
         if self._weights.set_source(new_generation=new_generation):
@@ -171,14 +160,7 @@ class Mixture:
             float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
         units
             The labels' weights in units of 1/256, int64[m]; None: all are 1.
-
-        Raises
-        ------
-        ValueError
-            If there were target labels before; nothing is changed then.
         """
-        if self.n:
-            raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
         shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
@@ -226,16 +208,7 @@ class Mixture:
             then count for their effective number together: weights shift what is learned, not how fast.
         observed
             The target's scores so far. Their sum is only used while `holds`. None: none were observed.
-
-        Raises
-        ------
-        ValueError
-            If the lengths differ; nothing is changed then.
         """
-        if not len(scores) == len(labels) == len(prediction_index):
-            raise ValueError(
-                f"{len(scores)} scores, {len(labels)} labels, {len(prediction_index)} prediction indices"
-            )
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
@@ -282,16 +255,7 @@ class Mixture:
             it in place of those from labels, which come late and cannot tell in time which prior is better.
         evidence
             Evidence of early positives from a pane that has closed; None: the evidence before.
-
-        Raises
-        ------
-        ValueError
-            If ``observed`` goes down, or the prior is out of range; nothing is changed then.
         """
-        if observed < self.observed:
-            raise ValueError(f"observed was {self.observed} and must not go down, got {observed!r}")
-        if prior is not None and not 0.0 < prior < 1.0:
-            raise ValueError(f"a prior must be in (0, 1), got {prior!r}")
         if evidence is not None:
             self._evidence = evidence
         if self._windows.n and not self.holds and self._windows.fit():
@@ -311,7 +275,7 @@ class Mixture:
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return the map of the table and the latest snapshot."""
-        return Mixed(self._table.table, self._snapshots.latest, names, leader, reason)
+        return Mixed(self._table.cells, self._snapshots.latest, names, leader, reason)
 
     def merge(self, other: Mixture) -> None:
         """Add the labels of another as later ones; a step should follow.
@@ -411,9 +375,9 @@ class Mixture:
         """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
-        rows = LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0)
-        logistic = np.empty((rows, FEATURES))
-        put_rows(fits.hinges, self._online.parameters, logistic)
+        logistic = np.zeros((LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0), FEATURES))
+        logistic[:_HINGES] = fits.hinges
+        logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
         isotonic, curve = fits.isotonic, fits.curve
         if source is None:
             if self.holds:  # the score is served as it is
@@ -475,7 +439,7 @@ class Mixture:
                 served, which = (*(snapshot for _, snapshot in held), arrival), index
                 # What scores tell of now is not what labels of the past confirm.
                 kinds = 1 if arrival.by_scores else 2
-        cells = self._table.table.cells if is_latest else None
+        cells = self._table.cells if is_latest else None
         losses, tracked = np.empty((kinds, arrival.weights.shape[1], len(scores))), np.empty((2, len(scores)))
         lose(arrival, served, which, cells, scores, labels, self._least, shares, logits, losses, tracked)
         return losses, tracked

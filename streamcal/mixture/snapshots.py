@@ -8,12 +8,11 @@ Memory: about 40 snapshots in the long run, a few kB each.
 
 from __future__ import annotations
 
-from array import array
 from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.forecasts_c import Snapshot, served_at
+from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.values import Counts
 
 __all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "next_step"]
@@ -46,10 +45,11 @@ class Snapshots:
         counts of observed scores must not descend.
     """
 
-    __slots__ = ("_ends", "held")
+    __slots__ = ("held",)
 
     def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
-        self._set(held)
+        self.held = held
+        """Snapshots, each with the number of its step; do not change it."""
 
     @property
     def latest(self) -> Snapshot:
@@ -58,15 +58,14 @@ class Snapshots:
 
     def begin(self, snapshot: Snapshot) -> None:
         """Keep this snapshot alone, as that of step 0."""
-        self._set([(0, snapshot)])
+        self.held = [(0, snapshot)]
 
     def add(self, snapshot: Snapshot) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
         now = self.held[-1][0] + 1
         self.held.append((now, snapshot))
-        self._ends.append(snapshot.observed)
         if not now % _THIN_EVERY:
-            self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
+            self.held = [each for each in self.held if _is_kept(each[0], now - each[0])]
 
     def served_at(self, prediction_index: Counts) -> tuple[Counts, int]:
         """Return the index of the snapshot served after each number of scores, int64[n], and the least index.
@@ -75,14 +74,10 @@ class Snapshots:
         knew no label: their candidates forecast the same, so no label can distinguish them.
         """
         first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
-        index = np.empty(len(prediction_index), np.int64)
-        return index, served_at(self._ends, first, prediction_index, index)
-
-    def _set(self, held: list[tuple[int, Snapshot]]) -> None:
-        self.held = held
-        """Snapshots, each with the number of its step; do not change it."""
-        # How many scores had been observed when the next snapshot was first served.
-        self._ends = array("Q", (snapshot.observed for _, snapshot in held[1:]))
+        next_served = [snapshot.observed for _, snapshot in self.held[1:]]
+        index = np.searchsorted(next_served, prediction_index, side="right")
+        index[(prediction_index < 0) | (index < first)] = len(self.held)
+        return index, int(index.min())
 
 
 def _is_kept(step: int, age: int) -> bool:

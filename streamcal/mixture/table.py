@@ -1,9 +1,7 @@
-"""The mixture as one step map: intervals on which it is constant, and what all candidates forecast there.
+"""The mixture as one step map: intervals on which it is constant.
 
 The edges of the intervals are fixed ones, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², and
 quantiles of the scores.
-
-Memory: float64 for every candidate and interval, about 50 kB.
 """
 
 from __future__ import annotations
@@ -17,15 +15,14 @@ import numpy as np
 
 from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.forecasts_c import Snapshot, mix
-from streamcal.mixture.mixed_c import MixedSteps
+from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
-__all__ = ["LAST", "Mixed", "Mixing", "ServedTable", "Table", "choose_partition"]
+__all__ = ["LAST", "Mixed", "Mixing", "Table", "choose_partition"]
 
 LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 """Cell of score 1 on the finest grid."""
@@ -82,8 +79,10 @@ class Mixed:
 
     Parameters
     ----------
-    table, snapshot
-        table and snapshot that are mixed.
+    cells
+        intervals of the map, see `Table.cells`.
+    snapshot
+        snapshot that is mixed.
     names
         names of all candidates.
     leader, reason
@@ -91,9 +90,14 @@ class Mixed:
     """
 
     def __init__(
-        self, table: Table, snapshot: Snapshot, names: Sequence[str], leader: str, reason: str | None
+        self,
+        cells: tuple[Floats, Floats, Floats],
+        snapshot: Snapshot,
+        names: Sequence[str],
+        leader: str,
+        reason: str | None,
     ) -> None:
-        self._table, self._snapshot, self._names = table, snapshot, names
+        self._cells, self._snapshot, self._names = cells, snapshot, names
         self._leader, self._reason = leader, reason
 
     def __eq__(self, other: object) -> bool:
@@ -105,18 +109,13 @@ class Mixed:
     def map(self) -> RecalibrationMap:
         """Map to serve from now on: a step map of version 0, without shift correction."""
         # All that the constructor checks holds already.
-        return RecalibrationMap.model_construct(
-            version=0, edges=self._table.edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
-        )
+        edges, values = (0.0, *self._cells[0].tolist(), 1.0), tuple(self.steps.values().tolist())
+        return RecalibrationMap.model_construct(version=0, edges=edges, values=values, weights=(1.0, 1.0))
 
     @cached_property
     def steps(self) -> MixedSteps:
         """Same map, only to be evaluated at single scores."""
-        return MixedSteps(self._table, self._snapshot)
-
-    @cached_property
-    def _values(self) -> Floats:
-        return self._table.mixed(self._snapshot)
+        return MixedSteps(self._cells, self._snapshot)
 
     @cached_property
     def mixing(self) -> Mixing:
@@ -132,59 +131,18 @@ _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores
 
 
 class Table:
-    """Forecasts of every candidate in the middle of every interval.
-
-    Parameters
-    ----------
-    partition
-        The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
-    """
-
-    __slots__ = ("_base", "_filled", "_values", "cells", "partition")
-
-    def __init__(self, partition: Cells) -> None:
-        self.partition = partition
-        """Left ends of the intervals."""
-        middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
-        scores = grid.left_edges(middles, grid.MIN_LEVEL - 1)
-        lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self.cells = lefts[1:].copy(), scores, logit(scores)
-        """Left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
-        self._filled: Snapshot | None = None
-        self._base, self._values = np.empty(len(partition)), np.empty((0, len(partition)))
-
-    @property
-    def edges(self) -> tuple[float, ...]:
-        """Left ends of the intervals as scores, and 1."""
-        return (0.0, *self.cells[0].tolist(), 1.0)
-
-    def mixed(self, snapshot: Snapshot) -> Floats:
-        """Return the mixture of a snapshot on every interval, float64[p].
-
-        The forecasts stay until the next call, which evaluates only changed maps.
-        """
-        if self._filled is None:
-            self._values = np.empty((snapshot.weights.shape[1], len(self.partition)))
-        before, self._filled = self._filled, snapshot
-        out = np.empty(len(self.partition))
-        mix(snapshot, before, *self.cells[1:], self._base, self._values, out)
-        return out
-
-
-class ServedTable:
-    """The table of the served map, with the schedule of its partition.
+    """The intervals of the served map, with the schedule of their partition.
 
     The partition is chosen anew with every new source, with every new map of all labels, and after 2,048
     labels.
     """
 
-    __slots__ = ("_chosen_at", "_source_edges", "table")
+    __slots__ = ("_chosen_at", "_source_edges", "cells", "partition")
 
     def __init__(self) -> None:
         self._chosen_at = 0  # the label count at which the partition was chosen, −1 if it is out of date
         self._source_edges: Cells = np.empty(0, np.int32)
-        self.table = Table(choose_partition(np.empty(0, np.int32)))
-        """Table as of the last `follow`."""
+        self._set(choose_partition(self._source_edges))
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Make the partition follow the scores of a source from the next `follow` on."""
@@ -200,13 +158,22 @@ class ServedTable:
         if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
             self._chosen_at = windows.n
             edges = windows.recent_edges() if windows.n else self._source_edges
-            self.table = Table(choose_partition(edges))
+            self._set(choose_partition(edges))
 
     def to_state(self) -> tuple[int, Cells, Cells]:
-        """Return the state without the values: the label count of the partition, the edges, the partition."""
-        return self._chosen_at, self._source_edges, self.table.partition
+        """Return the state: the label count of the partition, the edges of the source, the partition."""
+        return self._chosen_at, self._source_edges, self.partition
 
     def restore(self, chosen_at: int, source_edges: Cells, partition: Cells) -> None:
         """Set the state."""
         self._chosen_at, self._source_edges = chosen_at, source_edges
-        self.table = Table(partition)
+        self._set(partition)
+
+    def _set(self, partition: Cells) -> None:
+        self.partition = partition
+        """Left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0."""
+        middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
+        scores = grid.left_edges(middles, grid.MIN_LEVEL - 1)
+        lefts = grid.left_edges(partition, grid.MIN_LEVEL)
+        self.cells = lefts[1:].copy(), scores, logit(scores)
+        """Left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""

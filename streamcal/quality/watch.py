@@ -43,7 +43,10 @@ class ForecastWatch(msgspec.Struct):
     alarms: Count = 0
     """Number of alarms raised."""
     deviates: bool = False
-    """Whether the latest look told a deviation: the next alarm comes after a look that does not."""
+    """Whether the latest look told a deviation."""
+    alarmed: Count = 0
+    """Number of labels at the latest alarm: the next one is about a deviation that began after it, or comes
+    after a look that told none."""
     past: list[Point] = []
     """Confidence sequences over time: a point each time that the labels have grown by a quarter."""
 
@@ -83,7 +86,7 @@ class ForecastWatch(msgspec.Struct):
             self.past.append(Point(self.sequences.labels, None if time != time else time, *map(float, ends)))
         verdict = judge(self.sequences, arrival) if may_deviate(self.sequences) else None
         before, self.deviates = self.deviates, verdict is not None and verdict.deviates
-        if before or not self.deviates:
+        if verdict is None or verdict.since_label is None or (before and verdict.since_label < self.alarmed):
             return None
-        self.alarms += 1
+        self.alarms, self.alarmed = self.alarms + 1, self.sequences.labels
         return verdict

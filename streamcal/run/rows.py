@@ -299,7 +299,8 @@ def forecast_alarm_row(raised: Raised, time: float | None) -> AlarmRow:
     """Return the row of an alarm of the watch over forecasts, given the clock when it was raised."""
     verdict = raised.verdict
     reason = f"{verdict.sentence} {verdict.evidence}"
-    return AlarmRow(raised.number, raised.key, time, CALIBRATED, reason, verdict.labels, verdict.advice)
+    labels = (verdict.since_label or 0) + verdict.labels
+    return AlarmRow(raised.number, raised.key, time, CALIBRATED, reason, labels, verdict.advice)
 
 
 def advice(assumption: str) -> str:

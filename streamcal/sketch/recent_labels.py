@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from streamcal.sketch import grid
-from streamcal.sketch.counting_c import count_sorted, pack
 from streamcal.sketch.decoding import require, within
+from streamcal.sketch.tally_c import count_sorted
 from streamcal.sketch.weighing import ONE, Weighed, check_units, heavy, squares, unit_weights, weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
@@ -129,8 +129,8 @@ class RecentLabels:
     def _pack(self) -> Cells:
         """Pack the labels that wait; return all."""
         if self._labels:
-            packed = np.empty(len(self._labels), np.int32)
-            pack(np.frombuffer(self._scores), np.frombuffer(self._labels, np.uint8), packed)
+            cells = grid.cells_of(np.frombuffer(self._scores), grid.MIN_LEVEL)
+            packed = 2 * cells + np.frombuffer(self._labels, np.int8)
             units = np.array(self._units, np.int32)
             self._scores, self._labels, self._units = array("d"), bytearray(), array("i")
             self._keep(packed, units if len(heavy(units)) else None)

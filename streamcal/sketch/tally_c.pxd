@@ -36,3 +36,7 @@ cdef class Tally:
     cdef inline Py_ssize_t _take(self, Py_ssize_t slot, long long cell) noexcept
     @cython.locals(own=double)
     cdef inline void _join(self, Py_ssize_t place, double atom) noexcept
+
+
+@cython.locals(last=Py_ssize_t, i=Py_ssize_t, cell=int, label=int)
+cpdef Py_ssize_t count_sorted(const int[::1] packed, int[::1] cells, long long[:, ::1] counts)

@@ -1,4 +1,4 @@
-"""Tally: counts of labels by cell while they are added; cells are found by a hash table, in no order."""
+"""Counts of labels by cell: in a Tally, while they are added in any order; or once they are sorted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from streamcal.sketch.keys_c import LAST_KEY, key_of
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["Tally"]
+__all__ = ["Tally", "count_sorted"]
 
 _EMPTY: Final = -1.0  # in place of the atom of a cell without scores
 _SEVERAL: Final = float("nan")
@@ -158,3 +158,24 @@ class Tally:
             self._atoms[place] = atom
         elif own != atom:
             self._atoms[place] = _SEVERAL
+
+
+def count_sorted(packed: Cells, cells: Cells, counts: Counts) -> int:
+    """Count labels by cell and class; return how many cells there are.
+
+    Parameters
+    ----------
+    packed
+        int32[m], ascending: the cell of each label, with the label in the lowest bit.
+    cells, counts
+        int32[m] and int64[2, m], whose first columns get the cells, ascending, and their labels 0 and 1.
+    """
+    last = -1
+    for i in range(len(packed)):
+        cell, label = packed[i] >> 1, packed[i] & 1
+        if last < 0 or cells[last] != cell:
+            last += 1
+            cells[last] = cell
+            counts[0, last] = counts[1, last] = 0
+        counts[label, last] += 1
+    return last + 1

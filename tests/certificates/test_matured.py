@@ -104,7 +104,7 @@ def test_cohorts_end_where_the_options_say_and_hold_the_labels_of_their_predicti
     ends = [200]
     while ends[-1] + 3200 <= 30_000:
         ends.append(ends[-1] + max(200, int(np.ceil(ends[-1] * (1.1 - 1.0)))))
-    assert (matured.number, matured.predictions.n) == (len(ends) - 1, ends[-2])
+    assert (cohorts.number, matured.predictions.n) == (len(ends) - 1, ends[-2])
     here = ScoreSketch(256)
     here.add(scores[known[known < ends[-2]]], labels[known[known < ends[-2]]])
     assert matured.labels == here

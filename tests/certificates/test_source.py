@@ -140,16 +140,6 @@ def test_the_served_map_gains_from_the_best_one() -> None:
     assert certify_served(version, splits, Centre.best_of(version), 30).risk < own.risk
 
 
-def test_errors_name_the_value() -> None:
-    one = np.array([1])
-    with pytest.raises(ValueError, match="delta must be in"):
-        VersionLimits(one, one, 0.0)
-    with pytest.raises(ValueError, match="got 1 and 0"):
-        VersionLimits(one, one[:0], 0.1)
-    with pytest.raises(ValueError, match="candidates"):
-        certify_best(VersionLimits(one, one, 0.1), [])
-
-
 def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
     """Return (certified, true) risk under D(0.1) of ĝ∘ĥ from D(0.5); δ = 0.1 halved between the sides."""
     rng = np.random.default_rng([4, seed, n_source, n_target])

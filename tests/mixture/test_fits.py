@@ -120,8 +120,6 @@ def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
         curve = fit_curve(each.cells, each.level, each.counts).map
         gaps = fit_source(each).curve.at(logits_of(z)) - curve.predict_many(z)
         assert np.abs(gaps).max() < 2e-3
-    with pytest.raises(ValueError, match="needs labels"):
-        fit_source(ScoreSketch())
 
 
 def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float, float, float]]:

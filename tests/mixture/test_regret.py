@@ -17,7 +17,7 @@ import pytest
 
 from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture import weights as module
-from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.mixture import Mixing, Mixture
 from streamcal.mixture.names import DELAYED
 from streamcal.mixture.weights import Weights
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -454,7 +454,7 @@ def test_the_mixture_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = weights.trials
     while mixture.n < 6000:
         scores = rng.random(mixture.next_step - mixture.n)
-        served = mixture.map.predict_many(scores)
+        served = mixture.mixed(Mixing("", {})).map.predict_many(scores)
         rates = (scores, 1.0 - scores, np.full(len(scores), 0.02), 0.5 * scores)[mixture.n // 1500]
         against = (served < 0.5).astype(np.int8)
         drawn = (rng.random(len(scores)) < rates).astype(np.int8)

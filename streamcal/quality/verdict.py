@@ -27,6 +27,7 @@ _TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
 _BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
 _LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
 _TOLD_APART: Final = 100  # labels before a change, and after it, by which causes are told apart
+_STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
 _ENDS: Final = (0.0, *BANDS, 1.0)
 
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
@@ -263,11 +264,11 @@ def _ascends(limits: tuple[Floats, Floats]) -> Flags:
 
 
 def _areas(counts: Floats) -> Floats:
-    """Return the area under the ROC curve of the scores in bands, ½ with one class: float64[starts]."""
+    """Return the area under the ROC curve of the scores in bands, ½ with one class: float64[…]."""
     zeros, ones = counts[..., 0], counts[..., 1]
-    below = np.cumsum(zeros, axis=1) - 0.5 * zeros
-    pairs = zeros.sum(axis=1) * ones.sum(axis=1)
-    return np.where(pairs > 0.0, (ones * below).sum(axis=1) / np.maximum(pairs, 1.0), 0.5)
+    below = np.cumsum(zeros, axis=-1) - 0.5 * zeros
+    pairs = zeros.sum(axis=-1) * ones.sum(axis=-1)
+    return np.where(pairs > 0.0, (ones * below).sum(axis=-1) / np.maximum(pairs, 1.0), 0.5)
 
 
 def _of_gap(sequences: Sequences, gaps: Intervals, told: _Told, cause: str | None) -> Verdict:
@@ -380,7 +381,12 @@ def _cause(sequences: Sequences, start: int) -> str | None:
         _SCORES: rates_as_before + _log_likelihood(now.sum(axis=1)) - (bands - 1) * cost,
         _RELATION: _log_likelihood(now) - (2 * bands - 1) * cost,
     }
-    return max(likelihoods, key=lambda cause: likelihoods[cause])
+    cause = max(likelihoods, key=lambda cause: likelihoods[cause])
+    zeros, ones = np.maximum(now.sum(axis=0), 1.0)
+    error = np.sqrt(
+        (zeros + ones + 1.0) / (12.0 * zeros * ones)
+    )  # of the area, were scores and labels independent
+    return _REVERSED if cause == _RELATION and _areas(now) < 0.5 - _STANDARD_ERRORS * error else cause
 
 
 def _log_likelihood(counts: Floats) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from streamcal.quality.sequences import STRIDE, Sequences
-from streamcal.quality.verdict import Arrival, Verdict, judge, may_deviate
+from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.values import Floats
 
@@ -42,11 +42,8 @@ class ForecastWatch(msgspec.Struct):
     sequences: Sequences = msgspec.field(default_factory=Sequences)
     alarms: Count = 0
     """Number of alarms raised."""
-    deviates: bool = False
-    """Whether the latest look told a deviation."""
-    alarmed: Count = 0
-    """Number of labels at the latest alarm: the next one is about a deviation that began after it, or comes
-    after a look that told none."""
+    told: State | None = None
+    """Deviation that the latest look told; None: none. An alarm comes when a look tells another one."""
     past: list[Point] = []
     """Confidence sequences over time: a point each time that the labels have grown by a quarter."""
 
@@ -85,8 +82,8 @@ class ForecastWatch(msgspec.Struct):
             ends = (gaps.low[0, 0], gaps.high[0, 0], gains.low[0], gains.high[0])
             self.past.append(Point(self.sequences.labels, None if time != time else time, *map(float, ends)))
         verdict = judge(self.sequences, arrival) if may_deviate(self.sequences) else None
-        before, self.deviates = self.deviates, verdict is not None and verdict.deviates
-        if verdict is None or verdict.since_label is None or (before and verdict.since_label < self.alarmed):
+        before, self.told = self.told, verdict.state if verdict is not None and verdict.deviates else None
+        if self.told is None or self.told == before:
             return None
-        self.alarms, self.alarmed = self.alarms + 1, self.sequences.labels
+        self.alarms += 1
         return verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,9 @@ def test_a_reversed_ranking_is_named_with_its_day_everywhere(tmp_path: Path) -> 
                 rows = [{"id": f"p{i}", field: values[i].item(), "time": NOVEMBER + 60 * i} for i in part]
                 body = "\n".join(map(json.dumps, rows)).encode()
                 assert served.ask("POST", f"/v1/{path}", body, LINES)[0] == 200
-        verdict = served.ask("GET", "/page/state")[1]["status"]["verdict"]
+        while (status := served.ask("GET", "/page/state")[1]["status"])["labels"] < len(scores):
+            time.sleep(0.1)  # the page is made anew once a second
+        verdict = status["verdict"]
         assert served.metric("streamcal_deviates") == 1.0
         assert served.stop()[0] == 0
         posted = [json.loads(body)["data"] for _, body in hook.got]

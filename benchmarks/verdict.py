@@ -20,6 +20,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.frozen import FROZEN, deploy
+from streamcal import Recalibrator
 from streamcal.cli.demo import FILES, data_folder
 from streamcal.quality.sequences import Sequences
 from streamcal.run import runner
@@ -123,6 +125,37 @@ def false_verdicts(streams: int) -> None:
         print(f"| {name} | {streams:,} | {told} |", flush=True)
 
 
+def harm(delay: int) -> None:
+    """Print how often what is served is surely worse than the score, on streams of frozen models.
+
+    Predictions and labels come in batches of 500; labels so many predictions late.
+    """
+    print(f"labels {delay:,} late:\n")
+    print("| stream | mode | looks | surely worse | gain in Brier score at the end |")
+    print("|---|---|--:|--:|--:|")
+    for name, deployment in FROZEN.items():
+        given = deploy(deployment)
+        scores, labels = given["scores"], given["labels"]
+        for mode in ("auto", "target", "composite"):
+            engine, sequences = Recalibrator(mode=mode), Sequences()
+            engine.learn_many(given["source_scores"], given["source_labels"], "source")
+            served, looks, worse = np.empty(len(scores)), 0, 0
+            for begin in range(0, len(scores) + delay, 500):
+                part = slice(begin, min(begin + 500, len(scores)))
+                if begin < len(scores):
+                    served[part] = engine.predict_many(scores[part])
+                known = slice(max(begin - delay, 0), max(min(begin + 500 - delay, len(scores)), 0))
+                if known.stop > known.start:
+                    engine.learn_many(scores[known], labels[known])
+                    forecasts = np.stack([scores[known], served[known]])
+                    sequences.add(forecasts, labels[known].astype(float), np.full(len(served[known]), np.nan))
+                    gains = sequences.gains()
+                    looks, worse = looks + 1, worse + bool((gains.high < -0.01 * gains.level).any())
+            gains = sequences.gains()
+            interval = f"{gains.mean[0]:+.4f} [{gains.low[0]:+.4f}, {gains.high[0]:+.4f}]"
+            print(f"| {name} | {mode} | {looks} | {worse} | {interval} |", flush=True)
+
+
 def flights() -> None:
     """Print what the verdict says of the flights at the end of each month, and with labels of equal delay."""
     source, events, labels = (data_folder() / name for name in FILES)
@@ -173,6 +206,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=1_000, help="streams of each truth")
     streams = parser.parse_args().streams
+    for delay in (0, 3_000):
+        harm(delay)
+        print()
     flights()
     print()
     widths()

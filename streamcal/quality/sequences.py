@@ -74,7 +74,7 @@ class Sequences(msgspec.Struct):
     >>> sequences = Sequences()
     >>> sequences.add(np.full((2, 10_000), 0.5), np.ones(10_000), np.arange(10_000.0))
     >>> sequences.starts
-    [0, 4096, 6144, 8192, 8704, 9216, 9472, 9728, 9984]
+    [0, 4096, 6144, 7168, 8192, 8704, 9216, 9472, 9728, 9984]
     >>> gaps = sequences.gaps("after")
     >>> float(gaps.mean[0, 0]), float(gaps.high[0, 0].round(3))
     (-0.5, -0.498)

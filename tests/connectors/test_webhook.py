@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from streamcal_connectors import webhook
 from streamcal_connectors.webhook import SECRET, WebhookConnector, WebhookSink
@@ -111,7 +112,9 @@ def test_ids_are_those_of_the_store_the_key_and_the_number() -> None:
 
     rows = [alarm(1), alarm(2), alarm(1, "None"), alarm(1, "")]
     assert len({id_of(job, row) for job in ("a", "b") for row in rows}) == 8
-    assert id_of("a", alarm(1)) == id_of("a", AlarmRow(1, None, None, "x", "y", 3, "z"))
+    assert id_of("a", alarm(1)) == id_of(
+        "a", msgspec.structs.replace(alarm(1), time=None, reason="y", target_labels=3, advice="z")
+    )
 
 
 def inverted(folder: Path) -> list[str]:

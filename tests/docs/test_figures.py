@@ -289,7 +289,7 @@ def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) 
     assert [row["time"] // 86_400 for row in days] == sorted({row["time"] // 86_400 for row in days})
     assert days[-1] == [row for row in maps if row["certificate"]][-1]
     assert operations.refutation([]) == "nothing"
-    assert operations.refutation(maps).startswith("the labelled scores of the ")
+    assert operations.refutation(maps).startswith("identical distribution, since ")
     days[-1]["certificate"]["refuted"] = ["label shift: so it goes"]
     assert operations.refutation(days[-1:]).startswith("label shift, since 0")
     assert operations.refutation(days[-1:]).endswith("May, in 1 versions")

@@ -70,7 +70,7 @@ class Served(msgspec.Struct):
     """Contents of a store."""
 
     verdict: Verdict
-    """What is to be said of the served forecasts."""
+    """Verdict on the served forecasts."""
     keys: int
     """Number of all keys."""
     engines: list[ServedEngine]

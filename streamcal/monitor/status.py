@@ -238,7 +238,7 @@ class Status(msgspec.Struct):
 
     format: int
     verdict: Verdict
-    """What is to be said of the served forecasts, in one sentence."""
+    """Verdict on the served forecasts; with keys, on those of all keys."""
     clock: float | None
     """The latest event time."""
     events: int

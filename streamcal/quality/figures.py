@@ -342,7 +342,7 @@ class Quality(msgspec.Struct):
     watches: dict[str, ForecastWatch] = msgspec.field(default_factory=dict)
     """Watch over the forecasts of each key in `by_key`."""
     arrival: Arrival = msgspec.field(default_factory=Arrival)
-    """How labels arrived, as of the latest look."""
+    """Arrival of the labels, as of the latest look."""
     matures: bool = False
     """Whether labels count when their predictions mature, in the order of these."""
 

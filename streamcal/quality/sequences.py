@@ -59,7 +59,7 @@ class Intervals(NamedTuple):
     low: Floats
     high: Floats
     level: Floats
-    """What the mean is compared with: the mean forecast, or the Brier score of the scores."""
+    """Mean forecast, or Brier score of the scores: the mean is a difference from it."""
     log_e: Floats
     """Logarithm of an e-value against a mean of 0, for this start and band alone."""
     log_share: Floats
@@ -77,7 +77,7 @@ class Sequences(msgspec.Struct):
     [0, 4096, 6144, 7168, 8192, 8704, 9216, 9472, 9728, 9984]
     >>> gaps = sequences.gaps("after")
     >>> float(gaps.mean[0, 0]), float(gaps.high[0, 0].round(3))
-    (-0.5, -0.498)
+    (-0.5, -0.481)
     """
 
     labels: Count = 0

@@ -65,7 +65,7 @@ _ADVICE: Final = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is to be said of the served forecasts now."""
+    """Verdict on the served forecasts as they are now."""
 
     state: State
     sentence: str
@@ -86,7 +86,7 @@ class Verdict(msgspec.Struct, frozen=True):
     band: tuple[float, float] | None = None
     """Ends of the band of forecasts that deviates; None: all forecasts."""
     advice: str = ""
-    """What to do; empty where forecasts do not deviate."""
+    """Next steps; empty where forecasts do not deviate."""
     log_e: float = 0.0
     """Logarithm of an e-value against forecasts that do not deviate."""
 
@@ -97,7 +97,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """How labels arrive, as far as it decides what they tell."""
+    """Arrival of labels, as far as it decides what they tell."""
 
     later: float = 0.0
     """Rate of label 1 among the slower half of the labels − that among all.

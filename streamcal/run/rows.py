@@ -44,7 +44,7 @@ __all__ = [
 
 
 CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
-"""What an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
+"""Assumption that an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
 
 ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (

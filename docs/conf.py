@@ -52,7 +52,7 @@ default_role = "py:obj"
 NAVIGATION = {
     "Tutorial": ["tutorial"],
     "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
-    "Concepts": ["recalibration", "label-shift", "certificates", "drift", "glossary"],
+    "Concepts": ["recalibration", "verdict", "label-shift", "certificates", "drift", "glossary"],
     "Reference": ["events", "options", "store", "connectors", "api/README"],
     "Background": [
         "paper",
@@ -61,6 +61,7 @@ NAVIGATION = {
         "proofs/certificates",
         "proofs/exposure",
         "proofs/mixture",
+        "proofs/verdict",
     ],
 }
 """The pages of docs/ as the side bar groups them."""

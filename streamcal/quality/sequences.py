@@ -12,6 +12,7 @@ which lie dense in the near past and thin in the far.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -180,19 +181,23 @@ class Sequences(msgspec.Struct):
             log_share,
         )
 
-    def gaps_between(self, start: int, column: int) -> tuple[Floats, Floats]:
-        """Return the intervals of the gap from one start to each later one: lower and upper ends.
+    def gaps_between(self, column: int) -> Callable[[int], tuple[Floats, Floats]]:
+        """Return what gives the intervals of the gap from one start to each later one, in a column of `gaps`.
 
-        They are those that `gaps` of what was served had there: float64[later starts] each, of one column.
+        Given the index of a start, it returns lower and upper ends, float64[later starts] each: those that
+        `gaps` of the served probabilities had there.
         """
         sums, processes = (each[:, column] for each in self._gap_processes("after", slice(None)))
-        sums, processes = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
-        share = _MAIN if column == 0 else (1.0 - _MAIN) / _M
-        log_share = np.full(len(sums), math.log(share * self._shares[start]))
-        low, high, _ = _limits(processes, _GAP_STAKES, log_share)
-        labels = sums[:, 0] + sums[:, 2]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return -high / labels, -low / labels
+        shares = np.log((_MAIN if column == 0 else (1.0 - _MAIN) / _M) * self._shares)
+
+        def between(start: int) -> tuple[Floats, Floats]:
+            since, logs = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
+            low, high, _ = _limits(logs, _GAP_STAKES, np.full(len(since), shares[start]))
+            labels = since[:, 0] + since[:, 2]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return -high / labels, -low / labels
+
+        return between
 
     def counts(self) -> Floats:
         """Return the labels since each start, by band of the scores and class: float64[starts, bands, 2]."""

@@ -131,11 +131,13 @@ def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
         words = f"Cannot tell: all {labels:,} labels so far are 1, and those of class 0 may come later."
         return Verdict("cannot tell", words, "", labels)
     after, gains = sequences.gaps("after"), sequences.gains()
-    rates = _rate_limits(sequences.gaps("before"))
     area = _areas(counts)
-    reversal = _surest(
-        _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
-    )
+    reversal = None
+    if (area < 0.5).any():
+        rates = _rate_limits(sequences.gaps("before"))
+        reversal = _surest(
+            _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
+        )
     missing = _missing(sequences, arrival)
     found = _gap_told(sequences, after, missing)
     if found is not None:
@@ -191,23 +193,29 @@ def _gap_told(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Told |
 
     ``missing`` is what labels still to come may add to each gap: float64[starts].
     """
-    tolerance, told = _tolerance(gaps) + missing[:, None], list[_Told]()
-    for sign in (1.0, -1.0):
-        mean, (low, high) = sign * gaps.mean, _turned(sign, gaps.low, gaps.high)
-        surely = low > tolerance
-        for column in np.flatnonzero(surely.any(axis=0)).tolist():
-            starts = np.flatnonzero(surely[:, column])
-            for start in starts[np.argsort(-gaps.log_e[starts, column], kind="stable")].tolist():
-                later = slice(start + 1, None), column
-                was_low, was_high = _turned(sign, *sequences.gaps_between(start, column))
-                over = (high[later] < was_low) & (mean[later] <= 0.5 * was_low)
-                begun = (low[later] > was_high) & surely[later]
-                if not (over | begun).any():
-                    log_e = float(gaps.log_e[start, column] + gaps.log_share[start, column])
-                    told.append(_Told(start, column, log_e))
-                    break
-    main = [each for each in told if each.column == 0]
-    return max(main or told, key=lambda each: each.log_e, default=None)
+    tolerance = _tolerance(gaps) + missing[:, None]
+    surely = {sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance for sign in (1.0, -1.0)}
+    some = [
+        (sign, column)
+        for sign, told in surely.items()
+        for column in np.flatnonzero(told.any(axis=0)).tolist()
+    ]
+    evidence = gaps.log_e + gaps.log_share
+    some.sort(key=lambda each: (each[1] != 0, -evidence[surely[each[0]][:, each[1]], each[1]].max()))
+    for sign, column in some:
+        told, between = surely[sign][:, column], sequences.gaps_between(column)
+        mean, (low, high) = (
+            sign * gaps.mean[:, column],
+            _turned(sign, gaps.low[:, column], gaps.high[:, column]),
+        )
+        starts = np.flatnonzero(told)
+        for start in starts[np.argsort(-gaps.log_e[starts, column], kind="stable")].tolist():
+            was_low, was_high = _turned(sign, *between(start))
+            over = (high[start + 1 :] < was_low) & (mean[start + 1 :] <= 0.5 * was_low)
+            begun = (low[start + 1 :] > was_high) & told[start + 1 :]
+            if not (over | begun).any():
+                return _Told(start, column, float(evidence[start, column]))
+    return None
 
 
 def _turned(sign: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -366,7 +374,7 @@ def _cause(sequences: Sequences, start: int) -> str | None:
     now = counts[start]
     if not start:
         zeros, ones = now.sum(axis=0)
-        expected = float(np.nansum(sequences.gaps("after").level[0, 0] * (zeros + ones)))
+        expected = float(sequences.gaps("after", main=True).level[0, 0]) * (zeros + ones)
         return _LATE if min(ones / expected, zeros / (zeros + ones - expected)) < 0.1 else None
     before, n = counts[0] - now, now.sum()
     if min(n, before.sum()) < _TOLD_APART:

@@ -13,7 +13,7 @@ from streamcal.values import Floats
 
 __all__ = ["ForecastWatch", "Point"]
 
-_LOOKS: Final = 8  # looks while the labels double
+_LOOKS: Final = 4  # looks, at least, while the labels double
 _WIDEST: Final = 1 << 14  # labels between two looks, at most
 _POINTS: Final = 1.25  # labels at a point of the past, over those at the point before
 
@@ -35,8 +35,8 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 class ForecastWatch(msgspec.Struct):
     """Watch over one stream of forecasts; its fields are its state.
 
-    A look costs as much as some dozens of labels, so looks are `STRIDE` labels apart at first, and later an
-    eighth of the labels. Alarms depend on the order of the labels alone.
+    A look costs as much as some dozens of labels, so looks are `STRIDE` labels apart at first, and later a
+    quarter of the labels. Alarms depend on the order of the labels alone.
     """
 
     sequences: Sequences = msgspec.field(default_factory=Sequences)

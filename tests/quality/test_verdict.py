@@ -133,6 +133,20 @@ def test_a_reversed_ranking_is_named(served: str) -> None:
     assert "--positive" in verdict.advice
 
 
+def test_a_correction_that_is_applied_twice_is_told() -> None:
+    """The class prior falls from .5 to .1, and forecasts are corrected for it once, and once more."""
+    rng = np.random.default_rng(0)
+    labels = drawn(rng, np.full(6_000, 0.1))
+    scores = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125)
+    odds = scores / (1.0 - scores) / 9.0
+    once, twice = odds / (1.0 + odds), odds / (9.0 + odds)
+    assert told_after(Stream(scores, once, labels, once), 0, 100) is None
+    told = told_after(Stream(scores, twice, labels, once), 0, 100)
+    assert told is not None
+    assert told[0] <= 1_000
+    assert told[1].state == "too low"
+
+
 def test_what_is_over_is_not_told() -> None:
     rng = np.random.default_rng(0)
     forecasts = logistic(rng.normal(-1.0, 1.5, 12_000))

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
+from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
@@ -238,8 +239,7 @@ def show_table(found: Served) -> Group:
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --key KEY")] if more else []
-    said = found.verdict
-    verdict = Text.assemble((said.sentence, "bold"), f" {said.evidence} {said.advice}".rstrip())
+    verdict = verdict_text(found.verdict)
     return Group(
         verdict, Text(), moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below
     )

@@ -23,6 +23,7 @@ from rich.text import Text
 from streamcal.mixture.newton_c import compiled
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import closing_rows
+from streamcal.quality.verdict import Verdict
 from streamcal.run.rows import RejectRow
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "hold_standard_streams",
     "run_table",
     "set_up_logging",
+    "verdict_text",
     "version_line",
 ]
 
@@ -129,9 +131,12 @@ def run_table(status: Status) -> Group:
     table.add_column(justify="right")
     for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
-    verdict = status.verdict
-    words = Text.assemble((verdict.sentence, "bold"), f" {verdict.evidence} {verdict.advice}".rstrip())
-    return Group(words, Text(), table)
+    return Group(verdict_text(status.verdict), Text(), table)
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """Return the verdict as it stands above tables: its sentence, the figures behind it, what to do."""
+    return Text.assemble((verdict.sentence, "bold"), f" {verdict.evidence} {verdict.advice}".rstrip())
 
 
 @contextmanager

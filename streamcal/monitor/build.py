@@ -39,6 +39,7 @@ from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
+from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
 __all__ = ["build_status", "verdicts"]
@@ -124,6 +125,7 @@ def build_status(
         options=dict(options or {}),
     )
     status.warnings = remarks(status)
+    _mark_over(status)
     return status
 
 
@@ -195,17 +197,32 @@ def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positi
 
 
 def _sequences(watch: ForecastWatch, verdict: Verdict) -> tuple[Confidence, Bands]:
-    columns: list[list[Any]] = [
-        list(column) for column in zip(*map(msgspec.structs.astuple, watch.past), strict=True)
-    ]
-    if not watch.sequences.labels:
-        return Confidence([], [], [], [], [], []), Bands([], [], [], [], [])
-    start = watch.sequences.starts.index(verdict.since_label or 0)
-    gaps = watch.sequences.gaps("after")
+    columns = zip(*map(msgspec.structs.astuple, watch.past), strict=True)
+    past = Confidence(*map(list, columns)) if watch.past else Confidence([], [], [], [], [], [])
+    sequences, since = watch.sequences, verdict.since_label or 0
+    if not sequences.labels:
+        return past, Bands([], [], [], [], [])
+    # The verdict on all keys may be that on one of them, whose labels are others.
+    start = sequences.starts.index(since) if since + verdict.labels == sequences.labels else 0
+    gaps = sequences.gaps("after")
     some = np.flatnonzero(gaps.labels[start, 1:] >= FEWEST) + 1
     labels, gap, low, high, forecast = (each[start, some].tolist() for each in gaps[:5])
-    past = Confidence(*columns) if columns else Confidence([], [], [], [], [], [])
     return past, Bands(forecast, [*map(round, labels)], gap, low, high)
+
+
+def _mark_over(status: Status) -> None:
+    """Mark the alarms that are over."""
+    views = {view.key: view for view in status.views}
+    latest = {alarm.key: alarm for alarm in status.alarms if alarm.assumption == CALIBRATED}
+    for alarm in status.alarms:
+        view = views.get(alarm.key, status.views[0])
+        if alarm.assumption == CALIBRATED:
+            alarm.over = not view.verdict.deviates or alarm is not latest[alarm.key]
+            continue
+        # What is certified now does not need the assumption, or assumes it of other labels.
+        served = view.served or status.views[0].served
+        certified = None if served is None else served.certified
+        alarm.over = certified is not None and alarm.assumption not in certified.refuted
 
 
 def verdicts(pipeline: Pipeline) -> dict[str | None, Verdict]:

@@ -224,6 +224,8 @@ class Alarm(msgspec.Struct):
     reason: str
     target_labels: int
     advice: str
+    over: bool = False
+    """Whether it no longer holds: no certificate needs the assumption, or no forecast deviates."""
 
 
 class DelayQuantile(msgspec.Struct):

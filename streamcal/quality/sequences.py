@@ -47,6 +47,7 @@ _RANGES: Final[Floats] = np.exp2(np.arange(-11.0, 0.0))  # of what half a differ
 _M: Final = len(BANDS) + 1
 _R: Final = len(_RANGES) + 1
 _COLUMNS: Final = 8 * _M + 6 * _R + 1
+_BAND_SHARES: Final = np.array([_MAIN, *[(1.0 - _MAIN) / _M] * _M])  # of a start: all labels, and each band
 _GAP_STAKES: Final = np.array([0.9 * 2.0**power for power in range(-13, 4)])
 _GAIN_STAKES: Final = np.array([2.0**power for power in range(-8, 13)])
 
@@ -131,18 +132,18 @@ class Sequences(msgspec.Struct):
             self.labels += end - at
             at = end
 
-    def gaps(self, side: Literal["before", "after"], *, main: bool = False) -> Intervals:
+    def gaps(
+        self, side: Literal["before", "after"], *, main: bool = False, delta: float = DELTA
+    ) -> Intervals:
         """Return mean forecast − mean label since each start: of all labels, and of each band of forecasts.
 
         ``before`` is of the scores, ``after`` of the served probabilities. All arrays are
         float64[starts, 1 + bands]. The intervals of one side, for all starts, bands and times, hold together
-        with probability 1 − `DELTA`. With ``main``, only those of the first start are returned.
+        with probability 1 − ``delta``. With ``main``, only those of the first start are returned.
         """
         sums, processes = self._gap_processes(side, slice(0, 1 if main else None))
-        share = np.full(1 + _M, (1.0 - _MAIN) / _M)
-        share[0] = _MAIN
-        log_share = np.log(share * self._shares[: len(sums), None])
-        low, high, log_e = _limits(processes, _GAP_STAKES, log_share)
+        log_share = np.log(_BAND_SHARES * self._shares[: len(sums), None])
+        low, high, log_e = _limits(processes, _GAP_STAKES, log_share, delta)
         labels = sums[..., 0] + sums[..., 2]
         with np.errstate(invalid="ignore", divide="ignore"):
             forecast, rate = (sums[..., 1] + sums[..., 3]) / labels, sums[..., 2] / labels
@@ -188,7 +189,7 @@ class Sequences(msgspec.Struct):
         `gaps` of the served probabilities had there.
         """
         sums, processes = (each[:, column] for each in self._gap_processes("after", slice(None)))
-        shares = np.log((_MAIN if column == 0 else (1.0 - _MAIN) / _M) * self._shares)
+        shares = np.log(_BAND_SHARES[column] * self._shares)
 
         def between(start: int) -> tuple[Floats, Floats]:
             since, logs = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
@@ -209,12 +210,11 @@ class Sequences(msgspec.Struct):
         It costs a tenth of the intervals.
         """
         _, gaps = self._gap_processes("after", slice(None))
-        gaps[:, 1:] += math.log((1.0 - _MAIN) / (_MAIN * _M))
         losses = self._sums[:, 8 * _M + 3 * _R : -1] @ _GAINS_DOWN
-        log_shares = np.log(self._shares)
-        return bool(self.labels) and bool(
-            (gaps.max(axis=(1, 2)) + log_shares).max() >= -math.log(_MAIN * DELTA)
-            or (losses.max(axis=1) + log_shares).max() >= -math.log(DELTA)
+        least = -np.log(DELTA * self._shares)
+        return bool(
+            (gaps.max(axis=2) + np.log(_BAND_SHARES) >= least[:, None]).any()
+            or (losses.max(axis=1) >= least).any()
         )
 
     def _gap_processes(self, side: Literal["before", "after"], starts: slice) -> tuple[Floats, Floats]:
@@ -225,8 +225,8 @@ class Sequences(msgspec.Struct):
         which = slice(0, 4 * _M) if side == "before" else slice(4 * _M, 8 * _M)
         sums = self._sums[starts, which].reshape(-1, _M, 4)
         processes = (sums.transpose(1, 0, 2) @ _GAPS).transpose(1, 0, 2)
-        of_all = (np.concatenate([own.sum(axis=1, keepdims=True), own], axis=1) for own in (sums, processes))
-        sums, processes = of_all
+        both = (np.concatenate([own.sum(axis=1, keepdims=True), own], axis=1) for own in (sums, processes))
+        sums, processes = both
         return sums, processes
 
     @property
@@ -275,7 +275,9 @@ def _share(start: int) -> float:
     return (1.0 - _MAIN) / ((level + 1) * (level + 2) * series)
 
 
-def _limits(processes: Floats, stakes: Floats, log_share: Floats) -> tuple[Floats, Floats, Floats]:
+def _limits(
+    processes: Floats, stakes: Floats, log_share: Floats, delta: float = DELTA
+) -> tuple[Floats, Floats, Floats]:
     """Return the limits of confidence sequences on sums of conditional means, and their evidence against 0.
 
     Parameters
@@ -286,14 +288,16 @@ def _limits(processes: Floats, stakes: Floats, log_share: Floats) -> tuple[Float
     stakes
         above 0: float64[stakes].
     log_share
-        logarithm of the share of `DELTA` that each sequence may miss: float64[…].
+        logarithm of the share of ``delta`` that each sequence may miss: float64[…].
+    delta
+        probability that any sequence ever misses.
 
     Returns
     -------
     Lower and upper limits, and logarithms of e-values: float64[…] each.
     """
     number = len(stakes)
-    need = math.log(2 * number) - math.log(DELTA) - log_share
+    need = math.log(2 * number) - math.log(delta) - log_share
     low = _crossing(processes[..., :number], stakes, need)
     high = -_crossing(processes[..., number:], stakes, need)
     return low, high, _log_sum(processes) - math.log(2 * number)

@@ -1,9 +1,9 @@
 """The verdict on served forecasts: one sentence, by confidence sequences that may be read at any time.
 
-A deviation is told where an interval excludes not only 0 but a tolerance, relative to the rarer class: what
-is surely there may still be too small to matter. Of the starts since which it is told, those are left out
-after which it surely changed: it ended, or began only then. Of the others, the one with the most evidence
-says since when.
+A deviation is detected where an interval excludes not only 0 but a tolerance, relative to the rarer class:
+what is surely there may still be too small to matter. Of the starts since which it is detected, those are
+left out after which it surely changed: it ended, or began only then. Of the others, the one with the most
+evidence says since when.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ FEWEST: Final = 100
 _TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
 _BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
 _LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
-_TOLD_APART: Final = 100  # labels before a change, and after it, by which causes are told apart
+_FEWEST_FOR_CAUSE: Final = 100  # labels before a change, and after it, by which causes are distinguished
 _STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
+_MOST_POWER: Final = 6  # of DELTA, for the evidence of a reversed ranking
 _ENDS: Final = (0.0, *BANDS, 1.0)
 
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
@@ -92,12 +93,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def deviates(self) -> bool:
-        """Whether forecasts are told to be wrong."""
+        """Whether forecasts are detected to be wrong."""
         return self.since_label is not None
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Arrival of labels, as far as it decides what they tell."""
+    """Arrival of labels, as far as it decides what they show."""
 
     later: float = 0.0
     """Rate of label 1 among the slower half of the labels − that among all.
@@ -110,18 +111,18 @@ class Arrival(msgspec.Struct, frozen=True):
     """Whether labels come in the order of their predictions, whatever they are."""
 
 
-_IN_NO_WAY: Final = Arrival()
+_UNKNOWN: Final = Arrival()
 
 
-class _Told(NamedTuple):
-    """A deviation that an interval tells: the start, the column of the intervals, and its evidence."""
+class _Deviation(NamedTuple):
+    """A deviation that an interval shows: the start, the column of the intervals, and its evidence."""
 
     start: int
     column: int
     log_e: float
 
 
-def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
+def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     """Return the verdict on forecasts, given their sequences and how their labels arrive."""
     labels = sequences.labels
     if not labels:
@@ -139,7 +140,7 @@ def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
             _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
         )
     missing = _missing(sequences, arrival)
-    found = _gap_told(sequences, after, missing)
+    found = _deviating_gap(sequences, after, missing)
     if found is not None:
         late = arrival.later * after.mean[found.start, found.column] < 0.0
         causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
@@ -170,7 +171,7 @@ def judge(sequences: Sequences, arrival: Arrival = _IN_NO_WAY) -> Verdict:
 
 
 def may_deviate(sequences: Sequences) -> bool:
-    """Return whether `judge` may tell a deviation: if not, it does not. It costs a tenth of it."""
+    """Return whether `judge` may detect a deviation: if not, it does not. It costs a tenth of it."""
     return sequences.may_be_refuted() or bool((_areas(sequences.counts()) < 0.5).any())
 
 
@@ -188,8 +189,8 @@ def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     return [key for key in order[:passed] if verdicts[key].deviates]
 
 
-def _gap_told(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Told | None:
-    """Return the gap that is told: of all forecasts if it is, else of the band with the most evidence.
+def _deviating_gap(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Deviation | None:
+    """Return the gap that deviates: of all forecasts if it does, else of the band with the most evidence.
 
     ``missing`` is what labels still to come may add to each gap: float64[starts].
     """
@@ -197,24 +198,22 @@ def _gap_told(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Told |
     surely = {sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance for sign in (1.0, -1.0)}
     some = [
         (sign, column)
-        for sign, told in surely.items()
-        for column in np.flatnonzero(told.any(axis=0)).tolist()
+        for sign, each in surely.items()
+        for column in np.flatnonzero(each.any(axis=0)).tolist()
     ]
     evidence = gaps.log_e + gaps.log_share
     some.sort(key=lambda each: (each[1] != 0, -evidence[surely[each[0]][:, each[1]], each[1]].max()))
     for sign, column in some:
-        told, between = surely[sign][:, column], sequences.gaps_between(column)
-        mean, (low, high) = (
-            sign * gaps.mean[:, column],
-            _turned(sign, gaps.low[:, column], gaps.high[:, column]),
-        )
-        starts = np.flatnonzero(told)
+        deviates, between = surely[sign][:, column], sequences.gaps_between(column)
+        mean = sign * gaps.mean[:, column]
+        low, high = _turned(sign, gaps.low[:, column], gaps.high[:, column])
+        starts = np.flatnonzero(deviates)
         for start in starts[np.argsort(-gaps.log_e[starts, column], kind="stable")].tolist():
             was_low, was_high = _turned(sign, *between(start))
             over = (high[start + 1 :] < was_low) & (mean[start + 1 :] <= 0.5 * was_low)
-            begun = (low[start + 1 :] > was_high) & told[start + 1 :]
+            begun = (low[start + 1 :] > was_high) & deviates[start + 1 :]
             if not (over | begun).any():
-                return _Told(start, column, float(evidence[start, column]))
+                return _Deviation(start, column, float(evidence[start, column]))
     return None
 
 
@@ -246,9 +245,9 @@ def _missing(sequences: Sequences, arrival: Arrival) -> Floats:
     return moved
 
 
-def _surest(told: Flags, over: Flags, evidence: Floats) -> int | None:
-    """Return the start with the most evidence of those since which something is told, and not over later."""
-    now = told & ~np.logical_or.accumulate(over[::-1])[::-1]
+def _surest(holds: Flags, over: Flags, evidence: Floats) -> int | None:
+    """Return the start with the most evidence of those since which something holds, and is not over later."""
+    now = holds & ~np.logical_or.accumulate(over[::-1])[::-1]
     return int(np.where(now, evidence, -np.inf).argmax()) if now.any() else None
 
 
@@ -279,21 +278,23 @@ def _areas(counts: Floats) -> Floats:
     return np.where(pairs > 0.0, (ones * below).sum(axis=-1) / np.maximum(pairs, 1.0), 0.5)
 
 
-def _of_gap(sequences: Sequences, gaps: Intervals, told: _Told, cause: str | None) -> Verdict:
-    labels, mean, low, high, level = (float(each[told.start, told.column]) for each in gaps[:5])
+def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
+    labels, mean, low, high, level = (float(each[found.start, found.column]) for each in gaps[:5])
     state: State = "too high" if mean > 0.0 else "too low"
     which, band = "forecasts", None
-    if told.column:
-        band = _ENDS[told.column - 1], _ENDS[told.column]
+    if found.column:
+        band = _ENDS[found.column - 1], _ENDS[found.column]
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
-    cause = cause or _cause(sequences, told.start)
+    cause = cause or _cause(sequences, found.start)
     words = (
-        f"{_since(sequences, told.start)} {which} are {_points(abs(mean))} points {state}"
+        f"{_since(sequences, found.start)} {which} are {_points(abs(mean))} points {state}"
         f" ({_SURE}: {_points(least)} to {_points(most)})."
     )
     evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} labels, {level - mean:.2%} are 1."
-    return _told(sequences, told.start, state, words, evidence, cause, (mean, low, high), band, told.log_e)
+    return _deviation(
+        sequences, found.start, state, words, evidence, cause, (mean, low, high), band, found.log_e
+    )
 
 
 def _of_reversal(sequences: Sequences, start: int, area: float) -> Verdict:
@@ -301,8 +302,14 @@ def _of_reversal(sequences: Sequences, start: int, area: float) -> Verdict:
     evidence = (
         f"Area under the ROC curve {area:.2f}, by {sequences.labels - sequences.starts[start]:,} labels."
     )
-    log_e = -float(np.log(DELTA))
-    return _told(sequences, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
+    power = 1  # intervals at DELTA, and as far as they show it at DELTA², DELTA³, …, are the evidence
+    while power < _MOST_POWER:
+        rates = _rate_limits(sequences.gaps("before", delta=DELTA ** (power + 1)))
+        if not _descends(rates)[start]:
+            break
+        power += 1
+    log_e = -power * float(np.log(DELTA))
+    return _deviation(sequences, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
 
 
 def _of_loss(sequences: Sequences, gains: Intervals, start: int) -> Verdict:
@@ -314,10 +321,10 @@ def _of_loss(sequences: Sequences, gains: Intervals, start: int) -> Verdict:
     evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
     cause, log_e = _cause(sequences, start), float(gains.log_e[start] + gains.log_share[start])
     interval = mean, low, high
-    return _told(sequences, start, "worse than the score", words, evidence, cause, interval, None, log_e)
+    return _deviation(sequences, start, "worse than the score", words, evidence, cause, interval, None, log_e)
 
 
-def _told(
+def _deviation(
     sequences: Sequences,
     start: int,
     state: State,
@@ -328,7 +335,7 @@ def _told(
     band: tuple[float, float] | None,
     log_e: float,
 ) -> Verdict:
-    """Return the verdict that tells a deviation, with its likely cause and what to do about it."""
+    """Return the verdict on a deviation, with its likely cause and what to do about it."""
     likely = "" if cause is None else f" Likely cause: {cause}."
     time, since_label = sequences.times[start], sequences.starts[start]
     mean, low, high = interval or (None, None, None)
@@ -377,7 +384,7 @@ def _cause(sequences: Sequences, start: int) -> str | None:
         expected = float(sequences.gaps("after", main=True).level[0, 0]) * (zeros + ones)
         return _LATE if min(ones / expected, zeros / (zeros + ones - expected)) < 0.1 else None
     before, n = counts[0] - now, now.sum()
-    if min(n, before.sum()) < _TOLD_APART:
+    if min(n, before.sum()) < _FEWEST_FOR_CAUSE:
         return None
     before = before + 0.5
     of_class, of_band = before.sum(axis=0), before.sum(axis=1, keepdims=True)
@@ -385,31 +392,30 @@ def _cause(sequences: Sequences, start: int) -> str | None:
     rates_as_before = float((now * np.log(before / of_band)).sum())
     cost, bands = 0.5 * np.log(n), int((counts[0].sum(axis=1) > 0.0).sum())
     likelihoods = {
-        _BALANCE: scores_as_before + _log_likelihood(now.sum(axis=0)) - cost,
-        _SCORES: rates_as_before + _log_likelihood(now.sum(axis=1)) - (bands - 1) * cost,
-        _RELATION: _log_likelihood(now) - (2 * bands - 1) * cost,
+        _BALANCE: scores_as_before + _log_likelihood(now.sum(axis=0), n).sum() - cost,
+        _SCORES: rates_as_before + _log_likelihood(now.sum(axis=1), n).sum() - (bands - 1) * cost,
+        _RELATION: _log_likelihood(now, n).sum() - (2 * bands - 1) * cost,
     }
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
     zeros, ones = np.maximum(now.sum(axis=0), 1.0)
-    error = np.sqrt(
-        (zeros + ones + 1.0) / (12.0 * zeros * ones)
-    )  # of the area, were scores and labels independent
+    # The standard error of the area, if scores and labels were independent (Mann and Whitney 1947).
+    error = np.sqrt((zeros + ones + 1.0) / (12.0 * zeros * ones))
     return _REVERSED if cause == _RELATION and _areas(now) < 0.5 - _STANDARD_ERRORS * error else cause
 
 
-def _log_likelihood(counts: Floats) -> float:
-    """Return the largest log-likelihood of counts, as of independent draws from one distribution."""
-    return float((counts * np.log(np.maximum(counts, 1.0) / counts.sum())).sum())
+def _log_likelihood(counts: Floats, totals: Floats | float) -> Floats:
+    """Return the terms of a largest log-likelihood, n ln (n / total): of the shape of the counts."""
+    return np.asarray(counts * np.log(np.maximum(counts, 1.0) / np.maximum(totals, 1.0)))
 
 
 def _log_likelihoods(counts: Floats) -> Floats:
-    """Return the largest log-likelihood of all labels if the rates of the bands change at each start only.
+    """Return the penalised log-likelihood of all labels if the rates of the bands change at each start only.
 
-    ``counts`` are those of `Sequences.counts`. What is returned is float64[starts].
+    ``counts`` are those of `Sequences.counts`. The first start changes nothing; at another, each band costs
+    ½ ln n (Schwarz 1978). What is returned is float64[starts].
     """
-
-    def largest(some: Floats) -> Floats:
-        rates = some / np.maximum(some.sum(axis=-1, keepdims=True), 1.0)
-        return np.asarray((some * np.log(np.maximum(rates, 1e-300))).sum(axis=(-2, -1)))
-
-    return largest(counts) + largest(counts[0] - counts)
+    parts = (counts, counts[0] - counts)
+    either = [_log_likelihood(part, part.sum(axis=-1, keepdims=True)).sum(axis=(-2, -1)) for part in parts]
+    bands = (counts[0].sum(axis=1) > 0.0).sum()
+    cost = np.where(np.arange(len(counts)) > 0, 0.5 * bands * np.log(counts[0].sum()), 0.0)
+    return np.asarray(either[0] + either[1] - cost)

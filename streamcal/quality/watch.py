@@ -1,4 +1,4 @@
-"""Watch over served forecasts: looks at their confidence sequences, and raises an alarm when one tells."""
+"""Watch over served forecasts: looks at their confidence sequences, and raises an alarm when they deviate."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ForecastWatch(msgspec.Struct):
     sequences: Sequences = msgspec.field(default_factory=Sequences)
     alarms: Count = 0
     """Number of alarms raised."""
-    told: State | None = None
-    """Deviation that the latest look told; None: none. An alarm comes when a look tells another one."""
+    state: State | None = None
+    """Deviation that the latest look detected; None: none. An alarm comes when a look detects another one."""
     past: list[Point] = []
     """Confidence sequences over time: a point each time that the labels have grown by a quarter."""
 
@@ -82,8 +82,8 @@ class ForecastWatch(msgspec.Struct):
             ends = (gaps.low[0, 0], gaps.high[0, 0], gains.low[0], gains.high[0])
             self.past.append(Point(self.sequences.labels, None if time != time else time, *map(float, ends)))
         verdict = judge(self.sequences, arrival) if may_deviate(self.sequences) else None
-        before, self.told = self.told, verdict.state if verdict is not None and verdict.deviates else None
-        if self.told is None or self.told == before:
+        before, self.state = self.state, verdict.state if verdict is not None and verdict.deviates else None
+        if self.state is None or self.state == before:
             return None
         self.alarms += 1
         return verdict

@@ -24,7 +24,6 @@ from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
-from streamcal.run.rows import CALIBRATED
 from streamcal.times import show_duration, show_time
 
 __all__ = ["MARK", "as_html"]
@@ -159,19 +158,9 @@ def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> 
 
 def _doubts(report: Report) -> Markup | None:
     status = report.status
-    views = {view.key: view for view in status.views}
-    latest = {(alarm.key, alarm.assumption): alarm for alarm in status.alarms}
     notes: dict[str, list[Markup]] = {"alarm": [], "": [], "over": []}
     for alarm in status.alarms:
-        view = views.get(alarm.key, status.views[0])
-        if alarm.assumption == CALIBRATED:
-            ended = not view.verdict.deviates or alarm is not latest[alarm.key, alarm.assumption]
-        else:
-            # What is certified now does not need the assumption, or assumes it of other labels.
-            served = view.served or status.views[0].served
-            certified = None if served is None else served.certified
-            ended = certified is not None and alarm.assumption not in certified.refuted
-        kind, words = ("over", "An earlier alarm, over now: ") if ended else ("alarm", "Refuted: ")
+        kind, words = ("over", "An earlier alarm, over now: ") if alarm.over else ("alarm", "Refuted: ")
         text = (
             f"{alarm.reason.rstrip('.')}, after {alarm.target_labels:,} labels of the target. {alarm.advice}"
         )

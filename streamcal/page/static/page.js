@@ -6,7 +6,6 @@ import { change, count, duration, element, figure, share, wallTime } from "./wor
 const at = (id) => document.getElementById(id);
 const charts = CHARTS.map((each) => new Chart(each, at("charts")));
 const announced = new Set();
-const CALIBRATED = "the forecasts that are served are calibrated, and better than the scores"; // streamcal/run/rows.py
 let live = null;
 let chosen = null; // the key whose view is shown; null: all
 
@@ -68,23 +67,12 @@ function tile(title, now, than) {
   return element("div", {}, element("dt", {}, title), element("dd", { class: "now" }, now), below);
 }
 
-function showAttention({ alarms, warnings, views }) {
-  // An alarm is over when what is certified now does not need the assumption, or assumes it of other labels.
-  // One of the forecasts is over with the verdict, or when a later one was raised.
-  const over = (alarm) => {
-    const { key, assumption } = alarm;
-    const view = views.find((each) => each.key === key) ?? views[0];
-    if (assumption === CALIBRATED) {
-      return view.verdict.since_label == null || alarm !== alarms.findLast((each) => each.key === key && each.assumption === CALIBRATED);
-    }
-    const certified = view.served?.certified;
-    return Boolean(certified && !certified.refuted.includes(assumption));
-  };
+function showAttention({ alarms, warnings }) {
   const items = (some) => some.map((alarm) =>
     element("li", {}, element("strong", {}, `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`),
       `${alarm.reason.replace(/\.$/, "")}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
-  const now = alarms.filter((alarm) => !over(alarm));
-  const then = alarms.filter(over);
+  const now = alarms.filter((alarm) => !alarm.over);
+  const then = alarms.filter((alarm) => alarm.over);
   at("attention").hidden = !now.length && !warnings.length;
   replace(at("attention-list"), [...items(now), ...warnings.map((words) => element("li", {}, words))]);
   at("earlier").hidden = !then.length;

@@ -15,7 +15,7 @@ from streamcal.certificates.record import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import advised
-from streamcal.monitor.status import Alarm, Priors, Versions
+from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
 from streamcal.run.rows import CALIBRATED, AlarmRow, MapRow, RejectRow
@@ -106,7 +106,7 @@ class RunHistory:
         columns: list[list[Any]] = [list(column) for column in zip(*self._priors[key].values, strict=True)]
         return Priors(*columns)
 
-    def alarms(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
+    def alarms(self, engines: Mapping[str | None, Engine]) -> list[RecordedAlarm]:
         """Return the alarms, the newest last: those of some engines, then all others of this process."""
         raised: list[DriftAlarm | AlarmRow] = [
             msgspec.structs.replace(alarm, key=key)
@@ -116,7 +116,7 @@ class RunHistory:
         raised += [
             alarm for alarm in self._alarms if alarm.assumption == CALIBRATED or alarm.key not in engines
         ]
-        return [advised(alarm) for alarm in raised[-_MOST_ALARMS:]]
+        return [RecordedAlarm(*msgspec.structs.astuple(advised(alarm))) for alarm in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:
         priors = self._priors.get(key)

@@ -29,6 +29,7 @@ __all__ = [
     "DelayQuantile",
     "Priors",
     "Rating",
+    "RecordedAlarm",
     "RejectPlace",
     "Served",
     "Status",
@@ -224,6 +225,11 @@ class Alarm(msgspec.Struct):
     reason: str
     target_labels: int
     advice: str
+
+
+class RecordedAlarm(Alarm):
+    """An alarm of a status record."""
+
     over: bool = False
     """Whether it no longer holds: no certificate needs the assumption, or no forecast deviates."""
 
@@ -285,7 +291,7 @@ class Status(msgspec.Struct):
     """Engines of the first `SHOWN_KEYS` keys."""
     views: list[View]
     """All events; then those of the first keys, if there are keys. Empty without a `RunHistory`."""
-    alarms: list[Alarm]
+    alarms: list[RecordedAlarm]
     warnings: list[str]
     """Remarks on the run (`streamcal.monitor.remarks`)."""
     options: dict[str, Any]

@@ -49,7 +49,10 @@ _MODEL: Final = {**_KEY, "in": "path", "required": True, "description": "_ for e
 _TO_READ: Final[dict[str, tuple[str, str | None]]] = {
     "/v1/map": ("The map that is served, of a key", "Map"),
     "/v1/certificate": ("What may be claimed of it; worked out anew after 5 seconds", "CertificateAnswer"),
-    "/v1/alarms": ("The assumptions that were refuted, and what to do", "Alarms"),
+    "/v1/alarms": (
+        "The assumptions that were refuted, also that forecasts are calibrated, and what to do",
+        "Alarms",
+    ),
     "/healthz": ("Whether the process answers", None),
     "/readyz": ("Whether it takes events", None),
     "/metrics": ("The metrics of the run, for Prometheus", None),

@@ -14,11 +14,14 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from streamcal.engine.emissions import DriftAlarm
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import advised
-from streamcal.monitor.build import build_status
+from streamcal.monitor.build import build_status, verdicts
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.quality.figures import Raised
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.rows import AlarmRow, forecast_alarm_row
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue
 
@@ -75,17 +78,17 @@ class Queries:
             return text
 
     async def alarms(self, key: str | None) -> bytes:
-        """Return the assumptions that were refuted, of a key, or of the first ones, and what to do."""
+        """Return the alarms of a key, or of the first ones: what was refuted, and a verdict that deviates."""
 
         def read() -> bytes:
             engines = self._pipeline.first_engines(_SHOWN_KEYS) if key is None else {key: self._engine(key)}
-            return msgspec.json.encode(
-                [
-                    advised(msgspec.structs.replace(alarm, key=name))
-                    for name, engine in engines.items()
-                    for alarm in engine.alarms
-                ]
-            )
+            judged = verdicts(self._pipeline)
+            raised: list[DriftAlarm | AlarmRow] = []
+            for name, engine in engines.items():
+                raised += [msgspec.structs.replace(alarm, key=name) for alarm in engine.alarms]
+                if name in judged and judged[name].deviates:
+                    raised.append(forecast_alarm_row(Raised(name, 1, judged[name]), None))
+            return msgspec.json.encode([advised(alarm) for alarm in raised])
 
         return await self._ask(read)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 JSON = {"content-type": "application/json"}
@@ -19,13 +19,16 @@ LINES = {"content-type": "application/x-ndjson"}
 
 
 class Served:
-    """`streamcal serve` on a store."""
+    """`streamcal serve` on a store. What a failed test leaves behind is killed (conftest.py)."""
+
+    running: ClassVar[list[Served]] = []
 
     def __init__(self, store: Path, *more: object, port: int = 0) -> None:
         self.process = subprocess.Popen(
             [*STREAMCAL, "serve", "--store", str(store), "--port", str(port), *map(str, more)],
             stderr=subprocess.PIPE,
         )
+        self.running.append(self)
         assert self.process.stderr is not None
         os.set_blocking(self.process.stderr.fileno(), True)
         self.said = b""
@@ -73,7 +76,10 @@ class Served:
         if not self.process.stderr.closed:
             with self.process.stderr as stream:
                 self.said += stream.read()
-        return self.process.wait(60), self.said.decode()
+        status = self.process.wait(60)
+        if self in self.running:
+            self.running.remove(self)
+        return status, self.said.decode()
 
 
 def exchange(

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
 import streamcal
 from streamcal.certificates import paths_c
+from streamcal.engine.guard_c import Guard
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
@@ -50,6 +52,19 @@ def test_paths_of_a_likelihood_set() -> None:
             assert np.isfinite(reached[-1]).all()
             found.append(b"".join(each.tobytes() for each in (lowest, highest, deviance, risk, reached)))
     assert found[:2] == found[2:]
+
+
+def test_a_guard() -> None:
+    rng = np.random.default_rng(4)
+    guards = Guard(), uncompiled("streamcal.engine.guard_c").Guard()
+    for number in range(4_000):
+        score, forecast = rng.random(2).tolist()
+        label, weight = int(rng.random() < (forecast if 1_000 < number < 3_000 else score)), 1.0 + number % 3
+        for guard in guards:
+            guard.take(score, forecast, label, weight, number)
+    states = [msgspec.structs.astuple(guard.to_state()) for guard in guards]
+    assert states[0] == states[1]
+    assert len(states[0][0]) == 3
 
 
 @pytest.mark.parametrize("weighed", [False, True])

@@ -165,7 +165,7 @@ class BlockSteps:
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
-        version, answered = -1, None  # of the latest prediction
+        version, answered, raw = -1, None, False  # of the latest prediction
         why = _END
         while at < end:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
@@ -194,13 +194,18 @@ class BlockSteps:
             if is_prediction:
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
-                probability = served.answer(score)
-                if engine is not answered or served.version != version or served.weights_now() is not weights:
-                    answered, version, weights = engine, served.version, served.weights_now()
+                probability = served.forecast(score)
+                if (
+                    engine is not answered
+                    or served.version != version
+                    or served.raw != raw
+                    or served.weights_now() is not weights
+                ):
+                    answered, version, weights, raw = engine, served.version, served.weights_now(), served.raw
                     run = len(self._versions)
-                    self._versions.append(version)
-                    self._weights[run, 0] = weights[0]
-                    self._weights[run, 1] = weights[1]
+                    self._versions.append(0 if raw else version)
+                    self._weights[run, 0] = 1.0 if raw else weights[0]
+                    self._weights[run, 1] = 1.0 if raw else weights[1]
                 if is_target:
                     engine.observe_one(score)  # type: ignore[union-attr]
                 if size:
@@ -208,7 +213,7 @@ class BlockSteps:
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
-                self._real[0, predictions] = probability
+                self._real[0, predictions] = score if raw else probability
                 predictions += 1
             if label >= 0:
                 predicted_at = time
@@ -219,7 +224,9 @@ class BlockSteps:
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
                 self._real[1, joins] = score
-                self._real[2, joins] = probability
+                guard = engine.guard if is_target else None  # type: ignore[union-attr]
+                was_raw = guard is not None and guard.was_raw(prediction_index)
+                self._real[2, joins] = score if was_raw else probability
                 self._real[3, joins] = predicted_at
                 joins += 1
                 if engine.is_due(is_target):  # type: ignore[union-attr]
@@ -229,6 +236,8 @@ class BlockSteps:
                         why = _BEGUN
                         break
                 else:
+                    if guard is not None:
+                        engine.judge(score, probability, label, 1.0)  # type: ignore[union-attr]
                     latest = time if time == time else _NO_TIME
                     engine.learn_label(score, label, is_target, latest, prediction_index)  # type: ignore[union-attr]
             at += 1

@@ -21,6 +21,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
+from streamcal.engine.guard_c import GuardState
 from streamcal.engine.map_versions import VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
@@ -59,6 +60,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     priors: TrackerState | None
     versions: VersionsState
     cohorts: CohortsState | None = None
+    guard: GuardState | None = None
 
 
 class Engine(EventRules):
@@ -75,13 +77,13 @@ class Engine(EventRules):
 
     @property
     def map(self) -> RecalibrationMap:
-        """Served map, with the current weights of the shift correction."""
-        return self.served.map
+        """Served map, with the current weights of the shift correction; or the identity, by a guard."""
+        return RecalibrationMap(version=0) if self.served.raw else self.served.map
 
     @property
     def version(self) -> int:
-        """Number of the served map version."""
-        return self.served.version
+        """Number of the served map version; 0 where a guard has the score served."""
+        return 0 if self.served.raw else self.served.version
 
     @property
     def mixing(self) -> Mixing | None:
@@ -134,7 +136,7 @@ class Engine(EventRules):
     @property
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now, see `Recalibrator.certificate`."""
-        return self._versions.certificate(self._time, publish=False)
+        return None if self.served.raw else self._versions.certificate(self._time, publish=False)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -304,6 +306,7 @@ class Engine(EventRules):
             self._priors.to_state(),
             self._versions.to_state(),
             None if self._cohorts is None else self._cohorts.to_state(),
+            None if self.guard is None else self.guard.to_state(),
         )
         config = self.config.model_dump_json().encode()
         return pack([config, compressed(encoded(state))])
@@ -336,6 +339,11 @@ class Engine(EventRules):
         observed = None if state.cohorts is None else state.cohorts.n
         expected = None if self._cohorts is None else self._unlabelled.n
         require(observed == expected, f"cohorts of {observed} scores, not {expected}")
+        require((state.guard is None) == (self.guard is None), "a guard where the options have one")
+        if self.guard is not None and state.guard is not None:
+            with restoring("guard"):
+                self.guard.restore(state.guard)
+            self.served.raw = self.guard.raw
         self._set_stops()
 
     # Inside

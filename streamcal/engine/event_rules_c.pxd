@@ -1,6 +1,6 @@
 # The types with which event_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.engine cimport served_map_c
+from streamcal.engine cimport guard_c, served_map_c
 from streamcal.sketch cimport buffers_c
 
 cdef double _NEVER
@@ -12,6 +12,7 @@ cdef class EventRules:
     cdef public buffers_c.LabelBuffer _source, _target
     cdef public buffers_c.ScoreBuffer _unlabelled
     cdef public served_map_c.ServedMap served
+    cdef public guard_c.Guard guard
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
@@ -19,7 +20,7 @@ cdef class EventRules:
     cdef public object config, _cohorts, _priors, _versions
     cdef object _key, _certifies
 
-    @cython.locals(score=double, prediction_index=cython.longlong, probability=double, begins=bint)
+    @cython.locals(score=double, prediction_index=cython.longlong, raw=bint, begins=bint)
     cpdef tuple answer(self, event)
     cpdef bint observe_one(self, double score) except -1
     cpdef bint may_begin(self, bint is_target) noexcept
@@ -27,6 +28,8 @@ cdef class EventRules:
     cpdef bint is_due(self, bint is_target) noexcept
     @cython.locals(is_target=bint, latest=double, units=int)
     cpdef tuple learn(self, joined)
+    @cython.locals(guard=guard_c.Guard)
+    cpdef judge(self, double score, double forecast, int label, double weight)
     cpdef learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*
     )

@@ -16,11 +16,13 @@ from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
+from streamcal.engine.guard_c import Guard
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.outcomes import Joined
+from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -69,6 +71,7 @@ class EventRules:
         self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors, cohorts)
         self.served = self._versions.served
         """Served map."""
+        self.guard = Guard() if config.guard else None
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
@@ -89,13 +92,13 @@ class EventRules:
         comes without a certificate, which uses labels only.
         """
         score, prediction_index = event.score, self._unlabelled.n
-        probability = self.served.answer(score)
+        raw = self.served.raw
         answer = Recalibrated(
             event.id,
             score,
-            probability,
-            self.served.version,
-            self.served.weights_now(),
+            self.served.answer(score),
+            0 if raw else self.served.version,
+            NO_SHIFT if raw else self.served.weights_now(),
             event.key,
             event.time,
         )
@@ -107,6 +110,10 @@ class EventRules:
             if begins:
                 return answer, prediction_index, (self._published(None),)
         return answer, prediction_index, ()
+
+    def forecast(self, answer: Recalibrated) -> float:
+        """Return the map's forecast for a prediction that it was the last to answer."""
+        return self.served.forecast(answer.score) if self.served.raw else answer.probability
 
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""
@@ -127,7 +134,7 @@ class EventRules:
         return bool(labels.windowed or labels.n + 1 >= stop)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label.
+        """Learn from a prediction that met its label; its probability is the map's forecast.
 
         Returns
         -------
@@ -137,10 +144,25 @@ class EventRules:
         units = _ONE if joined.weight == 1.0 else units_of(joined.weight)
         time = joined.labelled_at if joined.matured_at is None else joined.matured_at
         latest = _NEVER if time is None else time
+        if is_target and self.guard is not None:
+            self.judge(joined.score, joined.probability, joined.label, joined.weight)
         if self.is_due(is_target):
             return self._learn_due(joined, latest, units)
         self.learn_label(joined.score, joined.label, is_target, latest, joined.prediction_index, units)
         return ()
+
+    def judge(self, score: float, forecast: float, label: int, weight: float) -> None:
+        """Let the guard take a label of the target."""
+        guard = self.guard
+        if guard is not None:
+            guard.take(score, forecast, label, weight, self._unlabelled.n)
+            self.served.raw = guard.raw
+
+    def as_answered(self, joined: Joined) -> Joined:
+        """Return a prediction that met its label, with the probability that was answered."""
+        if self.guard is None or joined.domain != "target" or not self.guard.was_raw(joined.prediction_index):
+            return joined
+        return msgspec.structs.replace(joined, probability=joined.score)
 
     def learn_label(
         self,

@@ -12,12 +12,13 @@ cdef class ServedMap:
     cdef forecasts_c.MixedSteps _mixture
     cdef steps_c.StepFunction _steps
     cdef line_c.LinearFunction _line
-    cdef public bint shifts
+    cdef public bint shifts, raw
     cdef public long long version
 
     cpdef tuple weights_now(self)
     cpdef forget_weights(self)
     @cython.locals(value=double)
     cpdef predict_one(self, score)
-    @cython.locals(probability=double)
     cpdef double answer(self, double score) except? -1.0
+    @cython.locals(probability=double)
+    cpdef double forecast(self, double score) except? -1.0

@@ -37,6 +37,8 @@ class ServedMap:
         self._mixture: MixedSteps | None = None  # what it says of single scores
         self._steps: StepFunction | None = None
         self._line: LinearFunction | None = None
+        self.raw = False
+        """Whether scores are answered as they are, in place of the map's forecasts."""
         self.version = 0
         """Number of the map version."""
         self.serve(RecalibrationMap(version=0), 0)
@@ -87,6 +89,10 @@ class ServedMap:
 
     def answer(self, score: float) -> float:
         """Return the probability of one checked score."""
+        return score if self.raw else self.forecast(score)
+
+    def forecast(self, score: float) -> float:
+        """Return what the map says of one checked score."""
         probability = score
         if self._mixture is not None:
             probability = self._mixture.one(score)
@@ -100,4 +106,4 @@ class ServedMap:
 
     def predict_many(self, scores: Floats) -> Floats:
         """Return the probabilities of checked scores, float64[n]."""
-        return self.base.apply_checked(scores, self.weights_now())
+        return scores.copy() if self.raw else self.base.apply_checked(scores, self.weights_now())

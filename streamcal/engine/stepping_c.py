@@ -30,8 +30,14 @@ class Learner(Protocol):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Return the answer, the number of target scores observed before, and the emissions of the score."""
 
+    def forecast(self, answer: Recalibrated) -> float:
+        """Return the map's forecast for the prediction that it has just answered."""
+
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label; return the emissions."""
+        """Learn from a prediction that met its label, with the map's forecast; return the emissions."""
+
+    def as_answered(self, joined: Joined) -> Joined:
+        """Return it with the probability that was answered, which a guard may have decided."""
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
@@ -90,9 +96,7 @@ def emit(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) ->
     """Let engines learn matured predictions; return these with their emissions."""
     outcomes: list[Outcome] = []
     for each in left:
-        outcomes.append(each)
-        if isinstance(each, Joined):
-            outcomes += engine_of(each.key).learn(each)
+        outcomes += _learned(each, engine_of(each.key)) if isinstance(each, Joined) else (each,)
     return tuple(outcomes)
 
 
@@ -108,9 +112,9 @@ def _prediction(
     answer, prediction_index, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, answer.probability, prediction_index, kept)
+    joined = join.hold(event, engine.forecast(answer), prediction_index, kept)
     if joined is not None:
-        return (answer, *begun, joined, *engine.learn(joined))
+        return (answer, *begun, *_learned(joined, engine))
     if early is None:
         return (answer, *begun)
     return (
@@ -121,6 +125,11 @@ def _prediction(
     )
 
 
+def _learned(joined: Joined, engine: Learner) -> tuple[Outcome, ...]:
+    """Let an engine learn a prediction with its label; return it as it was answered, with the emissions."""
+    return (engine.as_answered(joined), *engine.learn(joined))
+
+
 def _met(
     met: Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None, engine: Learner
 ) -> tuple[Outcome, ...]:
@@ -129,7 +138,7 @@ def _met(
         engine.contradict(met)
         return _met(met.outcome, engine)
     if isinstance(met, Joined):
-        return (met, *engine.learn(met))
+        return _learned(met, engine)
     if isinstance(met, EarlyPositive):
         return engine.observe_early(met)
     if isinstance(met, Relabelled):
@@ -148,7 +157,7 @@ def _label(
     before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
     if isinstance(found, Joined):
-        return (found, *engine_of(found.key).learn(found))  # nothing was ripe, or it would not wait
+        return _learned(found, engine_of(found.key))  # nothing was ripe, or it would not wait
     if found is None or isinstance(found, Rejected):
         return before if found is None else (*before, found)
     return (*before, *_met(found, engine_of(found.key)))
@@ -164,8 +173,8 @@ def _labelled(
     engine = engine_of(event.key)
     if event.id is None:
         answer, prediction_index, begun = engine.answer(event)
-        joined = join.join(event, answer.probability, prediction_index)
-        return (answer, *begun, joined, *engine.learn(joined))
+        joined = join.join(event, engine.forecast(answer), prediction_index)
+        return (answer, *begun, *_learned(joined, engine))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)
     return (*answered, *_label(label, join, engine_of, origin_of))

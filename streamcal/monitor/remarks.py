@@ -39,6 +39,7 @@ def remarks(status: Status) -> list[str]:
         *_trend(status),
         *_coverage(status),
         *_source(status),
+        *_guarded(status),
         *_times(status.times, status.events),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
@@ -168,6 +169,19 @@ def _source(status: Status) -> list[str]:
         f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
         " from before the deployment with --calibration, each with its key if there are keys, or take"
         ' [recalibrator] mode = "auto" or "target", which need none.'
+    ]
+
+
+def _guarded(status: Status) -> list[str]:
+    guarded = [engine for engine in status.engines if engine.raw_since is not None]
+    if not guarded:
+        return []
+    which = "" if guarded[0].key is None else f" of key {shown(guarded[0].key)}"
+    more = f", and those of {len(guarded) - 1} more keys" if len(guarded) > 1 else ""
+    since = guarded[0].raw_since
+    return [
+        f"The guard has the scores{which} served unchanged{more}, from prediction {since:,} on:"
+        " the map's forecasts were surely worse. It ends by itself; see the verdict for the cause."
     ]
 
 

@@ -196,7 +196,7 @@ class Pipeline:
             engine = self.engines.of(key)
             alarms = len(engine.alarms)
             certificate = engine.certify() if self._certifies(key) else None
-            published = MapPublished(engine.map, certificate, key, engine.mixing)
+            published = MapPublished(engine.served.map, certificate, key, engine.mixing)
             outcome.maps.append(map_row(published, self.join.clock))
             self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
@@ -493,12 +493,12 @@ class Pipeline:
         units: Counts | None = None,
     ) -> None:
         engine = self.engines.of(key)
-        version, alarms = engine.version, len(engine.alarms)
+        version, alarms = engine.served.version, len(engine.alarms)
         given = times if self._config.needs_time(domain) else None
         engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, given, None, units)
         self.tally.source_labels += len(scores)
         self._raise(outcome, key, engine, alarms)
-        if engine.version != version:
+        if engine.served.version != version:
             self._unpublished[key] = None
 
     def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:

@@ -123,8 +123,9 @@ class ServedPipeline(Pipeline):
                 )
                 return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
         version, *weights = known.answer
+        probability = known.probability if version else known.score  # version 0 is the identity
         answer = Recalibrated(
-            event.id, known.score, known.probability, version, (weights[0], weights[1]), known.key, known.time
+            event.id, known.score, probability, version, (weights[0], weights[1]), known.key, known.time
         )
         return answer if self._row_of is None else self._row_of(answer, event.kept)
 

@@ -139,6 +139,14 @@ class _Work:
             self._scores.setdefault(key, []).append(score)
         return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, ()
 
+    def forecast(self, answer: Recalibrated) -> float:
+        """Return what was answered: there is no guard, see `recalibrate_stream`."""
+        return answer.probability
+
+    def as_answered(self, joined: Joined) -> Joined:
+        """Return it as it is."""
+        return joined
+
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""
         scores, labels = self._labels.setdefault((joined.key, joined.domain), ([], []))

@@ -47,6 +47,12 @@ class Recorder:
     def relabel(self, relabelled: Relabelled) -> None:
         self.learned.append(relabelled)
 
+    def forecast(self, answer: Recalibrated) -> float:
+        return answer.probability
+
+    def as_answered(self, joined: Joined) -> Joined:
+        return joined
+
     def contradict(self, contradicted: Contradicted) -> None:
         self.contradicted.append(contradicted)
 

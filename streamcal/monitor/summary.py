@@ -16,6 +16,8 @@ __all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
 
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
+    "miscalibration": ("  miscalibration", ".5f"),
+    "discrimination": ("  discrimination", ".5f"),
     "log_loss": ("log loss", ".5f"),
     "ece": ("calibration error (ECE)", ".5f"),
     "gap": ("gap (mean forecast − mean label)", "+z.5f"),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from streamcal.maps.isotonic_c import isotonic
+from streamcal.quality.decomposition import isotonic_rates
 from streamcal.quality.figures import log_losses
 from streamcal.quality.reliability import COLOURS
 from streamcal.sketch.checks import as_labels, as_scores
@@ -249,7 +249,7 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
     spread = [end * (1.0 - end) for end in ends]
     put("uncertainty", rate * (1.0 - rate), min(spread), 0.25 if ends[0] <= 0.5 <= ends[1] else max(spread))
 
-    curve = _isotonic(groups.ones / groups.weights, groups.weights)
+    curve = isotonic_rates(groups.ones / groups.weights, groups.weights)
     recalibrated, _, _ = groups.mean(curve**2, (1.0 - curve) ** 2)
     squared, error = _squared_calibration_error(groups)
     low, high = squared - _Z * error, squared + _Z * error
@@ -288,12 +288,6 @@ def _sureness(evaluation: Evaluation) -> float:
     """Return |gap| over the half width of its interval."""
     half = (evaluation.gap_high - evaluation.gap_low) / 2.0
     return abs(evaluation.gap) / half if half else math.inf if evaluation.gap else 0.0
-
-
-def _isotonic(rates: Floats, weights: Floats) -> Floats:
-    """Return the isotonic fit at each group."""
-    starts, values = isotonic(rates, weights)
-    return np.repeat(values, np.diff(starts))
 
 
 def _squared_calibration_error(groups: _Groups) -> tuple[float, float]:
@@ -368,9 +362,10 @@ def _plot(groups: _Groups, axes: Axes | None) -> Axes:
     sizes: Counts = np.maximum(np.rint(effective), 1.0).astype(np.int64)
     rng = np.random.default_rng(0)
     drawn = rng.binomial(sizes, p, (_SIMULATED, len(p))) / sizes
-    bands = [_isotonic(rates, mass) for rates in drawn]
+    bands = [isotonic_rates(rates, mass) for rates in drawn]
     low, high = np.quantile(bands, (0.025, 0.975), axis=0)
-    curve = np.bincount(at, groups.weights * _isotonic(groups.ones / groups.weights, groups.weights)) / mass
+    fit = isotonic_rates(groups.ones / groups.weights, groups.weights)
+    curve = np.bincount(at, groups.weights * fit) / mass
     log_odds = float(mass[(p < 0.1) | (p > 0.9)].sum()) > total / 2.0
     axes.fill_between(p, low, high, color="0.85", label="calibrated, 95 %")
     axes.plot(p, p, color="0.6", linewidth=1, linestyle="--")

@@ -19,6 +19,7 @@ import numpy as np
 
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
+from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
@@ -66,7 +67,14 @@ class Figures(msgspec.Struct):
     """Figures of the quality of one stream of forecasts; None without labels."""
 
     brier: float | None = None
-    """Brier score: mean of (forecast − label)²."""
+    """Brier score: mean of (forecast − label)². It is miscalibration − discrimination + uncertainty."""
+    miscalibration: float | None = None
+    """Part of the Brier score that recalibration by an isotonic fit would take away (CORP), at least 0."""
+    discrimination: float | None = None
+    """Uncertainty − Brier score after that fit, at least 0: the better forecasts tell the classes apart, the
+    higher."""
+    uncertainty: float | None = None
+    """r (1 − r) of the rate r of label 1: the Brier score of forecasting that rate."""
     log_loss: float | None = None
     """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵."""
     ece: float | None = None
@@ -126,14 +134,22 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
 
     @property
     def figures(self) -> Figures:
-        """The figures, over all labels."""
+        """The figures, over all labels.
+
+        Miscalibration and discrimination are by cells, so they count less of what is chance than those of
+        `streamcal.evaluate`, by single forecasts. In thousands of samples of 16 distributions they differed
+        by at most 0.0014 at 1,000 labels, 0.0005 at 20,000 and 0.0001 at 500,000; these were mostly lower,
+        and on average nearer to the truth.
+        """
         if not self.labels:
             return Figures()
-        positives, n = self._masses[1], self._weight
+        masses, n = self._masses, self._weight
+        positives, brier = masses[1], self.squares / n
         excess = self.forecasts - positives
         splits = binning.uniform_mass(self.sketch.weighed.masses.sum(axis=0), ECE_BINS)
         return Figures(
-            self.squares / n,
+            brier,
+            *decompose(brier, masses.sum(axis=0), self.forecasts, positives),
             self.log_losses / n,
             float(np.abs(np.add.reduceat(excess, splits[:-1])).sum()) / n,
             float(excess.sum()) / n,

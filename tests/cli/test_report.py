@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcal import RecalibrationMap
+from streamcal import RecalibrationMap, evaluate
+from streamcal.quality.figures import Figures
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, table
 
 pytestmark = pytest.mark.slow  # each test calls the command line
@@ -136,6 +137,11 @@ def test_the_figures_are_those_of_the_answers(tmp_path: Path) -> None:
         assert said[f"log_loss_{when}"] == pytest.approx(np.mean(-np.log(given)))
         assert said[f"gap_{when}"] == pytest.approx(np.mean(forecasts) - np.mean(labels), abs=1e-7)
         assert said[f"worst_gap_{when}"] is said[f"latest_gap_{when}"] is None  # no window is full
+        exact = evaluate(labels, forecasts)
+        for part in ("miscalibration", "discrimination", "uncertainty"):
+            assert said[f"{part}_{when}"] == pytest.approx(getattr(exact, part), abs=0.0014)
+        for part in ("miscalibration", "discrimination"):
+            assert table(done)[f"{part} {when}"] == f"{said[f'{part}_{when}']:.5f}"
         assert table(done)[f"log loss {when}"] == f"{said[f'log_loss_{when}']:.5f}"
         assert table(done)[f"calibration error (ECE) {when}"] == f"{said[f'ece_{when}']:.5f}"
         assert table(done)[f"gap (mean forecast − mean label) {when}"] == f"{said[f'gap_{when}']:+.5f}"
@@ -182,10 +188,7 @@ def test_windows_of_5000_labels_are_spoken_of_once_one_is_full(tmp_path: Path) -
         assert said[f"gap_{when}"] == pytest.approx(np.mean(gaps), abs=1e-7)
         assert said[f"worst_gap_{when}"] == said[f"latest_gap_{when}"] == pytest.approx(window, abs=1e-7)
         assert table(done)[f"worst gap over 5,000 labels {when}"] == f"{window:+.5f}"
-        assert kept[when] == {
-            name: said[f"{name}_{when}"]
-            for name in ("brier", "log_loss", "ece", "gap", "worst_gap", "latest_gap")
-        }
+        assert kept[when] == {name: said[f"{name}_{when}"] for name in Figures.__struct_fields__}
         assert re.search(
             rf"^gap .*{re.escape(format(said[f'gap_{when}'], '+.5f'))}", shown.stdout, re.MULTILINE
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import streamcal
 from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
-from streamcal.frames import _Source
+from streamcal.frames.sources import FrameSource
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -88,9 +89,10 @@ def test_dates_keys_missing_values_and_other_names() -> None:
     )
     with pytest.raises(ValueError, match=r"predictions has no column 'score': columns=.'score': 'p'. takes"):
         streamcal.backtest(frame.rename({"nr": "id"}))
-    done = streamcal.backtest(frame, columns={"id": "nr", "score": "p", "label": "y", "positive": "yes"})
-    assert done.frame["id"].to_list() == ["1", "3"]
-    assert done.frame["time"].to_list() == [days[0].timestamp(), days[2].timestamp()]
+    with pytest.warns(UserWarning, match="2 of 4 events were rejected"):
+        done = streamcal.backtest(frame, columns={"id": "nr", "score": "p", "label": "y", "positive": "yes"})
+    assert done.frame["nr"].to_list() == [1, 3]
+    assert done.frame["time"].to_list() == [days[0], days[2]]
     assert [(row.line, row.reason.partition(" id ")[0]) for row in done.rejects] == [
         (4, "a score must be a number in [0, 1], got 1.4, in column 'p'"),
         (2, "unmatched label: no prediction with"),
@@ -132,7 +134,10 @@ def test_a_frame_holds_the_events_that_json_lines_hold(library: str, kind: Any) 
         "arrow": pa.table,
         "objects": lambda columns: pd.DataFrame(columns, dtype=object),
     }[library]
-    (batch,) = _Source(make(given), kind, Columns()).poll(10, 0.0)
+    source = FrameSource(make(given), kind, Columns())
+    (batch,) = source.poll(10, 0.0)
+    rows = [rows[index] for index in source.order.tolist()]
+    assert len(rows) == (3 if kind == "events" or library == "objects" else 2)
     decoder = JsonDecoder()
     wanted = [
         decoder.decode(msgspec.json.encode({k: v for k, v in row.items() if v is not None})) for row in rows
@@ -149,7 +154,7 @@ def test_many_rows_with_dates_of_every_library_are_read_as_columns() -> None:
     moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(minutes=i) for i in range(100)]
     given = {"id": [f"a{i}" for i in range(100)], "score": [i / 100 for i in range(100)], "time": moments}
     for make in (pl.DataFrame, pd.DataFrame, pa.table):
-        (batch,) = _Source(make(given), "events", Columns()).poll(100, 0.0)
+        (batch,) = FrameSource(make(given), "events", Columns()).poll(100, 0.0)
         assert isinstance(batch.events, Block)
         assert batch.events.times.tolist() == [moment.timestamp() for moment in moments]
 
@@ -157,3 +162,132 @@ def test_many_rows_with_dates_of_every_library_are_read_as_columns() -> None:
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(TypeError):
         streamcal.backtest([{"id": "a", "score": 0.5}])
+
+
+N = 400
+TIMES = np.arange(N) * 60.0
+
+
+def pandas(**columns: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return predictions and labels of which some columns are others; ``label_`` begins those of labels."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(N)
+    labels = (rng.random(N) < scores).astype(int)
+    theirs = {
+        name.removeprefix("label_"): values for name, values in columns.items() if name.startswith("label_")
+    }
+    ours = {name: values for name, values in columns.items() if not name.startswith("label_")}
+    predictions = {"id": range(N), "score": scores, "time": TIMES, **ours}
+    told = {"id": range(N), "label": labels, "time": TIMES + 3600.0, **theirs}
+    return tuple(  # type: ignore[return-value]
+        pd.DataFrame({name: values for name, values in each.items() if values is not None})
+        for each in (predictions, told)
+    )
+
+
+def test_rows_come_back_as_they_were_whatever_their_order() -> None:
+    """Under their names, with their types and index; sorted by time, so the answers are the same."""
+    predictions, labels = pandas(time=pd.date_range("2024-01-01", periods=N, freq="min"))
+    labels = labels.assign(time=predictions["time"] + pd.Timedelta(hours=1))
+    predictions = predictions.set_index(pd.Index([f"row {i}" for i in range(N)], name="row"))
+    done = streamcal.backtest(predictions, labels)
+    order = np.random.default_rng(1).permutation(N)
+    again = streamcal.backtest(predictions.iloc[order], labels.iloc[order[::-1]])
+    for frame in (done.frame, again.frame):
+        pd.testing.assert_frame_equal(frame[predictions.columns.to_list()], predictions)
+        assert predictions.join(frame[["probability"]]).notna().all(axis=None)
+    pd.testing.assert_frame_equal(done.frame, again.frame)
+    assert "400 with a label" in repr(done)
+    assert "<td>Brier score</td>" in done._repr_html_()
+
+
+def test_a_taken_name_is_left_to_its_column() -> None:
+    predictions, labels = pandas()
+    frame = streamcal.backtest(
+        predictions.rename(columns={"score": "probability"}), labels, columns={"score": "probability"}
+    ).frame
+    assert frame["probability"].to_list() == predictions["score"].to_list()
+    assert frame["probability_served"].between(0.0, 1.0).all()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [uuid.UUID(int=number) for number in range(N)],
+        np.arange(N) * 1.0,
+        np.arange(N, dtype=np.int32),
+        pd.Series(range(N), dtype="Int64"),
+        pd.Categorical([f"c{number}" for number in range(N)]),
+    ],
+    ids=["uuid", "float", "int32", "Int64", "category"],
+)
+def test_ids_of_every_type_meet(ids: Any) -> None:
+    done = streamcal.backtest(*pandas(id=ids, label_id=ids))
+    assert done.summary["join"]["joined"] == N
+    assert done.frame["id"].to_list() == list(ids)
+    assert done.remarks == []
+
+
+def test_rows_without_a_label_are_left_out() -> None:
+    predictions, labels = pandas()
+    labels = labels.assign(label=labels["label"].where(labels.index % 4 > 0))
+    done = streamcal.backtest(predictions, labels)
+    assert (done.summary["join"]["joined"], done.rejects) == (N * 3 // 4, [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"label_id": range(N, 2 * N)}, "none of the 400 labels .* such as '0', '1', '2', labels '400'"),
+        ({"score": np.linspace(-4.0, -1.0, N)}, "all 400 rows of predictions were rejected, .*: a score"),
+        ({"score": np.linspace(-4.0, 4.0, N)}, r"log odds.*1 / \(1 \+ exp\(-s\)\)"),
+        ({"score": np.linspace(0.0, 1000.0, N)[::-1]}, "Divide all scores by the largest that"),
+        ({"score": np.linspace(0.0, 100.0, N)}, "Divide all scores by 100"),
+        ({"label_time": None}, r"none, so nobody .* columns=\{\"labels\": \{\"time\": NAME\}\}; labels"),
+        ({"label_time": None, "label_ts": TIMES}, r"columns=\{\"labels\": \{\"time\": 'ts'\}\}"),
+        ({"time": None}, r"labels have times and predictions have none.* columns=\{\"time\": NAME\}"),
+        ({"label_label": ["bad", "good"] * (N // 2)}, r"say with columns=\{\"positive\": VALUE\}"),
+    ],
+)  # fmt: skip
+def test_what_would_come_to_nothing_is_refused(columns: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        streamcal.backtest(*pandas(**columns))
+    assert "--" not in str(caught.value)
+    assert "micro-batch" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "atuo"}, "got 'atuo'; did you mean 'auto'"),
+        ({"windw": 1_000}, "windw: is not known; did you mean window"),
+        ({"join": {"lable_ttl": 1.0}}, "did you mean label_ttl"),
+        ({"columns": {"scor": "p"}}, "did you mean score"),
+        ({"join": {"label_ttl": 60.0}}, "none of the 400 labels met"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        streamcal.backtest(*pandas(), **options)
+
+
+def test_what_is_not_computed_yet_is_named() -> None:
+    predictions, labels = pandas()
+    with pytest.raises(TypeError, match=r"predictions is a polars LazyFrame, which is not computed yet"):
+        streamcal.backtest(pl.from_pandas(predictions).lazy(), labels)
+    with pytest.raises(TypeError, match="labels must be a data frame of pandas, polars or Arrow, got"):
+        streamcal.backtest(predictions, labels.to_dict("list"))
+
+
+def test_remarks_are_warnings_in_the_words_of_a_caller() -> None:
+    predictions, labels = pandas(time=None, label_time=None)
+    with pytest.warns(UserWarning, match="No times are known, so all predictions were answered before"):
+        done = streamcal.backtest(predictions, labels)
+    assert len(done.remarks) == 1
+    assert done.summary["remarks"] == done.remarks
+    predictions, labels = pandas(label_id=[*range(40), *range(N, 2 * N - 40)])
+    with pytest.warns(UserWarning, match=r".") as caught:
+        done = streamcal.backtest(predictions, labels)
+    assert [str(each.message) for each in caught] == done.remarks
+    assert "The attribute `rejects` has each with its reason" in done.remarks[0]
+    assert all("--" not in remark and "[" not in remark for remark in done.remarks)

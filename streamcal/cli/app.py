@@ -2,7 +2,7 @@
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
 be read, or an input not to its end, or a replay differs; 2 on a usage error; 3 if the store or an output
-cannot be used; 4, under ``--strict``, if there are remarks below the table; 130 if interrupted. In every
+cannot be used; 4, under ``--strict``, if there are remarks or forecasts deviate; 130 if interrupted. In every
 case, the micro-batches processed so far are written. If an output is away when SIGTERM or an interruption
 arrives, the micro-batch that waits for it is not written; the next run reads it again.
 """

@@ -89,7 +89,7 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
     plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
     summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
     report: Path | None = option("Where a report of the run goes, as one HTML file.", role="written")
-    strict: bool = option("Exit with status 4 if there is a remark below the table.", False)
+    strict: bool = option("Exit with status 4 if there is a remark, or if forecasts deviate.", False)
     metrics: str | None = option("[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     page: str | None = option(
         "[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."
@@ -195,7 +195,7 @@ def _check_files(given: _RunOptions) -> None:
 
 
 def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
-    """Write what is written at the end, and print the table; return whether there was a remark."""
+    """Write what is written at the end, and print the table; return whether anything is doubtful."""
     words = status.warnings
     if given.plot is not None and not pipeline.quality.before.labels:
         words.append(f"{given.plot} was not drawn: no label has met its prediction.")
@@ -214,7 +214,7 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
             console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:
         fail("\n".join(f"cannot write {each}" for each in unwritten), Exit.UNUSABLE)
-    return bool(words)
+    return bool(words) or status.verdict.deviates
 
 
 def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:

@@ -53,7 +53,7 @@ class Exit(IntEnum):
     UNUSABLE = 3
     """The store or an output cannot be used."""
     DOUBTFUL = 4
-    """The run came to its end, but with remarks, under ``--strict``."""
+    """The run came to its end, but with remarks or a deviation, under ``--strict``."""
     INTERRUPTED = 130
 
 

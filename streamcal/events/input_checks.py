@@ -65,6 +65,10 @@ class InputChecks(msgspec.Struct):
     """Number of events before the batch that is looked at."""
     percents: int = 0
     """Number of scores among the `FIRST` events that look like percent."""
+    lowest: float = 0.0
+    """Lowest of the scores among these that were refused, if it is negative."""
+    largest: float = 0.0
+    """Largest of them, if it is above 100."""
     percent: Sighting | None = None
 
     def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:
@@ -115,7 +119,12 @@ class InputChecks(msgspec.Struct):
             if scores are in percent.
         """
         low, high = _PERCENT
-        if event.score is None or not low <= event.score <= high or self.events + index >= FIRST:
+        if event.score is None or self.events + index >= FIRST:
+            return
+        self.lowest = min(self.lowest, event.score)
+        if event.score > high:
+            self.largest = max(self.largest, event.score)
+        if not low <= event.score <= high:
             return
         self.percents += 1
         if self.percent is None:
@@ -167,10 +176,21 @@ class InputChecks(msgspec.Struct):
         )
 
     def _of_scores(self) -> str:
+        meaning = f"in percent: of the first ones, some lie between 1 and 100 ({self.percent})"
+        advice = "Divide all scores by 100"
+        if self.lowest < 0.0:
+            meaning = (
+                f"log odds: of the first ones, some lie above 1 ({self.percent}), and one is {self.lowest:g}"
+            )
+            advice = "Turn each score s into 1 / (1 + exp(-s))"
+        elif self.largest:
+            meaning = (
+                f"points: of the first ones, some lie above 1 ({self.percent}), and one is {self.largest:g}"
+            )
+            advice = "Divide all scores by the largest that the model can give"
         return (
-            "scores seem to be in percent: of the first ones, some lie between 1 and 100"
-            f" ({self.percent}), and those up to 1 would be taken for probabilities. Divide all scores by"
-            f" 100. {_NOTHING_LEARNED}"
+            f"scores seem to be {meaning}, and those from 0 to 1 would be taken for probabilities. {advice}."
+            f" {_NOTHING_LEARNED}"
         )
 
 

@@ -17,8 +17,6 @@ _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
 _CONTRADICTED: Final = 0.05  # share of the positive labels
 _FEW: Final = 20  # labels from which nothing can be concluded
-_MANY: Final = 100  # labels over which two Brier scores may be compared
-_WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _BACKWARDS: Final = 0.01  # share of the events
@@ -43,7 +41,6 @@ def remarks(status: Status) -> list[str]:
         *_times(status.times, status.events),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
-        *_worse(status),
     ]
 
 
@@ -219,14 +216,3 @@ def _field(name: str, count: int) -> str:
 
 def _often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
-
-
-def _worse(status: Status) -> list[str]:
-    labels, before, after = status.labels, status.before.brier, status.after.brier
-    if before is None or after is None or labels < _MANY or after <= _WORSE * before:
-        return []
-    return [
-        f"The Brier score after recalibration, {after:.5f}, is above the one before, {before:.5f}: over"
-        f" {labels:,} labels, the scores as they came were better. Check that a label belongs to the"
-        " prediction with its id, and whether the stream drifts: a [recalibrator] window forgets old labels."
-    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -105,11 +106,13 @@ def problems(error: ValidationError, model: type[BaseModel], *, tables: bool = F
         whether the fields are the tables of a TOML file, written ``[table] option``.
     """
     found: dict[str, tuple[list[str], Any]] = {}
+    meant = dict[str, str]()
     for each in error.errors(include_url=False):
         place = _place(each["loc"], tables=tables)
         rules, _ = found.setdefault(place, ([], each["input"]))
         rules.append(_rule(each["type"], each["msg"], each["loc"], model))
-    lines = [_line(place, rules, value) for place, (rules, value) in found.items()]
+        meant[place] = _near(each) or meant.get(place, "")
+    lines = [_line(place, rules, value) + meant[place] for place, (rules, value) in found.items()]
     if len(lines) > _MOST:
         lines[_MOST:] = [f"… and {len(lines) - _MOST} more"]
     return "\n".join(lines)
@@ -129,6 +132,14 @@ def _rule(kind: str, message: str, loc: tuple[int | str, ...], model: type[BaseM
         return f"is not known{_meant(loc, model)}"
     message = message.removeprefix("Value error, ").replace("timedelta", "duration, such as 'P30D'")
     return f"must be {message.removeprefix(_WANTED)}" if message.startswith(_WANTED) else message
+
+
+def _near(error: Mapping[str, Any]) -> str:
+    """Return what was meant by a value that is none of a few words."""
+    if error["type"] != "literal_error" or not isinstance(error["input"], str):
+        return ""
+    near = get_close_matches(error["input"], re.findall("'([^']*)'", error["ctx"]["expected"]), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _meant(loc: tuple[int | str, ...], model: type[BaseModel]) -> str:

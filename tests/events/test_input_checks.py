@@ -104,6 +104,11 @@ def test_scores_in_percent() -> None:
         assert said is not None
         assert "Divide all scores by 100" in said
         assert "first in f, line" in said
+    for values, advice in (
+        ([0.5, 400, 37, 999, *range(1, 99)], "Divide all scores by the largest"),
+        ([0.5, -3, 4, *range(1, 99)], "Turn each score s into 1 / (1 + exp(-s))"),
+    ):
+        assert advice in str(fed(scores(values), [3])[1])
     for values in (
         [0.5] * 400 + [37.0],
         [0.5, 37.0],

@@ -180,7 +180,7 @@ def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:
     assert words_of(write(tmp_path / "e.jsonl", pairs())) == []
 
 
-def test_a_worse_brier_score_is_said(tmp_path: Path) -> None:
+def test_a_deviation_is_the_verdict_and_no_success(tmp_path: Path) -> None:
     """Calibrated on labels that are all wrong, then served to a stream whose scores are right."""
     source = write(
         tmp_path / "s.jsonl", ({"score": (i % 10) / 10, "label": int(i % 10 < 5)} for i in range(5_000))
@@ -188,10 +188,13 @@ def test_a_worse_brier_score_is_said(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", pairs(150))
     config = tmp_path / "c.toml"
     config.write_text('[recalibrator]\nmode = "source"\nbins = 10\n')
-    done = call(events, "--calibration", source, "--config", config)
-    (word,) = remarks(done)
-    assert word.startswith("The Brier score after recalibration, 1.00000, is above the one before, 0.08500")
-    assert "over 150 labels, the scores as they came were better" in word
+    given = "--calibration", source, "--config", config
+    done = call(events, *given)
+    assert (done.returncode, remarks(done)) == (0, [])
+    assert "Since the first label forecasts between 0.99 and 1 are 100 points too high" in " ".join(
+        done.stdout.split()
+    )
+    assert call(events, *given, "--strict").returncode == 4
 
 
 def call(events: Path, *more: object) -> subprocess.CompletedProcess[str]:

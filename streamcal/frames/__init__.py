@@ -1,0 +1,7 @@
+"""Backtests for notebooks, over data frames of pandas, polars or Arrow; needs the extra ``frames``."""
+
+from __future__ import annotations
+
+from streamcal.frames.backtest import Backtest, backtest
+
+__all__ = ["Backtest", "backtest"]

@@ -1,0 +1,257 @@
+"""Data frames as sources of events: pandas, polars or Arrow, by narwhals."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.emissions import Recalibrated
+from streamcal.events import Domain, Event, Origin
+from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
+from streamcal.events.fields import Malformed
+from streamcal.events.table_codec import RowsDecoder
+from streamcal.run.ports import Position, Positions
+from streamcal.times import as_times, read_time
+from streamcal.values import Counts, Floats, shown
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+__all__ = ["Frame", "FrameSource", "narwhals_module"]
+
+_ROWS: Final = 65_536  # of a frame that are read at a time
+_TYPES: Final = {"score": ({float},), "time": ({float}, {str}), "label": ({bool, int, float, str},)}
+"""Types of the values that `RowsDecoder` takes as a column, by role; those of other roles are text."""
+
+Frame = Any
+"""A data frame of a library that narwhals knows."""
+
+
+class _Batch:
+    """Rows of a frame; see `streamcal.run.ports.Batch`."""
+
+    partition = ""
+
+    def __init__(
+        self,
+        name: str,
+        first: int,
+        numbers: Counts,
+        rows: nw.DataFrame[Any],
+        events: Sequence[Event | Malformed],
+    ) -> None:
+        self.events = events
+        self._name, self._first, self._numbers, self._rows = name, first, numbers, rows
+
+    def origin(self, index: int) -> Origin:
+        row = self._rows[index : index + 1].rows(named=True)[0]
+        raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
+        return Origin(self._name, int(self._numbers[index]) + 1, raw)
+
+    def position(self, count: int) -> Position:
+        return self._first + count
+
+
+class FrameSource:
+    """A frame as a source of events, sorted by time; see `streamcal.run.ports.Source`.
+
+    Raises
+    ------
+    ImportError
+        if narwhals is not installed.
+    TypeError
+        if what is given is no data frame, or one that is not computed yet.
+    ValueError
+        if a column that is needed is not there.
+    """
+
+    endless = False
+
+    def __init__(self, frame: Frame, kind: InputKind, columns: Columns) -> None:
+        self.name = "predictions" if kind == "events" else kind
+        self.unknown_fields: Mapping[str, int] = {}
+        own = columns.of(kind)
+        rows = _rows_of(frame, self.name)
+        needed: dict[InputKind, tuple[Role, ...]] = {
+            "events": ("id", "score"),
+            "labels": ("id", "label"),
+            "calibration": ("score", "label"),
+        }
+        weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
+        for role in (*needed[kind], *weights):
+            _check_column(rows.columns, own.names[role], role, self.name)
+        self._columns = rows.columns
+        domain: Domain = "source" if kind == "calibration" else "target"
+        ignored = {"score", "key", "domain"} if kind == "labels" else set()
+        read = {name for role, name in own.names.items() if role not in ignored}
+        rows = rows.select([name for name in rows.columns if name in read])
+        self._decoder = RowsDecoder(rows.columns, domain, own)
+        self.roles: Mapping[Role, str] = self._decoder.roles
+        """Columns that are read, by their role."""
+        self.unlabelled = 0
+        """Number of rows of labels that have none: they are left out."""
+        self.order: Counts = np.arange(len(rows))
+        """Index of each row in the frame, in the order in which they are read: int64[n]."""
+        if kind == "labels":
+            has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
+            self.order = np.flatnonzero(has_label)
+            self.unlabelled = len(rows) - len(self.order)
+        if "time" in self.roles:
+            times = _moments(_values("time", rows[self.roles["time"]]))[self.order]
+            self.order = self.order[np.argsort(times, kind="stable")]
+        is_sorted = np.array_equal(self.order, np.arange(len(rows)))
+        self._rows = rows if is_sorted else rows[self.order]
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns of the frame."""
+        return self._columns
+
+    def ids(self, count: int) -> list[str]:
+        """Return the first so many ids, as they are to be shown."""
+        return [shown(each) for each in _values("id", self._rows[self.roles["id"]].head(count))]
+
+    def answered(self, answers: Sequence[Recalibrated]) -> nw.DataFrame[Any]:
+        """Return the rows that were answered, in the order of their answers, which is that of the rows."""
+        ids = _values("id", self._rows[self.roles["id"]])
+        scores = _values("score", self._rows[self.roles["score"]])
+        found, at = np.empty(len(answers), np.int64), 0
+        for index, answer in enumerate(answers):
+            while ids[at] != answer.id or scores[at] is None or float(scores[at]) != answer.score:
+                at += 1  # a row that was rejected, or is a label alone
+            found[index] = at
+            at += 1
+        rows: nw.DataFrame[Any] = self._rows[found]
+        return rows
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rows were read."""
+        return self._at >= len(self._rows)
+
+    def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
+        """Return where reading begins."""
+        return {"": self._at}
+
+    def limit(self, positions: Positions | None) -> None:
+        """Do nothing: nothing is ever resumed."""
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # all is there
+        """Return the next rows."""
+        first = self._at
+        rows = self._rows[first : first + min(max_events, _ROWS)]
+        self._at += len(rows)
+        numbers = self.order[first : self._at]
+        return [_Batch(self.name, first, numbers, rows, self._events(rows))]
+
+    def lag(self) -> Mapping[str, float]:
+        """Return the number of rows that are left."""
+        return {"": float(len(self._rows) - self._at)}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
+        values = {role: _values(role, rows[name]) for role, name in self.roles.items()}
+        if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
+            return self._decoder.decode(values, (), len(rows))
+        return self._decoder.rows(values)
+
+
+def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
+    """Return a frame as narwhals has it."""
+    narwhals = narwhals_module()
+    found: Any = narwhals.from_native(frame, pass_through=True)
+    if isinstance(found, narwhals.LazyFrame):
+        kind = type(frame)
+        raise TypeError(
+            f"{name} is a {kind.__module__.partition('.')[0]} {kind.__qualname__}, which is not computed yet:"
+            " give what its method collect(), pl() or df() returns"
+        )
+    if not isinstance(found, narwhals.DataFrame):
+        raise TypeError(
+            f"{name} must be a data frame of pandas, polars or Arrow, got {shown(frame)};"
+            " pandas.DataFrame(…) makes one of a dictionary of columns, or of a list of rows"
+        )
+    rows: nw.DataFrame[Any] = found
+    return rows
+
+
+def _moments(values: Sequence[Any]) -> Floats:
+    """Return times to sort by, float64[n]; a row without a time stays behind the row before it."""
+    found, latest = np.empty(len(values)), -np.inf
+    for index, value in enumerate(values):
+        if value is not None:
+            with suppress(ValueError):
+                latest = value if type(value) is float else read_time(value)
+        found[index] = latest
+    return found
+
+
+def _is_in_form(role: Role, values: Sequence[Any]) -> bool:
+    types = set(map(type, values)) - {type(None)}
+    return any(types <= fit for fit in _TYPES.get(role, ({str},)))
+
+
+def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
+    """Return the values of a column, None where one is missing; in the form of its role if it is a type's."""
+    narwhals, kind = narwhals_module(), column.dtype
+    missing = np.asarray(column.is_null().to_numpy(), np.bool_)
+    if role == "time" and kind in (narwhals.Datetime, narwhals.Date):
+        with suppress(ValueError):  # one lies beyond all times: each is left for its row
+            seconds = np.full(len(column), np.nan)
+            seconds[~missing] = as_times(column.drop_nulls().to_native(), int((~missing).sum()))
+            return _with_gaps(seconds)
+    if kind.is_numeric() and (role in ("score", "time") or (role == "label" and not kind.is_integer())):
+        return _with_gaps(np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64))
+    if kind.is_integer() and role != "label":  # an id, a key or a domain
+        column = column.cast(narwhals.String())
+    values: list[Any] = column.to_list()
+    if role in ("id", "key"):
+        values = [_as_text(value) for value in values]
+    for index in np.flatnonzero(missing):
+        values[index] = None
+    return values
+
+
+def _as_text(value: Any) -> Any:
+    """Return an id or a key as text: a UUID, or a whole number that a gap in its column has made a float."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, (float, np.integer)) and value == value and float(value).is_integer():
+        return str(int(value))
+    return value
+
+
+def _with_gaps(numbers: Floats) -> list[float | None]:
+    """Return numbers, None for NaN."""
+    values: list[float | None] = numbers.tolist()
+    for index in np.flatnonzero(np.isnan(numbers)):
+        values[index] = None
+    return values
+
+
+def _check_column(found: Sequence[str], name: str, role: str, frame: str) -> None:
+    if name in found:
+        return
+    meant = [each for each in found if did_you_mean(each) == role]
+    hint = f": columns={{{role!r}: {meant[0]!r}}} takes {meant[0]!r} for it" if meant else ""
+    raise ValueError(f"{frame} has no column {shown(name)}{hint}; it has {', '.join(map(shown, found))}")
+
+
+def narwhals_module() -> Any:
+    """Return the module narwhals; raise ImportError with what to install."""
+    try:
+        import narwhals
+    except ImportError:
+        raise ImportError("data frames need narwhals: pip install 'streamcal-engine[frames]'") from None
+    return narwhals

@@ -164,8 +164,8 @@ class Corrections:
         noise: float,
         then: Term,
         then_offset: float,
-    ) -> int:
-        """Learn one label; return the number of labels of the value.
+    ) -> None:
+        """Learn one label.
 
         Parameters
         ----------
@@ -212,7 +212,6 @@ class Corrections:
         count = int(row[15])
         if _due(count):
             self._share(place, count, x, then.own)
-        return count
 
     def forget_own(self, name: str | None) -> None:
         """Forget the losses of a value's own engine, which is gone."""

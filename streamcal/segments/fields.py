@@ -62,8 +62,8 @@ class Fields:
             field.forecast(name, x, each) for field, name, each in zip(self.fields, names, own, strict=True)
         ]
 
-    def learn(self, logit: float, label: int, names: Sequence[str | None], then: Sequence[Term]) -> list[int]:
-        """Learn one label; return the number of labels of each field's value.
+    def learn(self, logit: float, label: int, names: Sequence[str | None], then: Sequence[Term]) -> None:
+        """Learn one label.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Fields:
         curvature = p * (1.0 - p)
         self._information = _COMMON * self._information + curvature
         self._score = _COMMON * self._score + curvature * common + label - p
-        return [
+        for field, (place, row), each, term in zip(fields, rows, read, then, strict=True):
             field.learn(
                 place,
                 row,
@@ -105,8 +105,6 @@ class Fields:
                 term,
                 before - term.added,
             )
-            for field, (place, row), each, term in zip(fields, rows, read, then, strict=True)
-        ]
 
     def _x(self, logit: float) -> float:
         return max(-_FARTHEST, min(_FARTHEST, logit - self._centre))

@@ -58,22 +58,28 @@ class OwnEngines:
             return math.nan
         return logit_of(engine.predict_one(score)) - logit
 
-    def learn(self, segment: Segment, score: float, label: int, labels: int) -> Segment | None:
-        """Learn one label of a segment, its ``labels``-th; return a segment whose engine made room."""
-        engine = self._engines.get(segment)
+    def learn(
+        self, segment: Segment, scores: list[float], labels: list[int], before: int, after: int
+    ) -> Segment | None:
+        """Learn labels of a segment, which has had ``before`` and now ``after``.
+
+        Returns
+        -------
+        A segment whose engine has made room for this one; None: there is none.
+        """
         gone = None
-        if engine is None:
-            if labels < _WORTH or not self._limit:
+        if segment not in self._engines:
+            if after < _WORTH or not self._limit:
                 return None
             if len(self._engines) >= self._limit:
-                if labels & (labels - 1):  # looked at when labels have doubled
+                if before.bit_length() == after.bit_length():  # looked at when labels have doubled
                     return None
                 gone = min(self._engines, key=lambda each: self._engines[each].target.labels)
-                if 2 * self._engines[gone].target.labels >= labels:
+                if 2 * self._engines[gone].target.labels >= after:
                     return None
                 del self._engines[gone]
-            engine = self._engines[segment] = Recalibrator()
-        engine.learn_one(score, label)
+            self._engines[segment] = Recalibrator()
+        self._engines[segment].learn_many(scores, labels)
         return gone
 
     # State

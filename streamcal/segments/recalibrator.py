@@ -83,7 +83,8 @@ class SegmentedRecalibrator:
         self._limit = _check_limit(own_engines)
         self._pooled = Recalibrator() if pooled is None else _check_pooled(pooled)
         self._corrections = Fields(len(self._names))
-        self._own = OwnEngines(own_engines if len(self._names) == 1 else 0)
+        self._has_own = len(self._names) == 1 and own_engines > 0
+        self._own = OwnEngines(own_engines if self._has_own else 0)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {count:,}" for name, count in self.segments.items())
@@ -225,7 +226,7 @@ class SegmentedRecalibrator:
             row = self._check_forecasts(np.asarray(forecast)[np.newaxis], 1)[0].tolist()
         self._pooled.learn_one(value, known, domain, time=time, prediction_index=prediction_index)
         if domain == "target":
-            self._learn(value, known, names, row)
+            self._learn([value], [known], [names], [row])
 
     def learn_many(
         self,
@@ -241,7 +242,8 @@ class SegmentedRecalibrator:
     ) -> None:
         """Learn n scores with their labels.
 
-        With ``forecasts``, corrections are the same as by n calls of `learn_one` with the same forecasts.
+        With ``forecasts``, corrections are the same as by n calls of `learn_one` with the same forecasts; own
+        engines learn the labels of a call at a time, as `Recalibrator.learn_many` does.
         Without, labels of one call were predicted just before it, and in n calls each is predicted after the
         label before; a call that brings more labels than there were is taken in parts, each as long as all
         before. The pooled engine differs only where `Recalibrator.learn_many` does.
@@ -290,19 +292,28 @@ class SegmentedRecalibrator:
                 prediction_index=prediction_index,
             )
             if rows is not None:
-                events = zip(
-                    values[part].tolist(), known[part].tolist(), names[part], rows.tolist(), strict=True
-                )
-                for value, label, each, row in events:
-                    self._learn(value, label, each, row)
+                self._learn(values[part].tolist(), known[part].tolist(), names[part], rows.tolist())
 
-    def _learn(self, score: float, label: int, names: tuple[Name, ...], row: list[float]) -> None:
-        logit, terms = logit_of(row[0]), _terms(row)
-        counts = self._corrections.learn(logit, label, names, terms)
-        for (place, name), count in zip(enumerate(names), counts, strict=True):
-            gone = self._own.learn((place, name), score, label, count)
+    def _learn(
+        self,
+        scores: list[float],
+        labels: list[int],
+        names: Sequence[tuple[Name, ...]],
+        rows: list[list[float]],
+    ) -> None:
+        """Let corrections learn labels in turn, and own engines those of their segment at a time."""
+        by_segment: dict[Name, tuple[int, list[float], list[int]]] = {}
+        only = self._corrections.fields[0]
+        for score, label, each, row in zip(scores, labels, names, rows, strict=True):
+            if self._has_own:
+                _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
+                its_scores.append(score)
+                its_labels.append(label)
+            self._corrections.learn(logit_of(row[0]), label, each, _terms(row))
+        for name, (before, its_scores, its_labels) in by_segment.items():
+            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
             if gone is not None:
-                self._corrections.fields[gone[0]].forget_own(gone[1])
+                only.forget_own(gone[1])
 
     # State
 

@@ -137,7 +137,7 @@ def flights() -> dict[str, tuple[Floats, Labels, dict[str, Names]]]:
     return {"shipped": (shipped, labels, fields), "weak": (weak, labels, fields)}
 
 
-def flight_rows(lates: Sequence[int]) -> Iterator[list[str]]:
+def flight_rows(lates: Sequence[int], *, with_each: bool) -> Iterator[list[str]]:
     """Yield a row for each model, lateness and fields."""
     asked = dict(
         zip(
@@ -152,7 +152,7 @@ def flight_rows(lates: Sequence[int]) -> Iterator[list[str]]:
             for name, values in fields.items():
                 stream = Stream(scores, labels, values)
                 found = served(stream, late)
-                single = apart(stream, late) if values.shape[1] == 1 else None
+                single = apart(stream, late) if with_each and values.shape[1] == 1 else None
                 losses = [
                     [loss(made, labels)[half].mean() for loss in (brier_losses, log_losses)]
                     for made in (scores, found.pooled, found.ours, *([] if single is None else [single]))
@@ -177,7 +177,7 @@ def sizes(count: int, rng: np.random.Generator) -> Any:
     return np.clip(np.exp(rng.normal(np.log(1_000.0), 2.3, count)), 10, 100_000).astype(np.int64)
 
 
-def simulated(tau: float, seed: int, count: int = 100) -> Stream:
+def simulated(tau: float, seed: int, count: int = 50) -> Stream:
     """Return scores that are right but for an offset N(0, τ²) of each segment."""
     rng = np.random.default_rng(seed)
     segments = rng.permutation(np.repeat(np.arange(count), sizes(count, rng)))
@@ -317,11 +317,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many; default 3")
     parser.add_argument("--first-seed", type=int, default=100, help="default 100")
     parser.add_argument("--late", type=int, nargs="+", default=LATES, help="how late the flights' labels are")
+    parser.add_argument("--each", action="store_true", help="flights: an engine each, too; far slower")
     options = parser.parse_args()
     start = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for part in options.parts:
-        rows = flight_rows(options.late) if part == "flights" else PARTS[part][1](seeds)
+        rows = (
+            flight_rows(options.late, with_each=options.each) if part == "flights" else PARTS[part][1](seeds)
+        )
         head = markdown(PARTS[part][0], [])
         print(f"\n{head}", flush=True)
         for row in rows:

@@ -298,13 +298,15 @@ def moving_rows(seeds: Sequence[int]) -> Iterator[list[str]]:
                 np.bincount(segments.ravel(), brier_losses(made, stream.labels))
                 for made in (found.pooled, apart(stream), found.ours, plain.ours)
             ]
+            # Of one event, the better of two forecasts is that which its label favours.
+            many = counts > 1
             best = np.minimum(sums[0], sums[1])
             rows.append(
                 (
                     sums[1].sum() / sums[0].sum(),
                     sums[2].sum() / sums[0].sum(),
-                    sums[2].sum() / best.sum(),
-                    sums[3].sum() / best.sum(),
+                    sums[2][many].sum() / best[many].sum(),
+                    sums[3][many].sum() / best[many].sum(),
                     (sums[2] / best)[counts > 100].max(),
                 )
             )

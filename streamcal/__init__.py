@@ -20,6 +20,7 @@ from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.priors.trackers import PriorKind
+from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "RecalibratorOptions",
     "Rejected",
     "ScoreSketch",
+    "SegmentedRecalibrator",
     "StoreError",
     "StreamcalError",
     "__version__",

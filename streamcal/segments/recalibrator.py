@@ -1,0 +1,472 @@
+"""SegmentedRecalibrator: one pooled engine, and corrections by segment that share what they learn.
+
+The served probability is expit(logit of the pooled probability + what each field adds). A segment without
+labels is served the pooled probability, to the last bit. Memory: 64 bytes a segment and its name, and the
+pooled engine; and ``own_engines`` further engines at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.events import Domain
+from streamcal.segments.corrections import Term, expit
+from streamcal.segments.fields import Fields, FieldsState
+from streamcal.segments.own import OwnEngines, OwnState, logit_of
+from streamcal.sketch import checks
+from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring
+from streamcal.times import as_times
+from streamcal.values import Floats, check_domain, shown
+
+__all__ = ["SegmentedRecalibrator"]
+
+_NAMES: Final = len(Term._fields)
+_MOST_FIELDS: Final = 64
+_MOST_ENGINES: Final = 65_536
+_LONGEST: Final = 512  # bytes of a name
+
+Name = str | None
+
+
+class _State(msgspec.Struct):
+    names: Annotated[list[str], msgspec.Meta(min_length=1, max_length=_MOST_FIELDS)]
+    limit: Count
+    corrections: FieldsState
+    own: list[OwnState]
+
+
+class SegmentedRecalibrator:
+    """Turn scores into probabilities that are right in each segment, too, from its first label.
+
+    Parameters
+    ----------
+    fields
+        Names of the fields that make segments, such as ``("country", "device")``. Their corrections add up.
+    pooled
+        Engine that learns from all labels; it belongs to this object from now on. None: a new
+        `Recalibrator` with default options.
+    own_engines
+        How many segments, those with most labels, may have an engine of their own: 0 to 65,536. Each takes
+        up to a MiB of memory, and learning takes some ten times as long. With several fields none has one.
+
+    Raises
+    ------
+    ValueError
+        if there are no fields or more than 64, a name is empty or comes twice, or ``own_engines`` is out of
+        range.
+
+    Examples
+    --------
+    >>> engine = SegmentedRecalibrator(("country", "device"))
+    >>> engine.predict_one(0.7, ("NL", None))
+    0.7
+    >>> engine.learn_many([0.3, 0.7] * 500, [0, 1] * 500, [("NL", "phone"), ("PL", None)] * 500)
+    >>> engine.predict_one(0.7, ("PL", None)) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[str] = ("segment",),
+        pooled: Recalibrator | None = None,
+        *,
+        own_engines: int = 64,
+    ) -> None:
+        self._names = _check_fields(fields)
+        self._limit = _check_limit(own_engines)
+        self._pooled = Recalibrator() if pooled is None else _check_pooled(pooled)
+        self._corrections = Fields(len(self._names))
+        self._has_own = len(self._names) == 1 and own_engines > 0
+        self._own = OwnEngines(own_engines if self._has_own else 0)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}: {count:,}" for name, count in self.segments.items())
+        return f"SegmentedRecalibrator({counts}; pooled={self._pooled!r})"
+
+    # What it knows
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return self._names
+
+    @property
+    def pooled(self) -> Recalibrator:
+        """Engine that learns from all labels."""
+        return self._pooled
+
+    @property
+    def segments(self) -> dict[str, int]:
+        """Number of values with labels, by field."""
+        counts = map(len, self._corrections.fields)
+        return dict(zip(self._names, counts, strict=True))
+
+    @property
+    def spread(self) -> dict[str, tuple[float, float, float]]:
+        """Standard deviations of offsets and slopes between segments, and the probability that they differ.
+
+        By field; the deviations are on the logit, and hold where segments differ at all.
+        """
+        between = [field.between for field in self._corrections.fields]
+        found = [(each.offset_precision**-0.5, each.slope_precision**-0.5, each.share) for each in between]
+        return dict(zip(self._names, found, strict=True))
+
+    # Predicting
+
+    def predict_one(self, score: float, segments: object) -> float:
+        """Return the probability in [0, 1] of one score.
+
+        Parameters
+        ----------
+        score
+            a number in [0, 1].
+        segments
+            value of each field, as a tuple in their order; of one field, the value alone will do. A value is
+            a text, a number or a boolean; None, NaN and an empty text are one value: the field is missing.
+
+        Raises
+        ------
+        ValueError
+            if the score is not a number in [0, 1], or there are not as many values as fields.
+        """
+        names = self._split(segments)
+        return _served(self._forecast(checks.check_score(score), names))
+
+    def predict_many(self, scores: Any, segments: Any) -> Floats:
+        """Return the probability of every score, float64[n], as n calls of `predict_one` would.
+
+        Parameters
+        ----------
+        scores
+            array-like of length n.
+        segments
+            n values or tuples, as in `predict_one`.
+
+        Raises
+        ------
+        ValueError
+            as `predict_one`, with the index of the first bad value; or if the lengths differ.
+        """
+        return self.probabilities(self.forecast_many(scores, segments))
+
+    def forecast_many(self, scores: Any, segments: Any) -> Floats:
+        """Return what is forecast now, for `learn_many` to judge by when late labels come.
+
+        Returns
+        -------
+        Forecasts, float64[n, 1 + 4 F] of F fields: the pooled probability; then for each field what it adds
+        to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none.
+
+        Raises
+        ------
+        ValueError
+            as `predict_many`.
+        """
+        values = checks.as_scores(scores)
+        return self._forecasts(values, self._split_many(segments, len(values)))
+
+    def probabilities(self, forecasts: Floats) -> Floats:
+        """Return the probabilities of forecasts that `forecast_many` returned, float64[n]."""
+        checked = self._check_forecasts(forecasts, len(forecasts))
+        return np.array([_served(row) for row in checked.tolist()], np.float64)
+
+    # Learning
+
+    def observe_many(self, scores: Any, segments: Any) -> None:
+        """Observe n target scores whose labels are not known (yet), as `Recalibrator.observe_many` does.
+
+        Raises
+        ------
+        ValueError
+            as `predict_many`; nothing is noted then.
+        """
+        values = checks.as_scores(scores)
+        self._split_many(segments, len(values))
+        self._pooled.observe_many(values)
+
+    def learn_one(
+        self,
+        score: float,
+        label: int,
+        segments: object,
+        domain: Domain = "target",
+        *,
+        time: Any = None,
+        prediction_index: int | None = None,
+        forecast: Floats | None = None,
+        positive: object = None,
+    ) -> None:
+        """Learn one score with its label.
+
+        Parameters
+        ----------
+        score, label, domain, time, prediction_index, positive
+            as in `Recalibrator.learn_one`.
+        segments
+            as in `predict_one`.
+        forecast
+            for a late label: its row of `forecast_many`, as of the prediction. None: the label came at once.
+
+        Raises
+        ------
+        ValueError
+            as `Recalibrator.learn_one` and `predict_one`; nothing is learned then.
+        """
+        value, known = checks.check_score(score), checks.check_label(label, positive)
+        names = self._split(segments)
+        row = self._forecast(value, names)
+        if forecast is not None:
+            row = self._check_forecasts(np.asarray(forecast)[np.newaxis], 1)[0].tolist()
+        self._pooled.learn_one(value, known, domain, time=time, prediction_index=prediction_index)
+        if domain == "target":
+            self._learn([value], [known], [names], [row])
+
+    def learn_many(
+        self,
+        scores: Any,
+        labels: Any,
+        segments: Any,
+        domain: Domain = "target",
+        *,
+        times: Any = None,
+        prediction_index: int | None = None,
+        forecasts: Floats | None = None,
+        positive: object = None,
+    ) -> None:
+        """Learn n scores with their labels.
+
+        With ``forecasts``, corrections are the same as by n calls of `learn_one` with the same forecasts; own
+        engines learn the labels of a call at a time, as `Recalibrator.learn_many` does.
+        Without, labels of one call were predicted just before it, and in n calls each is predicted after the
+        label before; a call that brings more labels than there were is taken in parts, each as long as all
+        before. The pooled engine differs only where `Recalibrator.learn_many` does.
+
+        Labels of the source teach the pooled engine only.
+
+        Parameters
+        ----------
+        scores, labels, domain, times, prediction_index, positive
+            as in `Recalibrator.learn_many`.
+        segments
+            n values or tuples, as in `predict_one`.
+        forecasts
+            for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 4 F]. None:
+            they were predicted just before this call.
+
+        Raises
+        ------
+        ValueError
+            as `learn_one`, with the index of the first bad value, or if lengths differ; nothing is learned
+            then.
+        """
+        values, known = checks.as_scores(scores), checks.as_labels(labels, positive)
+        if len(values) != len(known):
+            raise ValueError(f"{len(values)} scores but {len(known)} labels")
+        names = self._split_many(segments, len(values))
+        moments = None if times is None else as_times(times, len(values))
+        check_domain(domain)
+        if domain == "source" or forecasts is not None or prediction_index is not None:
+            ends = [len(values)]
+        else:
+            ends = _parts(len(values), self._pooled.target.labels)
+        given = None if forecasts is None else self._check_forecasts(forecasts, len(values))
+        start = 0
+        for end in ends:
+            part = slice(start, end)
+            start = end
+            rows = None
+            if domain == "target":
+                rows = self._forecasts(values[part], names[part]) if given is None else given[part]
+            self._pooled.learn_many(
+                values[part],
+                known[part],
+                domain,
+                times=None if moments is None else moments[part],
+                prediction_index=prediction_index,
+            )
+            if rows is not None:
+                self._learn(values[part].tolist(), known[part].tolist(), names[part], rows.tolist())
+
+    def _learn(
+        self,
+        scores: list[float],
+        labels: list[int],
+        names: Sequence[tuple[Name, ...]],
+        rows: list[list[float]],
+    ) -> None:
+        """Let corrections learn labels in turn, and own engines those of their segment at a time."""
+        by_segment: dict[Name, tuple[int, list[float], list[int]]] = {}
+        only = self._corrections.fields[0]
+        for score, label, each, row in zip(scores, labels, names, rows, strict=True):
+            if self._has_own:
+                _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
+                its_scores.append(score)
+                its_labels.append(label)
+            self._corrections.learn(logit_of(row[0]), label, each, _terms(row))
+        for name, (before, its_scores, its_labels) in by_segment.items():
+            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
+            if gone is not None:
+                only.forget_own(gone[1])
+
+    # State
+
+    def to_bytes(self) -> bytes:
+        """Return the whole state; equal states give equal bytes."""
+        state = _State(list(self._names), self._limit, self._corrections.to_state(), self._own.to_state())
+        return pack([self._pooled.to_bytes(), compressed(encoded(state))])
+
+    def __reduce__(self) -> tuple[Callable[[bytes], SegmentedRecalibrator], tuple[bytes]]:
+        """Copy and pickle by way of `to_bytes`."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Restore from `to_bytes`; safe on bytes from anywhere.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state; the message says what is wrong.
+        """
+        pooled, body = unpack(data, 2)
+        state = decoded(expanded(body), _State, "segments")
+        with restoring("not the state of segments"):
+            restored = cls(state.names, Recalibrator.from_bytes(pooled), own_engines=state.limit)
+            restored._corrections.restore(state.corrections)
+            restored._own.restore(state.own, len(state.names))
+            for each in state.own:
+                labels = restored._corrections.fields[each.field].labels(each.name)
+                require(labels, f"an own engine of {shown(each.name)}, which has no labels")
+        return restored
+
+    # Inside
+
+    def _forecast(self, score: float, names: tuple[Name, ...]) -> list[float]:
+        return self._row(score, self._pooled.predict_one(score), names)
+
+    def _forecasts(self, scores: Floats, names: Sequence[tuple[Name, ...]]) -> Floats:
+        pooled = self._pooled.predict_many(scores).tolist()
+        rows = [self._row(*event) for event in zip(scores.tolist(), pooled, names, strict=True)]
+        return np.array(rows, np.float64).reshape(len(rows), self._width)
+
+    def _row(self, score: float, pooled: float, names: tuple[Name, ...]) -> list[float]:
+        logit, row = logit_of(pooled), [pooled]
+        own = self._own.forecast(score, logit, names)
+        for term in self._corrections.forecast(logit, names, own):
+            row += term
+        return row
+
+    @property
+    def _width(self) -> int:
+        return 1 + _NAMES * len(self._names)
+
+    def _check_forecasts(self, forecasts: Any, count: int) -> Floats:
+        rows = np.asarray(forecasts, np.float64)
+        if rows.shape != (count, self._width):
+            raise ValueError(
+                f"forecasts must have the shape ({count}, {self._width}), as forecast_many returns them, got"
+                f" {rows.shape}"
+            )
+        finite = np.isfinite(rows)
+        finite[:, _NAMES::_NAMES] = True  # own engines, which not all have
+        if not finite.all() or not ((rows[:, 0] >= 0.0) & (rows[:, 0] <= 1.0)).all():
+            raise ValueError("forecasts must be as forecast_many returned them")
+        return rows
+
+    def _split(self, segments: object) -> tuple[Name, ...]:
+        if not isinstance(segments, tuple | list):
+            segments = (segments,)
+        if len(segments) != len(self._names):
+            expected = f"a tuple of {len(self._names)} values" if len(self._names) > 1 else "one value"
+            raise ValueError(
+                f"segments must be {expected}, in the order {', '.join(self._names)}, got {shown(segments)}"
+            )
+        return tuple(map(_name, segments))
+
+    def _split_many(self, segments: Any, count: int) -> list[tuple[Name, ...]]:
+        if isinstance(segments, str | bytes) or not hasattr(segments, "__len__"):
+            raise ValueError(
+                f"segments must be a sequence of one value or tuple a score, got {shown(segments)}"
+            )
+        if len(segments) != count:
+            raise ValueError(f"{count} scores but {len(segments)} segments")
+        values = segments.tolist() if hasattr(segments, "tolist") else list(segments)
+        known: dict[Any, tuple[Name, ...]] = {}
+        out = []
+        for index, value in enumerate(values):
+            try:
+                names = known.get((type(value), value))
+            except TypeError:  # not hashable, such as a list
+                names = None
+            if names is None:
+                try:
+                    names = self._split(value)
+                except ValueError as error:
+                    raise ValueError(f"index {index}: {error}") from None
+                if not isinstance(value, tuple | list):
+                    known[type(value), value] = names
+            out.append(names)
+        return out
+
+
+def _served(row: list[float]) -> float:
+    added = sum(row[1::_NAMES])
+    return expit(logit_of(row[0]) + added) if added else row[0]
+
+
+def _terms(row: list[float]) -> list[Term]:
+    return [Term(*row[start : start + _NAMES]) for start in range(1, len(row), _NAMES)]
+
+
+def _parts(count: int, known: int) -> list[int]:
+    """Return where the parts of a call end, each as long as all labels before it."""
+    ends, end = [], 0
+    while end < count:
+        end = min(count, end + max(1, known + end))
+        ends.append(end)
+    return ends
+
+
+def _check_fields(fields: Sequence[str]) -> tuple[str, ...]:
+    names = (fields,) if isinstance(fields, str) else tuple(map(str, fields))
+    if not 1 <= len(names) <= _MOST_FIELDS:
+        raise ValueError(f"fields must be 1 to {_MOST_FIELDS} names, got {shown(fields)}")
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError(f"fields must be different names that are not empty, got {shown(fields)}")
+    return names
+
+
+def _check_limit(limit: object) -> int:
+    if type(limit) is not int or not 0 <= limit <= _MOST_ENGINES:
+        raise ValueError(f"own_engines must be a whole number from 0 to {_MOST_ENGINES}, got {shown(limit)}")
+    return limit
+
+
+def _check_pooled(pooled: object) -> Recalibrator:
+    if not isinstance(pooled, Recalibrator):
+        raise TypeError(f"pooled must be a Recalibrator, got {shown(pooled)}")
+    return pooled
+
+
+def _name(value: object) -> Name:
+    """Return the name of one value of a field; None: it is missing."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value == "" or value != value:
+        return None
+    if isinstance(value, str):
+        if len(value.encode()) > _LONGEST:
+            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float) and math.isfinite(value):
+        return str(int(value)) if value == int(value) else repr(value)
+    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

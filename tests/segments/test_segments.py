@@ -1,0 +1,316 @@
+"""SegmentedRecalibrator: what segments gain and lose, late labels, states, and wrong usage.
+
+Streams are seeded. Each statistical test names the chance with which it would fail on another seed, from the
+spread of its figure over 20 seeds, taken as normal. `test_..._without_...` break a formula and see the
+figure miss its limit.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
+from streamcal.segments import between as between_module
+from streamcal.segments import fields as fields_module
+from streamcal.segments.between import BetweenSegments
+from streamcal.segments.corrections import Corrections, Term
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+BLOCK = 100
+
+
+def drawn(
+    offsets: Floats, n: int, rng: np.random.Generator
+) -> tuple[Floats, Labels, npt.NDArray[np.int64], Floats]:
+    """Return scores, labels, segments and the truth, which is off the score by the segment's offset."""
+    segments = rng.integers(0, len(offsets), n)
+    logits = rng.normal(-1.0, 1.2, n)
+    truth = 1.0 / (1.0 + np.exp(-logits - offsets[segments]))
+    labels = (rng.random(n) < truth).astype(np.int8)
+    return 1.0 / (1.0 + np.exp(-logits)), labels, segments, truth
+
+
+def played(
+    engine: SegmentedRecalibrator,
+    scores: Floats,
+    labels: Labels,
+    segments: object,
+    late: int = 0,
+) -> tuple[Floats, Floats]:
+    """Return pooled and served probabilities, labels learned ``late`` events after their block."""
+    values = list(segments)  # type: ignore[call-overload]
+    rows = []
+    for begin in range(0, len(scores), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        rows.append(engine.forecast_many(scores[block], values[block]))
+        due = begin - late
+        if due >= 0:
+            part = slice(due, due + BLOCK)
+            engine.learn_many(scores[part], labels[part], values[part], forecasts=rows[due // BLOCK])
+    forecasts = np.concatenate(rows)
+    return forecasts[:, 0], engine.probabilities(forecasts)
+
+
+def brier(made: Floats, labels: Labels) -> float:
+    return float(np.square(made - labels).mean())
+
+
+def plain(fields: tuple[str, ...] = ("segment",)) -> SegmentedRecalibrator:
+    """Return one whose pooled engine is the identity, so that only corrections matter."""
+    return SegmentedRecalibrator(fields, Recalibrator(mode="source"), own_engines=0)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWarning")
+
+
+def gain(tau: float, seed: int = 3, count: int = 50, n: int = 10_000) -> float:
+    rng = np.random.default_rng(seed)
+    scores, labels, segments, _ = drawn(rng.normal(0.0, tau, count), n, rng)
+    pooled, served = played(plain(), scores, labels, segments.tolist())
+    return brier(served, labels) / brier(pooled, labels)
+
+
+def risk(tau: float, seed: int = 3) -> float:
+    """Return the mean squared distance to the truth over that of pooled."""
+    rng = np.random.default_rng(seed)
+    scores, labels, segments, truth = drawn(rng.normal(0.0, tau, 50), 10_000, rng)
+    pooled, served = played(plain(), scores, labels, segments.tolist())
+    return float(np.square(served - truth).mean() / np.square(pooled - truth).mean())
+
+
+@pytest.mark.statistical
+def test_nothing_is_lost_where_segments_do_not_differ() -> None:
+    """Over seeds 1.00003 ± 0.00006: chance of failure below 1e-9."""
+    assert gain(0.0) <= 1.002
+
+
+@pytest.mark.statistical
+def test_segments_that_differ_gain() -> None:
+    """Over seeds 0.14 ± 0.03: chance of failure below 1e-4."""
+    assert risk(1.0) <= 0.3
+
+
+@pytest.mark.statistical
+def test_a_fixed_spread_loses_where_segments_do_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fixed(self: BetweenSegments) -> None:
+        self.offset_precision, self.slope_precision, self.share = 0.1, 0.1, 1.0
+
+    monkeypatch.setattr(BetweenSegments, "refresh", fixed)
+    assert gain(0.0) > 1.002
+
+
+@pytest.mark.statistical
+def test_no_shrinkage_harms_first_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_labels() <= 1.005
+
+    def none(self: BetweenSegments) -> None:
+        self.offset_precision, self.slope_precision, self.share = 1e-2, 1e-2, 1.0
+
+    monkeypatch.setattr(BetweenSegments, "refresh", none)
+    assert first_labels() > 1.005
+
+
+def first_labels() -> float:
+    """Return Brier over pooled of 1,000 segments with 10 labels each; over seeds 1.00000 ± 0.00002."""
+    rng = np.random.default_rng(8)
+    scores, labels, segments, _ = drawn(rng.normal(0.0, 0.1, 1_000), 10_000, rng)
+    pooled, served = played(plain(), scores, labels, segments.tolist())
+    return brier(served, labels) / brier(pooled, labels)
+
+
+@pytest.mark.statistical
+def test_the_spread_is_estimated() -> None:
+    """Within a grid step, which is a factor of two, of its size in 50 segments; chance below 1e-4."""
+    for tau in (0.2, 1.0):
+        rng = np.random.default_rng(5)
+        scores, labels, segments, _ = drawn(rng.normal(0.0, tau, 50), 20_000, rng)
+        engine = plain()
+        played(engine, scores, labels, segments.tolist())
+        offsets, slopes, share = engine.spread["segment"]
+        assert tau / 2.0 <= offsets <= 2.0 * tau
+        assert slopes <= 0.2
+        assert share > 0.99
+
+
+@pytest.mark.statistical
+def test_two_fields_add_up() -> None:
+    """Loss left, over seeds: 0.05 ± 0.02 with both, 0.43 ± 0.16 with one; chance of failure below 1e-2."""
+    rng = np.random.default_rng(2)
+    n, first, second = 12_000, rng.normal(0.0, 1.0, 8), rng.normal(0.0, 1.0, 6)
+    pairs = np.stack([rng.integers(0, 8, n), rng.integers(0, 6, n)], 1)
+    logits = rng.normal(-1.0, 1.2, n)
+    truth = 1.0 / (1.0 + np.exp(-logits - first[pairs[:, 0]] - second[pairs[:, 1]]))
+    labels = (rng.random(n) < truth).astype(np.int8)
+    scores = 1.0 / (1.0 + np.exp(-logits))
+    pooled, both = played(plain(("a", "b")), scores, labels, list(map(tuple, pairs.tolist())))
+    _, one = played(plain(), scores, labels, pairs[:, 0].tolist())
+    lost = [brier(made, labels) - brier(truth, labels) for made in (pooled, one, both)]
+    assert lost[2] < 0.13 * lost[0]
+    assert 2.0 * lost[2] < lost[1]
+
+
+@pytest.mark.statistical
+def test_late_labels_teach_no_deviation_that_all_have() -> None:
+    """Over seeds 0.9997 ± 0.0003: chance of failure below 1e-6."""
+    assert late_deviation() <= 1.003
+
+
+@pytest.mark.statistical
+def test_without_a_common_offset_late_labels_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields_module, "_COMMON_PRECISION", 1e12)
+    assert late_deviation() > 1.003
+
+
+def late_deviation() -> float:
+    """Return Brier over pooled where all scores are off by 1 from the middle on, and labels are 1,000 late.
+
+    No segment differs, and the pooled engine catches up. Corrections that learned the deviation add it again.
+    """
+    rng = np.random.default_rng(4)
+    n = 12_000
+    scores, labels, segments, _ = drawn(np.zeros(4), n, rng)
+    logits = np.log(scores / (1.0 - scores))
+    scores = np.where(np.arange(n) < n // 2, scores, 1.0 / (1.0 + np.exp(-logits - 1.0)))
+    engine = SegmentedRecalibrator(own_engines=0)
+    pooled, served = played(engine, scores, labels, segments.tolist(), late=1_000)
+    return brier(served, labels) / brier(pooled, labels)
+
+
+def test_a_new_segment_is_served_the_pooled_probability_to_the_last_bit() -> None:
+    engine = SegmentedRecalibrator()
+    engine.learn_many([0.2, 0.8] * 100, [0, 1] * 100, ["a", "b"] * 100)
+    assert engine.predict_one(0.37, "new") == engine.pooled.predict_one(0.37)
+
+
+def test_one_by_one_and_many_give_the_same_corrections() -> None:
+    rng = np.random.default_rng(1)
+    scores, labels, segments, _ = drawn(rng.normal(0.0, 1.0, 5), 600, rng)
+    values = segments.tolist()
+    one, many = plain(), plain()
+    rows = many.forecast_many(scores, values)
+    many.learn_many(scores, labels, values, forecasts=rows)
+    for event in zip(scores.tolist(), labels.tolist(), values, rows, strict=True):
+        one.learn_one(*event[:3], forecast=event[3])
+    assert (one.predict_many(scores, values) == many.predict_many(scores, values)).all()
+    assert [many.predict_one(*each) for each in zip(scores.tolist(), values, strict=True)] == (
+        many.predict_many(scores, values).tolist()
+    )
+
+
+def test_the_state_comes_back() -> None:
+    rng = np.random.default_rng(6)
+    scores, labels, segments, _ = drawn(rng.normal(0.0, 1.0, 4), 1_200, rng)
+    engine = SegmentedRecalibrator(own_engines=2)
+    names = [None if each == 3 else each for each in segments.tolist()]
+    engine.learn_many(scores[:800], labels[:800], names[:800])
+    again = SegmentedRecalibrator.from_bytes(engine.to_bytes())
+    assert again.to_bytes() == engine.to_bytes()
+    for each in (engine, again):
+        each.learn_many(scores[800:], labels[800:], names[800:])
+    assert again.to_bytes() == engine.to_bytes()
+    assert pickle.loads(pickle.dumps(again)).predict_one(0.3, None) == engine.predict_one(0.3, None)
+
+
+def test_damaged_states_are_refused() -> None:
+    engine = SegmentedRecalibrator(("a", "b"))
+    engine.learn_many([0.2, 0.8] * 60, [0, 1] * 60, [("x", None), ("y", 3)] * 60)
+    data = engine.to_bytes()
+    for damaged in (b"", data[:-1], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
+        with pytest.raises(DamagedStateError):
+            SegmentedRecalibrator.from_bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [(0, -1.0, "negative information"), (1, 9e9, "indefinite"), (7, 99.0, "losses"), (15, 0.0, "labels")],
+)
+def test_corrections_that_cannot_be_are_refused(column: int, value: float, what: str) -> None:
+    field = Corrections()
+    place, row = field.row("x")
+    field.learn(place, row, field.read(row, 0.5, float("nan")), 0.5, 1, 0.0, 0.0, nothing(), 0.0)
+    state = field.to_state()
+    state.rows = state.rows.copy()
+    state.rows[column] = value
+    with pytest.raises(ValueError, match=what):
+        Corrections().restore(state)
+
+
+def nothing() -> Term:
+    return Term(0.0, 0.0, 0.0, float("nan"))
+
+
+def test_a_correction_takes_64_bytes() -> None:
+    assert Corrections().bytes_each <= 64
+
+
+def test_missing_values_are_one_segment_and_numbers_are_their_texts() -> None:
+    engine = SegmentedRecalibrator()
+    engine.learn_many([0.5] * 6, [1] * 6, [None, float("nan"), "", 7, 7.0, "7"])
+    assert engine.segments == {"segment": 2}
+
+
+WRONG: dict[str, tuple[Callable[[SegmentedRecalibrator], object], str]] = {
+    "too few values": (
+        lambda engine: engine.predict_one(0.5, "x"),
+        r"segments must be a tuple of 2 values, in the order country, device, got \('x',\)",
+    ),
+    "too many values": (
+        lambda engine: engine.learn_many([0.5, 0.5], [0, 1], [("x", "y"), ("x", "y", "z")]),
+        r"index 1: segments must be a tuple of 2 values, .*got \('x', 'y', 'z'\)",
+    ),
+    "lengths": (
+        lambda engine: engine.predict_many([0.5, 0.5], [("x", "y")]),
+        "2 scores but 1 segments",
+    ),
+    "labels": (
+        lambda engine: engine.learn_many([0.5, 0.5], [0], [("x", "y")] * 2),
+        "2 scores but 1 labels",
+    ),
+    "a text for many": (
+        lambda engine: engine.predict_many([0.5], "x"),
+        "sequence of one value or tuple a score, got 'x'",
+    ),
+    "no value": (
+        lambda engine: engine.predict_one(0.5, ("x", b"y")),
+        "a segment must be a text, a number, a boolean or None, got b'y'",
+    ),
+    "a score": (lambda engine: engine.predict_one(1.5, ("x", "y")), r"number in \[0, 1\], got 1.5"),
+    "forecasts": (
+        lambda engine: engine.learn_many([0.5], [1], [("x", "y")], forecasts=np.zeros((1, 3))),
+        r"forecasts must have the shape \(1, 9\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_usage_is_said(name: str) -> None:
+    engine = SegmentedRecalibrator(("country", "device"))
+    before = engine.to_bytes()
+    call, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        call(engine)
+    assert engine.to_bytes() == before
+
+
+def test_wrong_fields_are_said() -> None:
+    with pytest.raises(ValueError, match=r"different names that are not empty, got \('a', 'a'\)"):
+        SegmentedRecalibrator(("a", "a"))
+    with pytest.raises(ValueError, match="own_engines must be a whole number from 0 to 65536, got -1"):
+        SegmentedRecalibrator(own_engines=-1)
+    with pytest.raises(TypeError, match="pooled must be a Recalibrator, got 'auto'"):
+        SegmentedRecalibrator(pooled="auto")  # type: ignore[arg-type]
+
+
+def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:
+    information, score = np.array([[5.0, 1.0], [1.0, 3.0]]), np.array([2.0, -1.0])
+    found = between_module.log_evidence(5.0, 1.0, 3.0, 2.0, -1.0)
+    prior = np.diag([0.08**2, 0.16**2])
+    expected = 0.5 * score @ np.linalg.inv(information + np.linalg.inv(prior)) @ score
+    expected -= 0.5 * np.log(np.linalg.det(np.eye(2) + prior @ information))
+    assert found[3, 2] == pytest.approx(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Final, Literal, Self, TypeAlias
@@ -200,15 +201,23 @@ def check_header(what: str, found: Sequence[str], columns: Columns, required: It
     Raises
     ------
     ValueError
-        if there is neither a score nor a label column, a column twice, or not all that are required.
+        if there is neither a score nor a label column, a column twice, or not all that are required; the
+        message names the options that may help.
     """
     absent = sorted(set(required).difference(found))
     if absent:
         raise ValueError(f"the {what} has no column {', '.join(map(shown, absent))}; it has {_listed(found)}")
     if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
         named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
+        meant = {did_you_mean(name): name for name in reversed(found)}
+        options = [
+            f"--{role} {shlex.quote(meant[role])}"
+            for role in ("id", "score", "label")
+            if meant.get(role, role) != role
+        ]
+        hint = f"; perhaps {' '.join(options)}" if options else ""
         raise ValueError(
-            f"a {what} must name score or label{named}, and each column once, got {_listed(found)}"
+            f"a {what} must name score or label{named}, and each column once, got {_listed(found)}{hint}"
         )
 
 

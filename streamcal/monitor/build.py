@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -100,7 +101,7 @@ def build_status(
             for row in reversed([] if history is None else history.rejects)
         ],
         times=tally.times,
-        unknown_fields=None if sources is None else dict(unknown),
+        unknown_fields=None if sources is None else _ignored(unknown),
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],
@@ -127,6 +128,12 @@ def build_status(
     status.warnings = remarks(status)
     _mark_over(status)
     return status
+
+
+def _ignored(unknown: Mapping[str, int]) -> dict[str, int]:
+    """Return the fields that were ignored, but for those of no row, and for the index of a pandas frame."""
+    index = re.compile(r"__index_level_\d+__")
+    return {name: count for name, count in unknown.items() if count and not index.fullmatch(name)}
 
 
 def _views(

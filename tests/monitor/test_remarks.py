@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from streamcal.join.join_c import JoinConfig
@@ -287,3 +288,15 @@ def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
 def test_of_files_that_go_together_nothing_is_said(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     assert remarks(call(events, "--labels", labels, "--calibration", source, "--strict")) == []
+
+
+def test_only_fields_of_this_run_that_hold_something_are_ignored_aloud(tmp_path: Path) -> None:
+    """A finished run again reads no row; pandas writes its index into Parquet."""
+    frame = pd.DataFrame(
+        {"id": list("abc"), "score": [0.1, 0.2, 0.3], "carrier": list("xyz")}, index=[5, 7, 9]
+    )
+    frame.to_parquet(tmp_path / "e.parquet")
+    given = tmp_path / "e.parquet", "--store", tmp_path / "s.db"
+    (word,) = remarks(call(*given))
+    assert word == "Unknown fields were ignored: carrier (3 times)."
+    assert remarks(call(*given)) == []

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from streamcal.frames.backtest import Backtest, backtest
+from streamcal.frames.backtest import Backtest, Comparison, backtest
 
-__all__ = ["Backtest", "backtest"]
+__all__ = ["Backtest", "Comparison", "backtest"]

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 import msgspec
 import numpy as np
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.input_checks import MeaningError
@@ -40,7 +40,7 @@ from streamcal.values import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Backtest", "backtest"]
+__all__ = ["Backtest", "Comparison", "backtest"]
 
 _SHOWN: Final = 3  # ids
 
@@ -57,15 +57,46 @@ _IN_PYTHON: Final = (
 """Words of the command line in messages, and what a caller of `backtest` can do."""
 
 
+_Names = Columns | Mapping[str, Any] | None
+_Join = JoinConfig | Mapping[str, Any] | None
+
+
+@overload
 def backtest(
     predictions: Frame,
     labels: Frame | None = None,
     calibration: Frame | None = None,
     *,
-    columns: Columns | Mapping[str, Any] | None = None,
-    join: JoinConfig | Mapping[str, Any] | None = None,
+    columns: _Names = None,
+    join: _Join = None,
+    modes: None = None,
     **options: Unpack[RecalibratorOptions],
-) -> Backtest:
+) -> Backtest: ...
+
+
+@overload
+def backtest(
+    predictions: Frame,
+    labels: Frame | None = None,
+    calibration: Frame | None = None,
+    *,
+    columns: _Names = None,
+    join: _Join = None,
+    modes: Sequence[Mode],
+    **options: Unpack[RecalibratorOptions],
+) -> Comparison: ...
+
+
+def backtest(
+    predictions: Frame,
+    labels: Frame | None = None,
+    calibration: Frame | None = None,
+    *,
+    columns: _Names = None,
+    join: _Join = None,
+    modes: Sequence[Mode] | None = None,
+    **options: Unpack[RecalibratorOptions],
+) -> Backtest | Comparison:
     """Replay predictions and the labels that came later; return what would have been served.
 
     Parameters
@@ -84,6 +115,8 @@ def backtest(
         ``{"score": "p", "positive": "yes"}``; it keeps none.
     join
         how long predictions and labels wait for each other: a `JoinConfig`, or its options as a mapping.
+    modes
+        modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options
         the options of `RecalibratorConfig` by name.
 
@@ -92,10 +125,10 @@ def backtest(
     ImportError
         if narwhals is not installed.
     TypeError
-        if what is given is no data frame, or an option is unknown.
+        if what is given is no data frame.
     ValueError
-        if a column that is needed is not there, an option is wrong, labels or scores do not mean what they
-        would be taken for, every prediction is rejected, or no label meets its prediction.
+        if a column that is needed is not there, an option is unknown or wrong, labels or scores do not mean
+        what they would be taken for, every prediction is rejected, or no label meets its prediction.
 
     Warns
     -----
@@ -114,9 +147,34 @@ def backtest(
     >>> done.summary["join"]["joined"]
     2
     """
+    if modes is None:
+        done = _replayed(predictions, labels, calibration, columns, join, dict(options))
+        for remark in done.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=2)
+        return done
+    if isinstance(modes, str) or not modes or "mode" in options:
+        raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
+    found: dict[str, Backtest] = {
+        mode: _replayed(predictions, labels, calibration, columns, join, {**options, "mode": mode})
+        for mode in modes
+    }
+    for remark in dict.fromkeys(remark for each in found.values() for remark in each.remarks):
+        warnings.warn(remark, UserWarning, stacklevel=2)
+    return Comparison(found)
+
+
+def _replayed(
+    predictions: Frame,
+    labels: Frame | None,
+    calibration: Frame | None,
+    columns: _Names,
+    join: _Join,
+    options: Mapping[str, Any],
+) -> Backtest:
+    """Replay once; parameters and errors are those of `backtest`."""
     names = columns if isinstance(columns, Columns) else _validated(Columns, dict(columns or {}))
     names = names.model_copy(update={"keep": ()})
-    config: RecalibratorConfig = _validated(RecalibratorConfig, dict(options))
+    config: RecalibratorConfig = _validated(RecalibratorConfig, options)
     joining = join if join is None or isinstance(join, JoinConfig) else _validated(JoinConfig, dict(join))
     pipeline = Pipeline(config, joining, columns=names)
     kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
@@ -139,7 +197,7 @@ def backtest(
             "No times are known, so all predictions were answered before the first label came. Give both"
             " frames a column of times, or give labels that are known at once as a column of the predictions."
         )
-    done = Backtest(
+    return Backtest(
         pipeline,
         of_predictions,
         status,
@@ -148,9 +206,6 @@ def backtest(
         kept["maps"].rows,
         remarks,
     )
-    for remark in done.remarks:
-        warnings.warn(remark, UserWarning, stacklevel=2)
-    return done
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,19 +223,14 @@ class Backtest:
     """Remarks of a careful colleague, each with what to do about it."""
 
     def __repr__(self) -> str:
-        rows = [("", "before", "after"), *quality_rows(self._status.quality)]
-        width = max(len(name) for name, *_ in rows)
-        return "\n".join(
-            [*self._lines, *(f"{name:{width}}  {old:>9}  {new:>9}".rstrip() for name, old, new in rows)]
-        )
+        return "\n".join([*self._lines, *_as_text(self._rows)])
 
     def _repr_html_(self) -> str:
-        rows = [("", "before", "after"), *quality_rows(self._status.quality)]
-        cells = "".join(
-            f"<tr><td>{escape(name)}</td><td>{escape(old)}</td><td>{escape(new)}</td></tr>"
-            for name, old, new in rows
-        )
-        return f"<p>{'<br>'.join(map(escape, self._lines))}</p><table>{cells}</table>"
+        return f"<p>{'<br>'.join(map(escape, self._lines))}</p>{_as_html(self._rows)}"
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [("", "before", "after"), *quality_rows(self._status.quality)]
 
     @property
     def _lines(self) -> list[str]:
@@ -291,6 +341,54 @@ def _in_python(words: str) -> str:
     for pattern, ours in _IN_PYTHON:
         words = re.sub(pattern, ours, words)
     return words
+
+
+class Comparison(Mapping[str, Backtest]):
+    """Backtests of several modes over the same frames, by mode; shown as a table of their figures."""
+
+    def __init__(self, found: Mapping[str, Backtest]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, mode: str) -> Backtest:
+        return self._found[mode]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return "\n".join(_as_text(self._rows))
+
+    def _repr_html_(self) -> str:
+        return _as_html(self._rows)
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Rows of the table: names of the columns; the scores as they came; each mode."""
+        columns = [quality_rows(each._status.quality) for each in self._found.values()]
+        names, before = zip(*((name.strip(), old) for name, old, _ in columns[0]), strict=True)
+        after = [(mode, *(new for *_, new in rows)) for mode, rows in zip(self, columns, strict=True)]
+        return [("", *names), ("score", *before), *after]
+
+
+def _as_text(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _as_html(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in HTML."""
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 class _Rows(NullSink):

@@ -39,6 +39,25 @@ def test_losses_and_decomposition_are_those_of_scikit_learn() -> None:
     assert (found.labels, found.positives) == (2000, labels.sum())
 
 
+def test_values_are_those_of_peers() -> None:
+    """They printed: R 4.2's ``isoreg`` (labels 1 first among equal forecasts) and model-diagnostics 1.5.
+
+    They give the decomposition of 1,000 forecasts with ties. MAPIE 1.6 gives Kuiper's statistic times its
+    scale, and its p-value, of 1,000 forecasts without ties.
+    """
+    rng = np.random.default_rng(0)
+    forecasts = np.round(rng.beta(1, 4, 1_000), 3)
+    found = evaluate((rng.random(1_000) < forecasts**1.3).astype(int), forecasts)
+    parts = found.brier, found.miscalibration, found.discrimination, found.uncertainty
+    wanted = 0.107439381, 0.006966955122800739, 0.021363574122800724, 0.121836
+    assert parts == pytest.approx(wanted, abs=1e-12)
+    rng = np.random.default_rng(1)
+    forecasts = rng.beta(1, 4, 1_000)
+    found = evaluate((rng.random(1_000) < forecasts**1.1).astype(int), forecasts)
+    assert found.ecce == pytest.approx(2.1054680840509965 * 0.011541624446424722, rel=1e-6)  # it adds noise
+    assert found.ecce_p == pytest.approx(0.14079888227728354, rel=1e-6)
+
+
 def test_the_order_of_equal_forecasts_does_not_matter() -> None:
     rng = np.random.default_rng(2)
     labels, forecasts = draw(3000, rng)

@@ -114,7 +114,8 @@ def test_data_frames_with_weights(where: str) -> None:
     rest = {"predictions": predictions[["id", "score"]], "labels": labels[["id", "label"]]}
     given = {**rest, where: side[where]}
     columns = {"propensity": "p"} if where == "predictions" else {"labels": {"propensity": "p"}}
-    done = backtest(**given, columns=columns, mode="target"), backtest(**rest, mode="target")  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="No times are known"):
+        done = [backtest(**given, columns=columns, mode="target"), backtest(**rest, mode="target")]  # type: ignore[arg-type]
     weighted, plain = (each._pipeline.engines[None].target for each in done)
     assert weighted.labels == plain.labels == seen.sum()
     expected = np.average(labels["label"], weights=1.0 / labels["p"])

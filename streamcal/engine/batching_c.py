@@ -165,7 +165,7 @@ class BlockSteps:
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
-        version, answered, raw = -1, None, False  # of the latest prediction
+        version, answered = -1, None  # of the latest prediction
         why = _END
         while at < end:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
@@ -197,15 +197,14 @@ class BlockSteps:
                 probability = served.forecast(score)
                 if (
                     engine is not answered
-                    or served.version != version
-                    or served.raw != raw
-                    or served.weights_now() is not weights
+                    or served.answer_version() != version
+                    or served.answer_weights() is not weights
                 ):
-                    answered, version, weights, raw = engine, served.version, served.weights_now(), served.raw
+                    answered, version, weights = engine, served.answer_version(), served.answer_weights()
                     run = len(self._versions)
-                    self._versions.append(0 if raw else version)
-                    self._weights[run, 0] = 1.0 if raw else weights[0]
-                    self._weights[run, 1] = 1.0 if raw else weights[1]
+                    self._versions.append(version)
+                    self._weights[run, 0] = weights[0]
+                    self._weights[run, 1] = weights[1]
                 if is_target:
                     engine.observe_one(score)  # type: ignore[union-attr]
                 if size:
@@ -213,7 +212,7 @@ class BlockSteps:
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
-                self._real[0, predictions] = score if raw else probability
+                self._real[0, predictions] = score if served.raw else probability
                 predictions += 1
             if label >= 0:
                 predicted_at = time
@@ -224,9 +223,7 @@ class BlockSteps:
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
                 self._real[1, joins] = score
-                guard = engine.guard if is_target else None  # type: ignore[union-attr]
-                was_raw = guard is not None and guard.was_raw(prediction_index)
-                self._real[2, joins] = score if was_raw else probability
+                self._real[2, joins] = engine.answered(score, probability, is_target, prediction_index)  # type: ignore[union-attr]
                 self._real[3, joins] = predicted_at
                 joins += 1
                 if engine.is_due(is_target):  # type: ignore[union-attr]
@@ -236,7 +233,7 @@ class BlockSteps:
                         why = _BEGUN
                         break
                 else:
-                    if guard is not None:
+                    if is_target:
                         engine.judge(score, probability, label, 1.0)  # type: ignore[union-attr]
                     latest = time if time == time else _NO_TIME
                     engine.learn_label(score, label, is_target, latest, prediction_index)  # type: ignore[union-attr]

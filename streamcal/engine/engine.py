@@ -23,7 +23,7 @@ from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.engine.guard_c import GuardState
 from streamcal.engine.map_versions import VersionsState
-from streamcal.engine.schedule import FIRST_LABELS
+from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.engine.unlabelled_scores import UnlabelledState
 from streamcal.events import DOMAINS, Domain
@@ -83,7 +83,7 @@ class Engine(EventRules):
     @property
     def version(self) -> int:
         """Number of the served map version; 0 where a guard has the score served."""
-        return 0 if self.served.raw else self.served.version
+        return self.served.answer_version()
 
     @property
     def mixing(self) -> Mixing | None:
@@ -361,8 +361,6 @@ def _seen_in_call(size: int, known: int) -> Counts:
     longer call is taken in parts, each as long as all labels before it: its predictions then knew at least
     half of the labels that came before them.
     """
-    prediction_index, start = np.full(size, IN_CALL), 0
-    while start < size:
-        prediction_index[start] = AT_ONCE
-        start += max(1, known + start)
+    prediction_index = np.full(size, IN_CALL)
+    prediction_index[parts_of_call(size, known)] = AT_ONCE
     return prediction_index

@@ -20,7 +20,7 @@ cdef class EventRules:
     cdef public object config, _cohorts, _priors, _versions
     cdef object _key, _certifies
 
-    @cython.locals(score=double, prediction_index=cython.longlong, raw=bint, begins=bint)
+    @cython.locals(score=double, prediction_index=cython.longlong, begins=bint)
     cpdef tuple answer(self, event)
     cpdef bint observe_one(self, double score) except -1
     cpdef bint may_begin(self, bint is_target) noexcept
@@ -30,6 +30,10 @@ cdef class EventRules:
     cpdef tuple learn(self, joined)
     @cython.locals(guard=guard_c.Guard)
     cpdef judge(self, double score, double forecast, int label, double weight)
+    @cython.locals(is_target=bint, answered=double)
+    cpdef as_answered(self, joined)
+    @cython.locals(guard=guard_c.Guard)
+    cpdef double answered(self, double score, double forecast, bint is_target, long long prediction_index) except? -1.0
     cpdef learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*
     )

@@ -22,7 +22,6 @@ from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.outcomes import Joined
-from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -92,13 +91,12 @@ class EventRules:
         comes without a certificate, which uses labels only.
         """
         score, prediction_index = event.score, self._unlabelled.n
-        raw = self.served.raw
         answer = Recalibrated(
             event.id,
             score,
             self.served.answer(score),
-            0 if raw else self.served.version,
-            NO_SHIFT if raw else self.served.weights_now(),
+            self.served.answer_version(),
+            self.served.answer_weights(),
             event.key,
             event.time,
         )
@@ -144,7 +142,7 @@ class EventRules:
         units = _ONE if joined.weight == 1.0 else units_of(joined.weight)
         time = joined.labelled_at if joined.matured_at is None else joined.matured_at
         latest = _NEVER if time is None else time
-        if is_target and self.guard is not None:
+        if is_target:
             self.judge(joined.score, joined.probability, joined.label, joined.weight)
         if self.is_due(is_target):
             return self._learn_due(joined, latest, units)
@@ -152,7 +150,7 @@ class EventRules:
         return ()
 
     def judge(self, score: float, forecast: float, label: int, weight: float) -> None:
-        """Let the guard take a label of the target."""
+        """Let the guard, if there is one, take a label of the target."""
         guard = self.guard
         if guard is not None:
             guard.take(score, forecast, label, weight, self._unlabelled.n)
@@ -160,9 +158,18 @@ class EventRules:
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return a prediction that met its label, with the probability that was answered."""
-        if self.guard is None or joined.domain != "target" or not self.guard.was_raw(joined.prediction_index):
-            return joined
-        return msgspec.structs.replace(joined, probability=joined.score)
+        is_target = joined.domain == "target"
+        answered = self.answered(joined.score, joined.probability, is_target, joined.prediction_index)
+        return (
+            joined
+            if answered == joined.probability
+            else msgspec.structs.replace(joined, probability=answered)
+        )
+
+    def answered(self, score: float, forecast: float, is_target: bool, prediction_index: int) -> float:
+        """Return the probability that a prediction was answered with, given the map's forecast for it."""
+        guard = self.guard
+        return score if is_target and guard is not None and guard.was_raw(prediction_index) else forecast
 
     def learn_label(
         self,

@@ -12,7 +12,7 @@ from typing import Final
 
 from streamcal.events import Domain
 
-__all__ = ["FIRST_LABELS", "NEVER", "Schedule", "Versions"]
+__all__ = ["FIRST_LABELS", "NEVER", "Schedule", "Versions", "parts_of_call"]
 
 NEVER: Final = 1 << 62
 """Label count that is never reached."""
@@ -144,3 +144,16 @@ class Versions:
         self.off_schedule, self.begun = off_schedule, {"source": begun["source"], "target": begun["target"]}
         self.plan("source", source)
         self.plan("target", target)
+
+
+def parts_of_call(size: int, known: int) -> list[int]:
+    """Return the index at which each part of one call's labels begins.
+
+    A part is as long as all labels before it, ``known`` ones among them: what was predicted for it could rest
+    on no more.
+    """
+    starts, start = list[int](), 0
+    while start < size:
+        starts.append(start)
+        start += max(1, known + start)
+    return starts

@@ -15,6 +15,8 @@ cdef class ServedMap:
     cdef public bint shifts, raw
     cdef public long long version
 
+    cpdef long long answer_version(self)
+    cpdef tuple answer_weights(self)
     cpdef tuple weights_now(self)
     cpdef forget_weights(self)
     @cython.locals(value=double)

@@ -70,6 +70,14 @@ class ServedMap:
         self._steps = function if isinstance(function, StepFunction) else None
         self._line = function if isinstance(function, LinearFunction) else None
 
+    def answer_version(self) -> int:
+        """Return the number of the version that answers: 0, the identity, where scores are answered."""
+        return 0 if self.raw else self.version
+
+    def answer_weights(self) -> tuple[float, float]:
+        """Return the weights that an answer names: of no shift, where scores are answered."""
+        return NO_SHIFT if self.raw else self.weights_now()
+
     def weights_now(self) -> tuple[float, float]:
         """Return (w₀, w₁) of g, as of the latest label."""
         if self._weights is None and self._priors is not None:

@@ -50,8 +50,6 @@ _IN_PYTHON: Final = (
     (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
     (r"--events and --labels are", "the two frames are"),
     (r"with --calibration", "as calibration"),
-    (r"Sort the files by time", "Sort the frames by time"),
-    (r"(, the deployment's)? in their file:", " in their frame:"),
     (r"(?:\ba )?\[(recalibrator|join)\] (\w+)", r"option \2"),
 )
 """Words of the command line in messages, and what a caller of `backtest` can do."""

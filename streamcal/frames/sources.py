@@ -85,7 +85,8 @@ class FrameSource:
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
         for role in (*needed[kind], *weights):
             _check_column(rows.columns, own.names[role], role, self.name)
-        self._columns = rows.columns
+        self.columns: list[str] = rows.columns
+        """All columns of the frame."""
         domain: Domain = "source" if kind == "calibration" else "target"
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
@@ -93,14 +94,11 @@ class FrameSource:
         self._decoder = RowsDecoder(rows.columns, domain, own)
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
-        self.unlabelled = 0
-        """Number of rows of labels that have none: they are left out."""
         self.order: Counts = np.arange(len(rows))
         """Index of each row in the frame, in the order in which they are read: int64[n]."""
         if kind == "labels":
             has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
             self.order = np.flatnonzero(has_label)
-            self.unlabelled = len(rows) - len(self.order)
         if "time" in self.roles:
             times = _moments(_values("time", rows[self.roles["time"]]))[self.order]
             self.order = self.order[np.argsort(times, kind="stable")]
@@ -110,11 +108,6 @@ class FrameSource:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def columns(self) -> list[str]:
-        """All columns of the frame."""
-        return self._columns
 
     def ids(self, count: int) -> list[str]:
         """Return the first so many ids, as they are to be shown."""

@@ -260,7 +260,7 @@ class Join:
         event
             that `admit` has taken.
         probability
-            probability that was answered, in [0, 1].
+            forecast of the map, in [0, 1].
         prediction_index
             number of target scores that its engine had observed before the answer.
         answer

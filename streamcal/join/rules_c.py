@@ -313,7 +313,7 @@ class JoinRules(id_table_c.IdTable):
         return self._real[_REAL * row + 1]  # type: ignore[no-any-return]
 
     def forecast_of(self, row: int) -> float:
-        """Return the probability that a prediction was answered with."""
+        """Return the map's forecast for a prediction."""
         return self._real[_REAL * row + 2]  # type: ignore[no-any-return]
 
     def time_of(self, row: int) -> float:

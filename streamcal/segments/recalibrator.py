@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
 from streamcal.segments.corrections import Term, expit
@@ -275,7 +276,7 @@ class SegmentedRecalibrator:
         if domain == "source" or forecasts is not None or prediction_index is not None:
             ends = [len(values)]
         else:
-            ends = _parts(len(values), self._pooled.target.labels)
+            ends = [*parts_of_call(len(values), self._pooled.target.labels)[1:], len(values)]
         given = None if forecasts is None else self._check_forecasts(forecasts, len(values))
         start = 0
         for end in ends:
@@ -423,15 +424,6 @@ def _served(row: list[float]) -> float:
 
 def _terms(row: list[float]) -> list[Term]:
     return [Term(*row[start : start + _NAMES]) for start in range(1, len(row), _NAMES)]
-
-
-def _parts(count: int, known: int) -> list[int]:
-    """Return where the parts of a call end, each as long as all labels before it."""
-    ends, end = [], 0
-    while end < count:
-        end = min(count, end + max(1, known + end))
-        ends.append(end)
-    return ends
 
 
 def _check_fields(fields: Sequence[str]) -> tuple[str, ...]:

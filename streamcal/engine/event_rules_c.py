@@ -158,6 +158,8 @@ class EventRules:
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return a prediction that met its label, with the probability that was answered."""
+        if self.guard is None:  # nearly always
+            return joined
         is_target = joined.domain == "target"
         answered = self.answered(joined.score, joined.probability, is_target, joined.prediction_index)
         return (

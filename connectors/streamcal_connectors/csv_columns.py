@@ -46,7 +46,7 @@ class CsvColumns:
         roles = self._rows.roles
         kept_twice = set(columns.keep) & set(columns.names.values())
         self._suits = len(self._names) > 1 and not kept_twice and not roles.keys() & set(WEIGHTS)
-        self._kept = [name if name in self._names else None for name in columns.keep]
+        self._kept = [name if name in self._names else None for name in columns.carried]
         texts = (*roles.values(), *filter(None, self._kept))
         self._types: dict[str, Any] = dict.fromkeys(texts, pa.string())
         self._types |= {roles[role]: pa.float64() for role in ("score", "label", "time") if role in roles}

@@ -260,7 +260,7 @@ class TableSource:
             self._decoder = RowsDecoder(names, options.domain, columns, options.required, carried)
             for role, name in self._decoder.roles.items():
                 check_role(role, name, schema.field(name).type)
-            for name in set(columns.keep).intersection(names):
+            for name in set(columns.carried).intersection(names):
                 check_kept_type(name, schema.field(name).type)
         except ValueError as error:
             raise ValueError(f"{self._title}: {error}") from None

@@ -121,7 +121,13 @@ def _of_store(kept: Store, url: str) -> Report:
 
 
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
-    pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
+    pipeline = Pipeline(
+        options.recalibrator,
+        options.join,
+        keys=options.keys,
+        columns=options.columns,
+        segments=options.segments,
+    )
     history = RunHistory()
     meter = Meter(pipeline, inputs.sources, live=True)
 

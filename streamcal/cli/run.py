@@ -128,6 +128,7 @@ def run(given: _RunOptions) -> None:
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
+            segments=options.segments,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None

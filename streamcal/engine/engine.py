@@ -296,6 +296,10 @@ class Engine(EventRules):
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
+        return pack(self.parts())
+
+    def parts(self) -> list[bytes]:
+        """Return the parts of the state."""
         for domain in DOMAINS:
             self._versions.flush(domain)
         state = _State(
@@ -309,7 +313,7 @@ class Engine(EventRules):
             None if self.guard is None else self.guard.to_state(),
         )
         config = self.config.model_dump_json().encode()
-        return pack([config, compressed(encoded(state))])
+        return [config, compressed(encoded(state))]
 
     @classmethod
     def from_bytes(
@@ -322,7 +326,7 @@ class Engine(EventRules):
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        options, body = unpack(data, 2)
+        options, body, *_ = unpack(data, 2, more=True)  # the others are those of segments
         state = decoded(expanded(body), _State, "an engine")
         with restoring("not the state of an engine"):
             engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)

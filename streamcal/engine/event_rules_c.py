@@ -21,6 +21,7 @@ from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
+from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
@@ -112,6 +113,10 @@ class EventRules:
     def forecast(self, answer: Recalibrated) -> float:
         """Return the map's forecast for a prediction that it was the last to answer."""
         return self.served.forecast(answer.score) if self.served.raw else answer.probability
+
+    def carried(self) -> Carried | None:
+        """Return what the join is to keep with the prediction just answered; None: nothing."""
+        return None
 
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""

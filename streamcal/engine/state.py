@@ -23,8 +23,8 @@ def pack(parts: Sequence[bytes]) -> bytes:
     return body + _LENGTH.pack(zlib.crc32(body))
 
 
-def unpack(data: bytes, count: int) -> list[bytes]:
-    """Return the ``count`` parts of a state.
+def unpack(data: bytes, count: int, *, more: bool = False) -> list[bytes]:
+    """Return the first ``count`` parts of a state, which has no others; with ``more``, all of them.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def unpack(data: bytes, count: int) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(body, place)
         parts.append(body[place + 4 : place + 4 + length])
         place += 4 + length
-    if place != len(body) or len(parts) != count:
+    if place != len(body) or len(parts) < count or (len(parts) > count and not more):
         raise DamagedStateError(f"engine state has {len(parts)} parts, {count} expected")
     return parts
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.join.entries import Carried
 from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected, Relabelled
 
@@ -32,6 +33,9 @@ class Learner(Protocol):
 
     def forecast(self, answer: Recalibrated) -> float:
         """Return the map's forecast for the prediction that it has just answered."""
+
+    def carried(self) -> Carried | None:
+        """Return what the join is to keep with the prediction just answered; None: nothing."""
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label, with the map's forecast; return the emissions."""
@@ -112,7 +116,7 @@ def _prediction(
     answer, prediction_index, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, engine.forecast(answer), prediction_index, kept)
+    joined = join.hold(event, engine.forecast(answer), prediction_index, kept, engine.carried())
     if joined is not None:
         return (answer, *begun, *_learned(joined, engine))
     if early is None:
@@ -173,7 +177,7 @@ def _labelled(
     engine = engine_of(event.key)
     if event.id is None:
         answer, prediction_index, begun = engine.answer(event)
-        joined = join.join(event, engine.forecast(answer), prediction_index)
+        joined = join.join(event, engine.forecast(answer), prediction_index, engine.carried())
         return (answer, *begun, *_learned(joined, engine))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)

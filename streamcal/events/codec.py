@@ -62,7 +62,7 @@ class JsonDecoder:
         self._domain: Domain = domain
         self._fields = Fields(columns, domain)
         self._is_quick = not self._fields.doubled
-        keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
+        keep = columns.carried if self._is_quick else ()  # a struct cannot hold a field twice
         wire, kinds = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
@@ -218,7 +218,7 @@ class CsvDecoder(TableFields):
         except csv.Error as error:
             raise ValueError(f"not a CSV header: {error}") from None
         found = [cell.strip() for cell in cells]
-        super().__init__("CSV header", found, columns, domain, required, columns.keep)
+        super().__init__("CSV header", found, columns, domain, required, columns.carried)
         self.names = found
         """Names of the columns, in their order."""
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
 
@@ -84,6 +84,7 @@ class Columns(BaseModel):
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
     calibration: dict[Role, _Name] = {}
+    _segments: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("positive")
     @classmethod
@@ -131,7 +132,7 @@ class Columns(BaseModel):
         """Return the columns of one input."""
         overrides = {"events": {}, "labels": self.labels, "calibration": self.calibration}[kind]
         given = {role: name for role, name in self.names.items() if role in self.model_fields_set}
-        return Columns.model_validate(
+        made = Columns.model_validate(
             {
                 **given,
                 **overrides,
@@ -139,6 +140,27 @@ class Columns(BaseModel):
                 "keep": () if kind == "calibration" else self.keep,
             }
         )
+        return made.with_segments(self._segments if kind == "events" else ())
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns whose values go with a prediction: those to keep, then those of segments."""
+        return tuple(dict.fromkeys((*self.keep, *self._segments)))
+
+    def with_segments(self, fields: Sequence[str]) -> Columns:
+        """Return these columns, with others that make segments.
+
+        Raises
+        ------
+        ValueError
+            if one of them has a role.
+        """
+        for role, name in self.names.items():
+            if name in fields:
+                raise ValueError(f"{name!r} is the column of the {role}, and makes no segments")
+        made = self.model_copy()
+        made._segments = tuple(fields)
+        return made
 
     def required(self, kind: InputKind, *, labels_apart: bool = False) -> frozenset[str]:
         """Return the columns that a CSV file must have, of those that were named.
@@ -160,7 +182,7 @@ class Columns(BaseModel):
         # Weights stand on predictions or on labels, so those of the table are for events alone.
         overrides: dict[InputKind, dict[Role, str]] = {"labels": self.labels, "calibration": self.calibration}
         named |= {name for role, name in overrides.get(kind, {}).items() if role in WEIGHTS}
-        return frozenset(named | set(own.keep if kind == "events" else ()))
+        return frozenset(named | set(own.carried if kind == "events" else ()))
 
 
 _ALIASES: Final = {

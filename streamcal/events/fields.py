@@ -113,10 +113,10 @@ class Fields:
         }
         self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
         """Check of each column that holds weights, by its name."""
-        self._keep = columns.keep
+        self._keep = columns.carried
         self._positive = None if columns.positive is None else class_name(columns.positive)
-        self.known = {*columns.names.values(), *columns.keep}
-        self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
+        self.known = {*columns.names.values(), *columns.carried}
+        self.doubled = not set(columns.carried).isdisjoint(columns.names.values())
 
     def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
         """Return the event.

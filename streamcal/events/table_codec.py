@@ -57,7 +57,7 @@ class RowsDecoder(TableFields):
         required: Iterable[str] = (),
         carried: Sequence[str] | None = None,
     ) -> None:
-        self.kept = columns.keep if carried is None else tuple(carried)
+        self.kept = columns.carried if carried is None else tuple(carried)
         """The columns that pass through; one that the table has not is null."""
         super().__init__("table", names, columns, domain, required, self.kept)
         self._domain: Domain = domain

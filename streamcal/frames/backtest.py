@@ -24,15 +24,16 @@ from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOption
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.input_checks import MeaningError
+from streamcal.frames.groups import GroupedPipeline
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.build import build_status
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import quality_rows, run_summary
+from streamcal.quality.groups import SUMS, group_figures
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
-from streamcal.run.config import problems
-from streamcal.run.pipeline import Pipeline
+from streamcal.run.config import RunConfig, SegmentsConfig, problems
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.values import shown
@@ -67,6 +68,7 @@ def backtest(
     *,
     columns: _Names = None,
     join: _Join = None,
+    segments: str | Sequence[str] = (),
     modes: None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest: ...
@@ -80,6 +82,7 @@ def backtest(
     *,
     columns: _Names = None,
     join: _Join = None,
+    segments: str | Sequence[str] = (),
     modes: Sequence[Mode],
     **options: Unpack[RecalibratorOptions],
 ) -> Comparison: ...
@@ -92,6 +95,7 @@ def backtest(
     *,
     columns: _Names = None,
     join: _Join = None,
+    segments: str | Sequence[str] = (),
     modes: Sequence[Mode] | None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest | Comparison:
@@ -113,6 +117,8 @@ def backtest(
         ``{"score": "p", "positive": "yes"}``; it keeps none.
     join
         how long predictions and labels wait for each other: a `JoinConfig`, or its options as a mapping.
+    segments
+        names of columns that make segments, which share one engine: see `SegmentedRecalibrator`.
     modes
         modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options
@@ -146,14 +152,14 @@ def backtest(
     2
     """
     if modes is None:
-        done = _replayed(predictions, labels, calibration, columns, join, dict(options))
+        done = _replayed(predictions, labels, calibration, columns, join, segments, dict(options))
         for remark in done.remarks:
             warnings.warn(remark, UserWarning, stacklevel=2)
         return done
     if isinstance(modes, str) or not modes or "mode" in options:
         raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
     found: dict[str, Backtest] = {
-        mode: _replayed(predictions, labels, calibration, columns, join, {**options, "mode": mode})
+        mode: _replayed(predictions, labels, calibration, columns, join, segments, {**options, "mode": mode})
         for mode in modes
     }
     for remark in dict.fromkeys(remark for each in found.values() for remark in each.remarks):
@@ -167,6 +173,7 @@ def _replayed(
     calibration: Frame | None,
     columns: _Names,
     join: _Join,
+    segments: str | Sequence[str],
     options: Mapping[str, Any],
 ) -> Backtest:
     """Replay once; parameters and errors are those of `backtest`."""
@@ -174,7 +181,13 @@ def _replayed(
     names = names.model_copy(update={"keep": ()})
     config: RecalibratorConfig = _validated(RecalibratorConfig, options)
     joining = join if join is None or isinstance(join, JoinConfig) else _validated(JoinConfig, dict(join))
-    pipeline = Pipeline(config, joining, columns=names)
+    chosen = _validated(SegmentsConfig, {"fields": (segments,) if isinstance(segments, str) else segments})
+    try:
+        whole = RunConfig(recalibrator=config, join=joining or JoinConfig(), columns=names, segments=chosen)
+    except ValidationError as error:
+        raise ValueError(problems(error, RunConfig)) from None
+    names = whole.columns
+    pipeline = GroupedPipeline(config, joining, columns=names, segments=chosen)
     kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names)
@@ -210,7 +223,7 @@ def _replayed(
 class Backtest:
     """Results of a replay."""
 
-    _pipeline: Pipeline
+    _pipeline: GroupedPipeline
     _predictions: FrameSource
     _status: Status
     _answers: Sequence[Recalibrated]
@@ -260,6 +273,43 @@ class Backtest:
         named = {f"{name}_served" if name in taken else name: values for name, values in made.items()}
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
         return given.with_columns(*series).to_native()
+
+    @cached_property
+    def by_segment(self) -> Frame:
+        """Figures of each segment by its labels, the worst first: a frame of the caller's library.
+
+        Columns ``field``, ``segment`` (missing: no value), ``labels``, ``forecast`` (mean of what was
+        served), ``rate`` (of label 1), ``gap`` (their difference), ``gap_low`` and ``gap_high`` (confidence
+        sequence of each segment alone, 95 %), ``brier_before``, ``brier_after`` and ``deviates``: the gap is
+        surely not 0. Of the segments found so, one in twenty is wrong on average.
+
+        Raises
+        ------
+        ValueError
+            if no segments were asked for.
+        """
+        if not self._pipeline.segments.fields:
+            raise ValueError("there are no segments: name columns with segments=…")
+        return self._framed(("field", "segment"), self._pipeline.by_segment)
+
+    @cached_property
+    def by_key(self) -> Frame:
+        """Figures of each key by its labels, the worst first; ``key``, then as in `by_segment`."""
+        return self._framed(("key",), self._pipeline.by_key)
+
+    def _framed(self, names: tuple[str, ...], sums: Mapping[tuple[str | None, ...], list[float]]) -> Frame:
+        narwhals = narwhals_module()
+        library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
+        figures = group_figures(np.array(list(sums.values()), np.float64).reshape(-1, SUMS))
+        order, groups = figures.worst_first, list(sums)
+        made: dict[str, Any] = {
+            name: [groups[at][column] for at in order] for column, name in enumerate(names)
+        }
+        renamed = {"low": "gap_low", "high": "gap_high"}
+        made |= {renamed.get(name, name): each[order] for name, each in figures._asdict().items()}
+        made["labels"] = made["labels"].astype(np.int64)
+        series = [narwhals.new_series(name, values, backend=library) for name, values in made.items()]
+        return series[0].to_frame().with_columns(*series[1:]).to_native()
 
     @property
     def summary(self) -> dict[str, Any]:

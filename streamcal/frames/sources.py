@@ -83,6 +83,8 @@ class FrameSource:
             "calibration": ("score", "label"),
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
+        for name in own.carried:
+            _check_column(rows.columns, name, "segment", self.name)
         for role in (*needed[kind], *weights):
             _check_column(rows.columns, own.names[role], role, self.name)
         self.columns: list[str] = rows.columns
@@ -90,7 +92,7 @@ class FrameSource:
         domain: Domain = "source" if kind == "calibration" else "target"
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
-        rows = rows.select([name for name in rows.columns if name in read])
+        rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
         self._decoder = RowsDecoder(rows.columns, domain, own)
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
@@ -155,9 +157,10 @@ class FrameSource:
 
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
         values = {role: _values(role, rows[name]) for role, name in self.roles.items()}
+        kept = [_values("key", rows[name]) for name in self._decoder.kept]
         if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
-            return self._decoder.decode(values, (), len(rows))
-        return self._decoder.rows(values)
+            return self._decoder.decode(values, kept, len(rows))
+        return self._decoder.rows(values, kept)
 
 
 def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:

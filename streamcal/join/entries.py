@@ -11,12 +11,16 @@ import msgspec
 
 from streamcal.events import Domain, LabelEvent, Weight
 
-__all__ = ["E", "E_co", "Early", "Entry", "Pending", "Settled"]
+__all__ = ["Carried", "E", "E_co", "Early", "Entry", "Pending", "Settled"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+
+
+Carried: TypeAlias = tuple[str | float | None, ...]
+"""Values that the engine wants back with the label of a prediction; the join does not look into them."""
 
 
 class Pending(msgspec.Struct, gc=False, array_like=True):
@@ -39,6 +43,8 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     the prediction was learned as 0 for want of a label, and is not corrected: the 1 that came since."""
     weight: Weight | None = None
     """Weight of the label, unless the label has its own; None: 1."""
+    carried: Carried | None = None
+    """What the engine wants back with the label; None: nothing."""
 
 
 class Early(msgspec.Struct, gc=False):

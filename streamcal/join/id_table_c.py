@@ -169,7 +169,7 @@ class IdTable:
                 is_target, code = held.domain == "target", self.code_of(held.key)
                 self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
                 if held is not entry or not (
-                    held.answer is None and held.told is None and held.weight is None
+                    held.answer is None and held.told is None and held.weight is None and held.carried is None
                 ):
                     self.hold_object(row, held)
         self._real[_REAL * row] = _NONE if since is None else since

@@ -31,7 +31,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
-from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.entries import Carried, Early, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
@@ -252,6 +252,7 @@ class Join:
         probability: float,
         prediction_index: int,
         answer: tuple[int, float, float] | None = None,
+        carried: Carried | None = None,
     ) -> Joined | None:
         """Hold an answered prediction until its label comes, or join it with a label that came before it.
 
@@ -265,6 +266,8 @@ class Join:
             number of target scores that its engine had observed before the answer.
         answer
             the map's version and weights, as in `Pending.answer`, if the join keeps answers.
+        carried
+            what the engine wants back with the label; None: nothing.
         """
         joined = self.rows.hold(
             event.id,  # type: ignore[arg-type]
@@ -276,6 +279,7 @@ class Join:
             event.key,
             answer,
             event.weight,
+            carried,
         )
         self._joined += joined is not None
         return joined
@@ -292,7 +296,13 @@ class Join:
         self.rows.remove(row)
         return early
 
-    def join(self, event: LabelledEvent, probability: float, prediction_index: int) -> Joined:
+    def join(
+        self,
+        event: LabelledEvent,
+        probability: float,
+        prediction_index: int,
+        carried: Carried | None = None,
+    ) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
         self._predictions += 1
         self._labels += 1
@@ -307,6 +317,7 @@ class Join:
             prediction_index,
             event.key,
             weight=1.0 if event.weight is None else event.weight,
+            carried=carried,
         )
 
     # Labels
@@ -450,7 +461,14 @@ class Join:
         held.told = event.label, counted
         self.rows.note(row)
         return Relabelled(
-            held.score, event.label, held.domain, held.time, counted, held.prediction_index, held.key
+            held.score,
+            event.label,
+            held.domain,
+            held.time,
+            counted,
+            held.prediction_index,
+            held.key,
+            held.carried,
         )
 
     def _reject_early(self) -> Rejected:

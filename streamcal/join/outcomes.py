@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from streamcal.events import Domain, Event
+from streamcal.join.entries import Carried
 
 __all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected", "Relabelled"]
 
@@ -43,6 +44,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     came."""
     weight: float = 1.0
     """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
+    carried: Carried | None = None
+    """What the engine wanted back with the label."""
 
 
 class EarlyPositive(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +74,8 @@ class Relabelled(msgspec.Struct, frozen=True, gc=False):
     prediction_index: int
     """Number of target scores observed before the answer, as in `Joined`."""
     key: str | None
+    carried: Carried | None = None
+    """What the engine wanted back with the label."""
 
 
 class Contradicted(msgspec.Struct, frozen=True, gc=False):

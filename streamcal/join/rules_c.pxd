@@ -26,7 +26,7 @@ cdef class JoinRules(id_table_c.IdTable):
     @cython.locals(data=bytes, row=Py_ssize_t, code=Py_ssize_t)
     cpdef hold(
         self, str id_, double score, double probability, time, long long prediction_index, str domain, key,
-        answer, weight
+        answer, weight, carried
     )
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
     @cython.locals(data=bytes, row=Py_ssize_t)

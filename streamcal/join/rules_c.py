@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join import id_table_c
+from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 
 __all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
@@ -173,12 +174,13 @@ class JoinRules(id_table_c.IdTable):
         key: str | None,
         answer: tuple[int, float, float] | None,
         weight: float | None,
+        carried: Carried | None,
     ) -> Joined | None:
         """Hold an answered prediction; or join it with the label that waited for it.
 
         Parameters
         ----------
-        answer, weight
+        answer, weight, carried
             as in `streamcal.join.entries.Pending`, which has them where there are any.
         """
         data = id_.encode("utf-8", "surrogatepass")
@@ -199,9 +201,9 @@ class JoinRules(id_table_c.IdTable):
             code,
         )
         self._stamp(row)
-        if answer is not None or weight is not None:
+        if answer is not None or weight is not None or carried is not None:
             held = self.held(row)
-            held.answer, held.weight = answer, weight
+            held.answer, held.weight, held.carried = answer, weight, carried
         if early is not None:
             return self.meet(row, early.label, early.time, early.weight)
         self._begin_wait(row)
@@ -232,6 +234,8 @@ class JoinRules(id_table_c.IdTable):
             held = self.objects[row]
             if held.answer is None or not self.keeps_answers:
                 self.take_object(row)
+            else:
+                held.carried = None
         if self._state[row] != _FREE:
             self._leave(row)
         self._stamp(row)
@@ -251,8 +255,12 @@ class JoinRules(id_table_c.IdTable):
         self, row: int, label: int, time: float | None, weight: float | None, matured_at: float | None
     ) -> Joined:
         """Return a row's prediction with a label of this time and weight."""
-        if matured_at is None and weight is None:
-            weight = self.objects[row].weight if self._flags[row] & _HELD else None
+        carried: Carried | None = None
+        if self._flags[row] & _HELD:
+            held = self.objects[row]
+            carried = held.carried
+            if matured_at is None and weight is None:
+                weight = held.weight
         real = _REAL * row
         predicted_at = self._real[real + 3]
         return Joined(
@@ -266,6 +274,7 @@ class JoinRules(id_table_c.IdTable):
             self.names[self._key[row]],
             matured_at,
             1.0 if weight is None else weight,
+            carried,
         )
 
     def _stamp(self, row: int) -> None:

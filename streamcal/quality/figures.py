@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.decomposition import decompose
@@ -265,6 +266,8 @@ class Unrated(msgspec.Struct):
     """Event time of the prediction; NaN: none."""
     times: array[float] = msgspec.field(default_factory=_numbers)
     """Time by which each label counts: its own, or that of maturity; NaN: none."""
+    segments: list[Carried] = []
+    """What the engines kept with each prediction, where these have segments."""
     weights: dict[int, float] = {}
     """Weights other than 1, by index."""
     predictions: array[float] = msgspec.field(default_factory=_numbers)
@@ -276,6 +279,8 @@ class Unrated(msgspec.Struct):
         """Add a joined label."""
         if joined.weight != 1.0:
             self.weights[len(self.labels)] = joined.weight
+        if joined.carried is not None:
+            self.segments.append(joined.carried)
         predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
         self.scores.append(joined.score)
         self.probabilities.append(joined.probability)

@@ -23,7 +23,7 @@ from streamcal.quality.sums_c import add_sums
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.values import Floats
 
-__all__ = ["BANDS", "DELTA", "STRIDE", "Intervals", "Sequences"]
+__all__ = ["BANDS", "DELTA", "STRIDE", "Intervals", "Sequences", "limits"]
 
 BANDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """Between the bands of forecasts; a forecast at an edge is in the band above it."""
@@ -143,7 +143,7 @@ class Sequences(msgspec.Struct):
         """
         sums, processes = self._gap_processes(side, slice(0, 1 if main else None))
         log_share = np.log(_BAND_SHARES * self._shares[: len(sums), None])
-        low, high, log_e = _limits(processes, _GAP_STAKES, log_share, delta)
+        low, high, log_e = limits(processes, _GAP_STAKES, log_share, delta)
         labels = sums[..., 0] + sums[..., 2]
         with np.errstate(invalid="ignore", divide="ignore"):
             forecast, rate = (sums[..., 1] + sums[..., 3]) / labels, sums[..., 2] / labels
@@ -170,7 +170,7 @@ class Sequences(msgspec.Struct):
         halves = sums[:, 8 * _M : -1].reshape(-1, 2, 3 * _R)
         log_share = np.log(self._shares[: len(sums)])
         processes = np.concatenate([halves[:, 0] @ _GAINS_UP, halves[:, 1] @ _GAINS_DOWN], axis=-1)
-        low, high, log_e = _limits(processes, _GAIN_STAKES, log_share)
+        low, high, log_e = limits(processes, _GAIN_STAKES, log_share)
         labels = self.labels - np.array(self.starts[: len(sums)], np.float64)
         return Intervals(
             labels,
@@ -193,7 +193,7 @@ class Sequences(msgspec.Struct):
 
         def between(start: int) -> tuple[Floats, Floats]:
             since, logs = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
-            low, high, _ = _limits(logs, _GAP_STAKES, np.full(len(since), shares[start]))
+            low, high, _ = limits(logs, _GAP_STAKES, np.full(len(since), shares[start]))
             labels = since[:, 0] + since[:, 2]
             with np.errstate(invalid="ignore", divide="ignore"):
                 return -high / labels, -low / labels
@@ -275,7 +275,7 @@ def _share(start: int) -> float:
     return (1.0 - _MAIN) / ((level + 1) * (level + 2) * series)
 
 
-def _limits(
+def limits(
     processes: Floats, stakes: Floats, log_share: Floats, delta: float = DELTA
 ) -> tuple[Floats, Floats, Floats]:
     """Return the limits of confidence sequences on sums of conditional means, and their evidence against 0.

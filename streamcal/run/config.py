@@ -7,15 +7,16 @@ import tomllib
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.events.columns import Columns
+from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.join_c import JoinConfig
+from streamcal.segments.segments import check_fields
 
-__all__ = ["KeysConfig", "RunConfig", "problems", "read_config"]
+__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "problems", "read_config"]
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
@@ -41,6 +42,22 @@ class KeysConfig(_Options):
     events without a key are. A certificate costs as much time as thousands of events."""
 
 
+class SegmentsConfig(_Options):
+    """Fields of events within a key that share one engine; see `streamcal.SegmentedRecalibrator`."""
+
+    fields: Annotated[tuple[str, ...], Field(max_length=8, strict=False)] = ()
+    """Names of the fields, such as ``country`` and ``device``; their corrections add up. Empty: none."""
+
+    own_engines: Annotated[int, Field(ge=0, le=65_536)] = 64
+    """Number of segments, those with most labels, that may have an engine of their own. With several fields
+    none has one."""
+
+    @field_validator("fields")
+    @classmethod
+    def _are_names(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
+        return check_fields(fields) if fields else fields
+
+
 class RunConfig(_Options):
     """Options of a run: a table for each of its fields, and one for each connector."""
 
@@ -50,10 +67,42 @@ class RunConfig(_Options):
     columns: Columns = Columns()
     connectors: dict[str, dict[str, Any]] = {}
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
+    segments: SegmentsConfig = SegmentsConfig()
+
+    @model_validator(mode="after")
+    def _reads_segments(self) -> Self:
+        object.__setattr__(self, "columns", columns_of(self))
+        return self
 
     def shown(self) -> dict[str, Any]:
         """Return the options as JSON has them, without those of connectors, which may hold secrets."""
         return self.model_dump(mode="json", exclude={"connectors"})
+
+
+def columns_of(options: RunConfig) -> Columns:
+    """Return the columns to read, those of segments among them.
+
+    Raises
+    ------
+    ValueError
+        if segments cannot be had with the other options.
+    """
+    columns, fields = options.columns, options.segments.fields
+    excluded = {
+        **{
+            f"[columns] {role}": "corrections of segments take every label once"
+            for role in WEIGHTS
+            if role in columns.names
+        },
+        "[recalibrator] guard": options.recalibrator.guard
+        and "a guard compares the score with the map, and with segments another probability is served",
+        "[join] corrections": options.join.corrections
+        and "the corrections of segments cannot take back a label",
+    }
+    for option, why in excluded.items():
+        if fields and why:
+            raise ValueError(f"[segments] fields and {option} exclude each other: {why}")
+    return columns.with_segments(fields)
 
 
 def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:

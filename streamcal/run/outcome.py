@@ -118,6 +118,10 @@ class PipelineState(msgspec.Struct):
     """The class that counts as 1."""
     raised: list[Raised] = []
     """Alarms of the watch over forecasts that no micro-batch has emitted yet."""
+    segments: list[str] = []
+    """Fields that make segments."""
+    own_engines: Count = 64
+    """Number of segments that may have an engine of their own."""
 
 
 def kind_of(reason: str) -> str:

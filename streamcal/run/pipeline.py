@@ -31,7 +31,7 @@ from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Raised, Unrated
-from streamcal.run.config import KeysConfig
+from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, Tally, count_reasons
@@ -45,6 +45,8 @@ from streamcal.run.rows import (
     map_row,
     reject_row,
 )
+from streamcal.segments.segmented_engine import SegmentedEngine
+from streamcal.segments.segments import Segments
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import Counts, Floats, Labels, class_name
@@ -72,6 +74,8 @@ class Pipeline:
         how many there may be, and how many engines stay in memory.
     columns
         which label is positive, and what rows of answers keep of events.
+    segments
+        fields that make segments, which ``columns`` has to carry.
     publishes_maps
         whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
@@ -91,6 +95,7 @@ class Pipeline:
         tables: Tables | None = None,
         keys: KeysConfig | None = None,
         columns: Columns | None = None,
+        segments: SegmentsConfig | None = None,
         *,
         publishes_maps: bool = True,
         keeps_answers: bool = False,
@@ -123,6 +128,9 @@ class Pipeline:
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._row_of = answer_rows(columns.keep) if columns.keep else None
+        self.segments = segments or SegmentsConfig()
+        """Fields that make segments, if there are any."""
+        self._places = [columns.carried.index(name) for name in self.segments.fields]
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
@@ -207,6 +215,7 @@ class Pipeline:
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
         plain = self.join.takes_blocks and not self._timed and self._observer is None
+        plain = plain and not self.segments.fields
         in_columns = plain and isinstance(events, Block)
         if self._tables is not None:
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
@@ -362,6 +371,8 @@ class Pipeline:
             self.quality.state,
             self._positive_class,
             self._raised,
+            list(self.segments.fields),
+            self.segments.own_engines,
         )
         return encoded(own, json=True), self.engines.snapshot()
 
@@ -391,6 +402,12 @@ class Pipeline:
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"
                 )
+            before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
+            if before != self.segments:
+                raise ValueError(
+                    f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
+                    " give the former, or begin with a new store"
+                )
             self.join = Join(self.join.config, self._tables, state.join)
             self.join.rows.keeps_answers = self._keeps_answers
             self._taking = None
@@ -410,6 +427,10 @@ class Pipeline:
         self._stored = True
         for key in islice(self.engines, 1):  # all have the same options
             self.engines[key]
+
+    def as_written(self, key: str | None, state: bytes) -> bytes:
+        """Return an engine's state as it is written here: another machine's zlib may compress otherwise."""
+        return self._make(key, state).to_bytes()
 
     # Inside
 
@@ -436,9 +457,14 @@ class Pipeline:
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         certifies = partial(self._certifies, key)
-        if data is None:
+        engine: Engine
+        if self.segments.fields:
+            segments = Segments(self.segments.fields, self.segments.own_engines)
+            engine = SegmentedEngine.make(self._config, key, certifies, segments, self._places, data)
+        elif data is None:
             return Engine(self._config, key, certifies)
-        engine = Engine.from_bytes(data, key, certifies)
+        else:
+            engine = Engine.from_bytes(data, key, certifies)
         check_options(engine.config, self._config, key)
         return engine
 

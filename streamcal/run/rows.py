@@ -314,7 +314,7 @@ def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibra
     Parameters
     ----------
     keep
-        the names of these fields; any text.
+        the names of these fields; any text. Values of an event beyond them are for segments.
     """
     fields: list[tuple[str, object, object]] = [
         (f"kept_{index}", KeptValue, None) for index in range(len(keep))
@@ -329,7 +329,7 @@ def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibra
     )
 
     def row_of(answer: Recalibrated, kept: Kept) -> Recalibrated:
-        made: Recalibrated = row(*msgspec.structs.astuple(answer), *kept)
+        made: Recalibrated = row(*msgspec.structs.astuple(answer), *kept[: len(fields)])
         return made
 
     return row_of

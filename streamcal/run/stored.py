@@ -11,6 +11,7 @@ from streamcal.engine.engine import Engine
 from streamcal.events.columns import Columns
 from streamcal.events.guard import GuardState
 from streamcal.join.config import JoinConfig
+from streamcal.run.config import SegmentsConfig
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, encoded
@@ -65,7 +66,9 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     limit = options.delay_limit_seconds
     # The join's options are not in a store, but for the one that its engines have, too.
     join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
-    pipeline = Pipeline(options, join, tables=store.tables, columns=Columns(positive=positive))
+    segments = SegmentsConfig(fields=tuple(own.segments), own_engines=own.own_engines)
+    columns = Columns(positive=positive).with_segments(own.segments)
+    pipeline = Pipeline(options, join, tables=store.tables, columns=columns, segments=segments)
     pipeline.restore(encoded(own, json=True), checkpoint.engines)
     return pipeline
 

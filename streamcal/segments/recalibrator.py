@@ -7,40 +7,31 @@ pooled engine; and ``own_engines`` further engines at most.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Any, Self
 
-import msgspec
 import numpy as np
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
-from streamcal.segments.corrections import Term, expit
-from streamcal.segments.fields import Fields, FieldsState
-from streamcal.segments.own import OwnEngines, OwnState, logit_of
+from streamcal.segments.segments import (
+    TERMS,
+    Name,
+    Segments,
+    SegmentsState,
+    check_fields,
+    check_own_engines,
+    name_of,
+    served,
+)
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring
+from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.times import as_times
 from streamcal.values import Floats, check_domain, shown
 
 __all__ = ["SegmentedRecalibrator"]
-
-_NAMES: Final = len(Term._fields)
-_MOST_FIELDS: Final = 64
-_MOST_ENGINES: Final = 65_536
-_LONGEST: Final = 512  # bytes of a name
-
-Name = str | None
-
-
-class _State(msgspec.Struct):
-    names: Annotated[list[str], msgspec.Meta(min_length=1, max_length=_MOST_FIELDS)]
-    limit: Count
-    corrections: FieldsState
-    own: list[OwnState]
 
 
 class SegmentedRecalibrator:
@@ -80,12 +71,9 @@ class SegmentedRecalibrator:
         *,
         own_engines: int = 64,
     ) -> None:
-        self._names = _check_fields(fields)
-        self._limit = _check_limit(own_engines)
+        self._names = check_fields(fields)
         self._pooled = Recalibrator() if pooled is None else _check_pooled(pooled)
-        self._corrections = Fields(len(self._names))
-        self._has_own = len(self._names) == 1 and own_engines > 0
-        self._own = OwnEngines(own_engines if self._has_own else 0)
+        self._segments = Segments(self._names, check_own_engines(own_engines))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {count:,}" for name, count in self.segments.items())
@@ -106,7 +94,7 @@ class SegmentedRecalibrator:
     @property
     def segments(self) -> dict[str, int]:
         """Number of values with labels, by field."""
-        counts = map(len, self._corrections.fields)
+        counts = map(len, self._segments.corrections.fields)
         return dict(zip(self._names, counts, strict=True))
 
     @property
@@ -115,7 +103,7 @@ class SegmentedRecalibrator:
 
         By field; the deviations are on the logit, and hold where segments differ at all.
         """
-        between = [field.between for field in self._corrections.fields]
+        between = [field.between for field in self._segments.corrections.fields]
         found = [(each.offset_precision**-0.5, each.slope_precision**-0.5, each.share) for each in between]
         return dict(zip(self._names, found, strict=True))
 
@@ -138,7 +126,7 @@ class SegmentedRecalibrator:
             if the score is not a number in [0, 1], or there are not as many values as fields.
         """
         names = self._split(segments)
-        return _served(self._forecast(checks.check_score(score), names))
+        return served(self._forecast(checks.check_score(score), names))
 
     def predict_many(self, scores: Any, segments: Any) -> Floats:
         """Return the probability of every score, float64[n], as n calls of `predict_one` would.
@@ -176,7 +164,7 @@ class SegmentedRecalibrator:
     def probabilities(self, forecasts: Floats) -> Floats:
         """Return the probabilities of forecasts that `forecast_many` returned, float64[n]."""
         checked = self._check_forecasts(forecasts, len(forecasts))
-        return np.array([_served(row) for row in checked.tolist()], np.float64)
+        return np.array([served(row) for row in checked.tolist()], np.float64)
 
     # Learning
 
@@ -227,7 +215,7 @@ class SegmentedRecalibrator:
             row = self._check_forecasts(np.asarray(forecast)[np.newaxis], 1)[0].tolist()
         self._pooled.learn_one(value, known, domain, time=time, prediction_index=prediction_index)
         if domain == "target":
-            self._learn([value], [known], [names], [row])
+            self._segments.learn([value], [known], [names], [row])
 
     def learn_many(
         self,
@@ -293,35 +281,13 @@ class SegmentedRecalibrator:
                 prediction_index=prediction_index,
             )
             if rows is not None:
-                self._learn(values[part].tolist(), known[part].tolist(), names[part], rows.tolist())
-
-    def _learn(
-        self,
-        scores: list[float],
-        labels: list[int],
-        names: Sequence[tuple[Name, ...]],
-        rows: list[list[float]],
-    ) -> None:
-        """Let corrections learn labels in turn, and own engines those of their segment at a time."""
-        by_segment: dict[Name, tuple[int, list[float], list[int]]] = {}
-        only = self._corrections.fields[0]
-        for score, label, each, row in zip(scores, labels, names, rows, strict=True):
-            if self._has_own:
-                _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
-                its_scores.append(score)
-                its_labels.append(label)
-            self._corrections.learn(logit_of(row[0]), label, each, _terms(row))
-        for name, (before, its_scores, its_labels) in by_segment.items():
-            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
-            if gone is not None:
-                only.forget_own(gone[1])
+                self._segments.learn(values[part].tolist(), known[part].tolist(), names[part], rows.tolist())
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        state = _State(list(self._names), self._limit, self._corrections.to_state(), self._own.to_state())
-        return pack([self._pooled.to_bytes(), compressed(encoded(state))])
+        return pack([self._pooled.to_bytes(), compressed(encoded(self._segments.to_state()))])
 
     def __reduce__(self) -> tuple[Callable[[bytes], SegmentedRecalibrator], tuple[bytes]]:
         """Copy and pickle by way of `to_bytes`."""
@@ -337,46 +303,32 @@ class SegmentedRecalibrator:
             if the bytes are not such a state; the message says what is wrong.
         """
         pooled, body = unpack(data, 2)
-        state = decoded(expanded(body), _State, "segments")
+        state = decoded(expanded(body), SegmentsState, "segments")
         with restoring("not the state of segments"):
-            restored = cls(state.names, Recalibrator.from_bytes(pooled), own_engines=state.limit)
-            restored._corrections.restore(state.corrections)
-            restored._own.restore(state.own, len(state.names))
-            for each in state.own:
-                labels = restored._corrections.fields[each.field].labels(each.name)
-                require(labels, f"an own engine of {shown(each.name)}, which has no labels")
+            segments = Segments.restored(state)
+            restored = cls(state.names, Recalibrator.from_bytes(pooled))
+            restored._segments = segments
         return restored
 
     # Inside
 
     def _forecast(self, score: float, names: tuple[Name, ...]) -> list[float]:
-        return self._row(score, self._pooled.predict_one(score), names)
+        return self._segments.forecast(score, self._pooled.predict_one(score), names)
 
     def _forecasts(self, scores: Floats, names: Sequence[tuple[Name, ...]]) -> Floats:
         pooled = self._pooled.predict_many(scores).tolist()
-        rows = [self._row(*event) for event in zip(scores.tolist(), pooled, names, strict=True)]
-        return np.array(rows, np.float64).reshape(len(rows), self._width)
-
-    def _row(self, score: float, pooled: float, names: tuple[Name, ...]) -> list[float]:
-        logit, row = logit_of(pooled), [pooled]
-        own = self._own.forecast(score, logit, names)
-        for term in self._corrections.forecast(logit, names, own):
-            row += term
-        return row
-
-    @property
-    def _width(self) -> int:
-        return 1 + _NAMES * len(self._names)
+        rows = [self._segments.forecast(*event) for event in zip(scores.tolist(), pooled, names, strict=True)]
+        return np.array(rows, np.float64).reshape(len(rows), self._segments.width)
 
     def _check_forecasts(self, forecasts: Any, count: int) -> Floats:
         rows = np.asarray(forecasts, np.float64)
-        if rows.shape != (count, self._width):
+        if rows.shape != (count, self._segments.width):
             raise ValueError(
-                f"forecasts must have the shape ({count}, {self._width}), as forecast_many returns them, got"
-                f" {rows.shape}"
+                f"forecasts must have the shape ({count}, {self._segments.width}), as forecast_many returns"
+                f" them, got {rows.shape}"
             )
         finite = np.isfinite(rows)
-        finite[:, _NAMES::_NAMES] = True  # own engines, which not all have
+        finite[:, TERMS::TERMS] = True  # own engines, which not all have
         if not finite.all() or not ((rows[:, 0] >= 0.0) & (rows[:, 0] <= 1.0)).all():
             raise ValueError("forecasts must be as forecast_many returned them")
         return rows
@@ -389,7 +341,7 @@ class SegmentedRecalibrator:
             raise ValueError(
                 f"segments must be {expected}, in the order {', '.join(self._names)}, got {shown(segments)}"
             )
-        return tuple(map(_name, segments))
+        return tuple(map(name_of, segments))
 
     def _split_many(self, segments: Any, count: int) -> list[tuple[Name, ...]]:
         if isinstance(segments, str | bytes) or not hasattr(segments, "__len__"):
@@ -417,48 +369,7 @@ class SegmentedRecalibrator:
         return out
 
 
-def _served(row: list[float]) -> float:
-    added = sum(row[1::_NAMES])
-    return expit(logit_of(row[0]) + added) if added else row[0]
-
-
-def _terms(row: list[float]) -> list[Term]:
-    return [Term(*row[start : start + _NAMES]) for start in range(1, len(row), _NAMES)]
-
-
-def _check_fields(fields: Sequence[str]) -> tuple[str, ...]:
-    names = (fields,) if isinstance(fields, str) else tuple(map(str, fields))
-    if not 1 <= len(names) <= _MOST_FIELDS:
-        raise ValueError(f"fields must be 1 to {_MOST_FIELDS} names, got {shown(fields)}")
-    if not all(names) or len(set(names)) < len(names):
-        raise ValueError(f"fields must be different names that are not empty, got {shown(fields)}")
-    return names
-
-
-def _check_limit(limit: object) -> int:
-    if type(limit) is not int or not 0 <= limit <= _MOST_ENGINES:
-        raise ValueError(f"own_engines must be a whole number from 0 to {_MOST_ENGINES}, got {shown(limit)}")
-    return limit
-
-
 def _check_pooled(pooled: object) -> Recalibrator:
     if not isinstance(pooled, Recalibrator):
         raise TypeError(f"pooled must be a Recalibrator, got {shown(pooled)}")
     return pooled
-
-
-def _name(value: object) -> Name:
-    """Return the name of one value of a field; None: it is missing."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or value == "" or value != value:
-        return None
-    if isinstance(value, str):
-        if len(value.encode()) > _LONGEST:
-            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float) and math.isfinite(value):
-        return str(int(value)) if value == int(value) else repr(value)
-    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -349,7 +349,7 @@ def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] |
 
 def fingerprint(options: RunConfig) -> str:
     """Return the options on which the outcome of an event depends, beside those of engines."""
-    return options.model_dump_json(include={"join", "keys", "columns"})
+    return options.model_dump_json(include={"join", "keys", "columns", "segments"})
 
 
 async def _within(waiting: asyncio.Future[T]) -> T:

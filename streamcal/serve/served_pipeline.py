@@ -47,6 +47,7 @@ class ServedPipeline(Pipeline):
             tables=store.tables,
             keys=options.keys,
             columns=options.columns,
+            segments=options.segments,
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
@@ -123,7 +124,8 @@ class ServedPipeline(Pipeline):
                 )
                 return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
         version, *weights = known.answer
-        probability = known.probability if version else known.score  # version 0 is the identity
+        is_raw = not version and not self.segments.fields  # version 0 is the identity
+        probability = known.score if is_raw else known.probability
         answer = Recalibrated(
             event.id, known.score, probability, version, (weights[0], weights[1]), known.key, known.time
         )

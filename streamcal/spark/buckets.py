@@ -143,6 +143,9 @@ class _Work:
         """Return what was answered: there is no guard, see `recalibrate_stream`."""
         return answer.probability
 
+    def carried(self) -> None:
+        """Return nothing: there are no segments, see `recalibrate_stream`."""
+
     def as_answered(self, joined: Joined) -> Joined:
         """Return it as it is."""
         return joined

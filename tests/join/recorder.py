@@ -50,6 +50,9 @@ class Recorder:
     def forecast(self, answer: Recalibrated) -> float:
         return answer.probability
 
+    def carried(self) -> None:
+        """Return nothing: there are no segments."""
+
     def as_answered(self, joined: Joined) -> Joined:
         return joined
 

@@ -1,0 +1,131 @@
+"""SegmentedEngine: the engine of one key of a run whose events have segments.
+
+The pooled engine is what it is without segments, with the same maps and certificates. What is answered is the
+corrected probability. The join keeps the segments of a prediction with its forecast, so that corrections are
+judged as of the prediction, however late its label comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import msgspec
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.emissions import Emission, Recalibrated
+from streamcal.engine.engine import Engine
+from streamcal.engine.state import compressed, expanded, unpack
+from streamcal.events import Kept, LabelledEvent, PredictionEvent
+from streamcal.join.entries import Carried
+from streamcal.join.outcomes import Joined
+from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, served
+from streamcal.sketch.decoding import decoded, encoded, restoring
+
+__all__ = ["SegmentedEngine", "names_of"]
+
+
+class SegmentedEngine(Engine):
+    """Pooled engine with corrections; made by `make`."""
+
+    segments: Segments
+    """Corrections and own engines."""
+    _places: Sequence[int]
+    _carried: Carried = ()
+
+    @classmethod
+    def make(
+        cls,
+        config: RecalibratorConfig,
+        key: str | None,
+        certifies: Callable[[], bool],
+        segments: Segments,
+        places: Sequence[int],
+        data: bytes | None = None,
+    ) -> Self:
+        """Return the engine of a key.
+
+        Parameters
+        ----------
+        config, key, certifies
+            As of `streamcal.engine.event_rules_c.EventRules`.
+        segments
+            New ones, with the fields of the run.
+        places
+            Index of each field among the values that an event keeps.
+        data
+            State of such an engine; None: a new one.
+
+        Raises
+        ------
+        DamagedStateError
+            If the bytes are no such state.
+        ValueError
+            If they are of other fields.
+        """
+        if data is None:
+            made = cls(config, key, certifies)
+        else:
+            made = cls.from_bytes(data, key, certifies)
+            state = decoded(expanded(unpack(data, 3)[2]), SegmentsState, "segments")
+            with restoring("not the state of segments"):
+                restored = Segments.restored(state)
+            if restored.names != segments.names:
+                raise ValueError(
+                    f"the stored engine has segments by {', '.join(restored.names)}, not by"
+                    f" {', '.join(segments.names)}: give these, or begin with a new store"
+                )
+            segments = restored
+        made.segments, made._places = segments, places
+        return made
+
+    def parts(self) -> list[bytes]:
+        """Return the parts of the state: those of the pooled engine, and the segments."""
+        return [*super().parts(), compressed(encoded(self.segments.to_state()))]
+
+    # A prediction
+
+    def answer(
+        self, event: PredictionEvent | LabelledEvent
+    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+        """Answer with the corrected probability; see `EventRules.answer`."""
+        answer, prediction_index, emissions = super().answer(event)
+        names = self._names(event.kept)
+        row = self.segments.forecast(event.score, answer.probability, names)
+        self._carried = (*names, *[None if each != each else each for each in row])
+        corrected = msgspec.structs.replace(answer, probability=served(row))
+        return corrected, prediction_index, emissions
+
+    def forecast(self, answer: Recalibrated) -> float:
+        """Return the corrected probability: no guard judges it."""
+        return answer.probability
+
+    def carried(self) -> Carried:
+        """Return segments and forecast of the prediction just answered."""
+        return self._carried
+
+    # A label
+
+    def learn(self, joined: Joined) -> tuple[Emission, ...]:
+        """Let the pooled engine learn, then corrections; a label of the source teaches the former only."""
+        emissions = super().learn(joined)
+        if joined.domain == "target" and joined.carried is not None:
+            names, row = self._split(joined.carried)
+            self.segments.learn([joined.score], [joined.label], [names], [row])
+        return emissions
+
+    # Inside
+
+    def _names(self, kept: Kept) -> tuple[Name, ...]:
+        return tuple([name_of(kept[place]) if place < len(kept) else None for place in self._places])
+
+    def _split(self, carried: Carried) -> tuple[Sequence[Name], list[float]]:
+        count = len(self._places)
+        row = [math.nan if each is None else float(each) for each in carried[count:]]
+        return names_of(carried, count), row
+
+
+def names_of(carried: Carried, count: int) -> tuple[Name, ...]:
+    """Return the segments of a prediction, one for each of ``count`` fields, from what the join kept."""
+    return tuple([None if name is None else str(name) for name in carried[:count]])

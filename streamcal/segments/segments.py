@@ -1,0 +1,173 @@
+"""Segments: the corrections of all fields and the own engines, behind one pooled engine.
+
+A **forecast** of one score is a row of 1 + 4 F numbers, F the number of fields: the pooled probability; then
+for each field what it adds to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN
+where there is none. Labels are judged by the row as of their prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.segments.corrections import Term, expit
+from streamcal.segments.fields import Fields, FieldsState
+from streamcal.segments.own import OwnEngines, OwnState, logit_of
+from streamcal.sketch.decoding import Count, require
+from streamcal.values import shown
+
+__all__ = ["Name", "Segments", "SegmentsState", "check_fields", "check_own_engines", "name_of", "served"]
+
+Name = str | None
+"""Value of a field; None: the field is missing."""
+
+TERMS: Final = len(Term._fields)
+"""Numbers of a field in a forecast."""
+
+_MOST_FIELDS: Final = 64
+_MOST_ENGINES: Final = 65_536
+_LONGEST: Final = 4096  # bytes of a name
+
+
+class SegmentsState(msgspec.Struct):
+    """State of segments, but for the pooled engine."""
+
+    names: Annotated[list[str], msgspec.Meta(min_length=1, max_length=_MOST_FIELDS)]
+    limit: Count
+    corrections: FieldsState
+    own: list[OwnState]
+
+
+class Segments:
+    """Corrections and own engines.
+
+    Parameters
+    ----------
+    names
+        Names of the fields.
+    own_engines
+        How many segments may have an engine of their own; with several fields none has one.
+    """
+
+    __slots__ = ("_has_own", "_limit", "_own", "corrections", "names")
+
+    def __init__(self, names: Sequence[str], own_engines: int) -> None:
+        self.names = tuple(names)
+        self.corrections = Fields(len(self.names))
+        self._limit = own_engines
+        self._has_own = len(self.names) == 1 and own_engines > 0
+        self._own = OwnEngines(own_engines if self._has_own else 0)
+
+    @property
+    def width(self) -> int:
+        """Number of numbers of a forecast."""
+        return 1 + TERMS * len(self.names)
+
+    def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
+        """Return the forecast for a score, see the module.
+
+        Parameters
+        ----------
+        score, pooled
+            Score, and its pooled probability.
+        names
+            Value of each field.
+        """
+        logit, row = logit_of(pooled), [pooled]
+        own = self._own.forecast(score, logit, names)
+        for term in self.corrections.forecast(logit, names, own):
+            row += term
+        return row
+
+    def learn(
+        self,
+        scores: Sequence[float],
+        labels: Sequence[int],
+        names: Sequence[Sequence[Name]],
+        rows: Sequence[Sequence[float]],
+    ) -> None:
+        """Let corrections learn labels in turn, and own engines those of their segment at a time.
+
+        Parameters
+        ----------
+        rows
+            Forecast of each, as of its prediction.
+        """
+        by_segment: dict[Name, tuple[int, list[float], list[int]]] = {}
+        only = self.corrections.fields[0]
+        for score, label, each, row in zip(scores, labels, names, rows, strict=True):
+            if self._has_own:
+                _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
+                its_scores.append(score)
+                its_labels.append(label)
+            terms = [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
+            self.corrections.learn(logit_of(row[0]), label, each, terms)
+        for name, (before, its_scores, its_labels) in by_segment.items():
+            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
+            if gone is not None:
+                only.forget_own(gone[1])
+
+    def to_state(self) -> SegmentsState:
+        """Return the state."""
+        return SegmentsState(list(self.names), self._limit, self.corrections.to_state(), self._own.to_state())
+
+    @classmethod
+    def restored(cls, state: SegmentsState) -> Segments:
+        """Restore from a state; raise ValueError if it cannot be one."""
+        made = cls(check_fields(state.names), check_own_engines(state.limit))
+        made.corrections.restore(state.corrections)
+        made._own.restore(state.own, len(state.names))
+        for each in state.own:
+            labels = made.corrections.fields[each.field].labels(each.name)
+            require(labels, f"an own engine of {shown(each.name)}, which has no labels")
+        return made
+
+
+def served(row: Sequence[float]) -> float:
+    """Return the probability of a forecast."""
+    added = sum(row[1::TERMS])
+    return expit(logit_of(row[0]) + added) if added else row[0]
+
+
+def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of fields; ValueError if they cannot be such."""
+    names = (fields,) if isinstance(fields, str) else tuple(map(str, fields))
+    if not 1 <= len(names) <= _MOST_FIELDS:
+        raise ValueError(f"fields must be 1 to {_MOST_FIELDS} names, got {shown(fields)}")
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError(f"fields must be different names that are not empty, got {shown(fields)}")
+    return names
+
+
+def check_own_engines(limit: object) -> int:
+    """Return a number of own engines; ValueError if it cannot be one."""
+    if type(limit) is not int or not 0 <= limit <= _MOST_ENGINES:
+        raise ValueError(f"own_engines must be a whole number from 0 to {_MOST_ENGINES}, got {shown(limit)}")
+    return limit
+
+
+def name_of(value: object) -> Name:
+    """Return the name of one value of a field; None: it is missing.
+
+    Raises
+    ------
+    ValueError
+        If the value is no text of at most 4096 bytes, number, boolean or None.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value == "" or value != value:
+        return None
+    if isinstance(value, str):
+        if len(value.encode()) > _LONGEST:
+            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -1,0 +1,182 @@
+"""Segments in a run: served as by `SegmentedRecalibrator`, resumed, refused, and summed up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import streamcal
+from streamcal.cli.app import app
+from streamcal.frames import backtest
+from streamcal.quality.groups import add_label, group_figures
+from streamcal.run.config import RunConfig
+
+FIELDS = ("country", "device")
+
+
+def stream(count: int = 3000, seed: int = 1) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return predictions and late labels of a stream whose countries differ."""
+    rng = np.random.default_rng(seed)
+    country, device = rng.integers(0, 6, count), rng.integers(0, 3, count)
+    logit = rng.normal(0.0, 1.5, count)
+    truth = 0.8 * logit - 0.5 + np.linspace(-1.0, 1.0, 6)[country] + np.array([0.0, 0.3, -0.3])[device]
+    labels = (rng.random(count) < 1.0 / (1.0 + np.exp(-truth))).astype(int)
+    times = np.arange(count, dtype=float)
+    ids = [f"a{index}" for index in range(count)]
+    known = times + rng.exponential(200.0, count)
+    order = np.argsort(known, kind="stable")
+    predictions = pl.DataFrame(
+        {
+            "id": ids,
+            "score": 1.0 / (1.0 + np.exp(-logit)),
+            "time": times,
+            "country": [None if each == 5 else f"c{each}" for each in country],
+            "device": device,
+        }
+    )
+    told = pl.DataFrame({"id": ids, "label": labels, "time": known})[order]
+    return predictions, told
+
+
+@pytest.mark.parametrize("fields", [FIELDS, FIELDS[:1]], ids=["two fields", "own engines"])
+def test_a_run_serves_what_the_engine_in_memory_serves(fields: tuple[str, ...]) -> None:
+    """Each label is judged by the forecast as of its prediction, however late it comes."""
+    predictions, labels = stream()
+    done = backtest(predictions, labels, segments=fields)
+    engine = streamcal.SegmentedRecalibrator(fields)
+    rows, served, place = {}, [], {id_: index for index, id_ in enumerate(predictions["id"])}
+    segments = list(predictions.select(fields).iter_rows())
+    scores = predictions["score"].to_list()
+    waiting = list(labels.iter_rows())[::-1]
+    for index, (id_, time) in enumerate(predictions.select("id", "time").iter_rows()):
+        while waiting and waiting[-1][2] < time:
+            told, label, _ = waiting.pop()
+            at = place[told]
+            engine.learn_one(scores[at], label, segments[at], prediction_index=at, forecast=rows[told])
+        rows[id_] = engine.forecast_many([scores[index]], [segments[index]])[0]
+        served.append(engine.predict_one(scores[index], segments[index]))
+        engine.observe_many([scores[index]], [segments[index]])
+    np.testing.assert_array_equal(done.frame["probability"].to_numpy(), served)
+
+
+def test_segments_are_better_than_one_engine_for_all() -> None:
+    predictions, labels = stream(8000)
+    pooled, shared = backtest(predictions, labels), backtest(predictions, labels, segments=FIELDS)
+    assert shared.summary["brier_after"] < 0.97 * pooled.summary["brier_after"]
+    assert not shared.by_segment["deviates"].any()
+    assert pooled.by_key["key"].to_list() == [None]
+
+
+def test_the_worst_segments_come_first_and_no_other_is_named() -> None:
+    """One country in twelve turns round; the others are served what is right."""
+    rng = np.random.default_rng(5)
+    scores = rng.uniform(0.1, 0.9, 12_000)
+    country = [f"c{each}" for each in rng.integers(0, 12, 12_000)]
+    wrong = np.array([each == "c7" for each in country])
+    labels = (rng.random(12_000) < np.where(wrong, 0.5 * scores, scores)).astype(int)
+    rows: dict[str, list[float]] = {}
+    for name, score, label in zip(country, scores.tolist(), labels.tolist(), strict=True):
+        add_label(rows.setdefault(name, [0.0] * 6), score, score, label)
+    figures = group_figures(np.array(list(rows.values())))
+    names = list(rows)
+    assert [names[at] for at in np.flatnonzero(figures.deviates)] == ["c7"]
+    assert names[figures.worst_first[0]] == "c7"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
+    """Of 300 groups, at most 15 + 4 sd = 30 are missed at δ = .05 (chance < 10⁻⁴); without squares, more."""
+    rng = np.random.default_rng(2)
+    missed = np.zeros(300, np.bool_)
+    sums = np.zeros((300, 6))
+    for _ in range(1, 41):
+        forecasts = rng.uniform(0.05, 0.4, (300, 50))
+        labels = (rng.random((300, 50)) < forecasts).astype(int)
+        for group in range(300):
+            row = sums[group].tolist()
+            for forecast, label in zip(forecasts[group].tolist(), labels[group].tolist(), strict=True):
+                add_label(row, forecast, forecast, label)
+            sums[group] = row
+        given = sums.copy()
+        if broken:
+            given[:, 3] *= 0.1
+        figures = group_figures(given)
+        missed |= (figures.low > 0.0) | (figures.high < 0.0)
+    assert (missed.sum() > 30) == broken
+
+
+def run(folder: Path, *more: str, expect: int = 0) -> str:
+    options = ["--config", str(folder / "c.toml"), "--store", str(folder / "s.db")]
+    inputs = ["--events", str(folder / "p.jsonl"), "--labels", str(folder / "l.jsonl")]
+    result = CliRunner().invoke(app, ["run", *inputs, "--output", str(folder / "out.jsonl"), *options, *more])
+    assert result.exit_code == expect, result.output
+    return result.output
+
+
+def written(frame: pl.DataFrame, path: Path, until: float) -> None:
+    rows = [row for row in frame.iter_rows(named=True) if row["time"] < until]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
+    predictions, labels = stream(2000)
+    outputs = []
+    for parts in ((3000.0, 9e9), (700.0, 1500.0, 9e9)):
+        folder = tmp_path / str(len(parts))
+        folder.mkdir()
+        (folder / "c.toml").write_text('[segments]\nfields = ["country"]\n')
+        for until in parts:
+            written(predictions, folder / "p.jsonl", until)
+            written(labels, folder / "l.jsonl", until)
+            run(folder)
+        outputs.append((folder / "out.jsonl").read_bytes())
+    assert outputs[0].count(b"\n") == 2000
+    assert outputs[0] == outputs[1]
+
+
+def test_a_store_keeps_its_fields(tmp_path: Path) -> None:
+    predictions, labels = stream(300)
+    written(predictions, tmp_path / "p.jsonl", 9e9)
+    written(labels, tmp_path / "l.jsonl", 9e9)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["country"]\n')
+    run(tmp_path)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["device"]\n')
+    result = CliRunner().invoke(
+        app,
+        [
+            "run",
+            *("--events", str(tmp_path / "p.jsonl"), "--output", str(tmp_path / "out.jsonl")),
+            *("--config", str(tmp_path / "c.toml"), "--store", str(tmp_path / "s.db")),
+        ],
+    )
+    assert result.exit_code != 0
+    assert "country" in result.output
+    assert "device" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"columns": {"weight": "w"}}, "take every label once"),
+        ({"recalibrator": {"guard": "raw"}}, "another probability is served"),
+        ({"join": {"corrections": True}}, "cannot take back a label"),
+        ({"columns": {"key": "country"}}, "'country' is the column of the key"),
+        ({"segments": {"fields": ["country", "country"]}}, "different names"),
+    ],
+)
+def test_options_that_exclude_segments(options: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        RunConfig.model_validate({"segments": {"fields": ["country"]}, **options})
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    predictions, labels = stream(100)
+    with pytest.raises(ValueError, match="has no column 'contry'"):
+        backtest(predictions, labels, segments="contry")
+    with pytest.raises(ValueError, match="there are no segments"):
+        _ = backtest(predictions, labels).by_segment

@@ -18,8 +18,8 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
-from streamcal.segments.corrections import Term, expit
-from streamcal.segments.fields import Fields, FieldsState
+from streamcal.segments.corrections_c import Name, Term, expit
+from streamcal.segments.fields_c import Fields, FieldsState
 from streamcal.segments.own import OwnEngines, OwnState, logit_of
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring
@@ -32,8 +32,6 @@ _NAMES: Final = len(Term._fields)
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
 _LONGEST: Final = 512  # bytes of a name
-
-Name = str | None
 
 
 class _State(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import random
 import subprocess
@@ -24,6 +25,7 @@ from streamcal.maps.platt import expit, logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
+from streamcal.sketch.decoding import encoded
 from tests.uncompiled import joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +67,25 @@ def test_a_guard() -> None:
     states = [msgspec.structs.astuple(guard.to_state()) for guard in guards]
     assert states[0] == states[1]
     assert len(states[0][0]) == 3
+
+
+def test_corrections_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for load in (importlib.import_module, uncompiled):
+        rng = np.random.default_rng(3)
+        for name in ("between_c", "corrections_c", "fields_c"):  # each imports those before it
+            module = load(f"streamcal.segments.{name}")
+            monkeypatch.setitem(sys.modules, f"streamcal.segments.{name}", module)
+        fields = module.Fields(2)
+        for number in range(600):
+            names = [None, f"{rng.integers(0, 4)}", f"{rng.integers(0, 99)}"][number % 2 :][:2]
+            own = [rng.normal() if number % 5 else float("nan") for _ in range(2)]
+            logit = float(rng.normal(0.0, 4.0))
+            then = fields.forecast(logit, names, own)
+            fields.learn(logit, int(rng.random() < 0.3), names, then)
+            found.append(then)
+        found.append(encoded(fields.to_state()))
+    assert repr(found[:601]) == repr(found[601:])
 
 
 @pytest.mark.parametrize("weighed", [False, True])

@@ -14,8 +14,8 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
-from streamcal.segments.corrections import Term, expit
-from streamcal.segments.fields import Fields, FieldsState
+from streamcal.segments.corrections_c import Term, expit
+from streamcal.segments.fields_c import Fields, FieldsState
 from streamcal.segments.own import OwnEngines, OwnState, logit_of
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown

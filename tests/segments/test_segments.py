@@ -8,17 +8,20 @@ figure miss its limit.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
-from streamcal.segments import between as between_module
-from streamcal.segments import fields as fields_module
-from streamcal.segments.between import BetweenSegments
-from streamcal.segments.corrections import Corrections, Term
+from streamcal.segments import segments as segments_module
+from streamcal.segments.between_c import BetweenSegments
+from streamcal.segments.corrections_c import READ, Corrections, Term
+from tests.uncompiled import uncompiled
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -69,6 +72,16 @@ def plain(fields: tuple[str, ...] = ("segment",)) -> SegmentedRecalibrator:
 pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWarning")
 
 
+def as_python(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
+    """Let corrections be learned by the compiled modules as Python, which a test can break; return two."""
+    modules = []
+    for name in ("between_c", "corrections_c", "fields_c"):
+        modules.append(uncompiled(f"streamcal.segments.{name}"))
+        monkeypatch.setitem(sys.modules, f"streamcal.segments.{name}", modules[-1])
+    monkeypatch.setattr(segments_module, "Fields", modules[-1].Fields)
+    return modules[0], modules[-1]
+
+
 def gain(tau: float, seed: int = 3, count: int = 50, n: int = 10_000) -> float:
     rng = np.random.default_rng(seed)
     scores, labels, segments, _ = drawn(rng.normal(0.0, tau, count), n, rng)
@@ -98,10 +111,11 @@ def test_segments_that_differ_gain() -> None:
 
 @pytest.mark.statistical
 def test_a_fixed_spread_loses_where_segments_do_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fixed(self: BetweenSegments) -> None:
+    def fixed(self: Any) -> None:
         self.offset_precision, self.slope_precision, self.share = 0.1, 0.1, 1.0
 
-    monkeypatch.setattr(BetweenSegments, "refresh", fixed)
+    between, _ = as_python(monkeypatch)
+    monkeypatch.setattr(between.BetweenSegments, "refresh", fixed)
     assert gain(0.0) > 1.002
 
 
@@ -109,10 +123,11 @@ def test_a_fixed_spread_loses_where_segments_do_not_differ(monkeypatch: pytest.M
 def test_no_shrinkage_harms_first_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_labels() <= 1.005
 
-    def none(self: BetweenSegments) -> None:
+    def none(self: Any) -> None:
         self.offset_precision, self.slope_precision, self.share = 1e-2, 1e-2, 1.0
 
-    monkeypatch.setattr(BetweenSegments, "refresh", none)
+    between, _ = as_python(monkeypatch)
+    monkeypatch.setattr(between.BetweenSegments, "refresh", none)
     assert first_labels() > 1.005
 
 
@@ -163,7 +178,8 @@ def test_late_labels_teach_no_deviation_that_all_have() -> None:
 
 @pytest.mark.statistical
 def test_without_a_common_offset_late_labels_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fields_module, "_COMMON_PRECISION", 1e12)
+    _, fields = as_python(monkeypatch)
+    monkeypatch.setattr(fields, "_COMMON_PRECISION", 1e12)
     assert late_deviation() > 1.003
 
 
@@ -232,8 +248,9 @@ def test_damaged_states_are_refused() -> None:
 )
 def test_corrections_that_cannot_be_are_refused(column: int, value: float, what: str) -> None:
     field = Corrections()
-    place, row = field.row("x")
-    field.learn(place, row, field.read(row, 0.5, float("nan")), 0.5, 1, 0.0, 0.0, nothing(), 0.0)
+    place, read = field.place("x"), np.zeros(READ)
+    field.read(place, 0.5, float("nan"), read, 0)
+    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, nothing(), 0.0)
     state = field.to_state()
     state.rows = state.rows.copy()
     state.rows[column] = value
@@ -309,8 +326,11 @@ def test_wrong_fields_are_said() -> None:
 
 def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:
     information, score = np.array([[5.0, 1.0], [1.0, 3.0]]), np.array([2.0, -1.0])
-    found = between_module.log_evidence(5.0, 1.0, 3.0, 2.0, -1.0)
+    between, rows = BetweenSegments(), np.array((0.0,) * 5 + (5.0, 1.0, 3.0, 2.0, -1.0), np.float32)
+    between.replace(rows, 0, 5)
     prior = np.diag([0.08**2, 0.16**2])
     expected = 0.5 * score @ np.linalg.inv(information + np.linalg.inv(prior)) @ score
     expected -= 0.5 * np.log(np.linalg.det(np.eye(2) + prior @ information))
-    assert found[3, 2] == pytest.approx(expected)
+    assert between.evidence.reshape(9, 5)[3, 2] == pytest.approx(expected)
+    between.replace(rows, 5, 0)
+    assert between.evidence == pytest.approx(np.zeros(45), abs=1e-12)

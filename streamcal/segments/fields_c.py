@@ -7,24 +7,30 @@ first label that shows it, and overshoot together. The pooled probability is tha
 **Common deviation.** If labels are late, pooled probabilities are off for all segments alike while the pooled
 engine catches up. A correction that took this up would add it a second time later. So a common offset,
 remembered over 500 labels, is fitted in turn like a field, and is never served.
+
+Compiled where there is a C compiler; `fields_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any
 
 import msgspec
+import numpy as np
 
-from streamcal.segments.corrections import Corrections, CorrectionsState, Term, expit
+from streamcal.segments.corrections_c import READ, Corrections, CorrectionsState, Name, Term, expit
 from streamcal.sketch.decoding import Count, Finite, require
 
 __all__ = ["Fields", "FieldsState"]
 
-_COMMON: Final = 1.0 - 1.0 / 500.0
-_COMMON_PRECISION: Final = 25.0
-_CENTRED: Final = 1000  # labels whose mean logit is the centre
-_FARTHEST: Final = 4.0  # from the centre, where slopes end
+# As C has them.
+_COMMON = 1.0 - 1.0 / 500.0
+_COMMON_PRECISION = 25.0
+_CENTRED = 1000  # labels whose mean logit is the centre
+_FARTHEST = 4.0  # from the centre, where slopes end
+_READ = READ
+_NEW = tuple.__new__  # without a call of Python
 
 
 class FieldsState(msgspec.Struct):
@@ -40,14 +46,14 @@ class FieldsState(msgspec.Struct):
 class Fields:
     """Corrections of ``count`` fields."""
 
-    __slots__ = ("_centre", "_centred", "_information", "_score", "fields")
-
     def __init__(self, count: int) -> None:
         self.fields = [Corrections() for _ in range(count)]
         self._centre, self._centred = 0.0, 0
         self._score = self._information = 0.0  # of the common deviation
+        self._places: Any = np.zeros(count, np.int64).data
+        self._read: Any = np.zeros(_READ * count).data
 
-    def forecast(self, logit: float, names: Sequence[str | None], own: Sequence[float]) -> list[Term]:
+    def forecast(self, logit: float, names: Sequence[Name], own: Sequence[float]) -> list[Term]:
         """Return the forecast of each field.
 
         Parameters
@@ -57,12 +63,15 @@ class Fields:
         names, own
             Value of each field, and δ of its own engine (NaN: none).
         """
-        x = self._x(logit)
-        return [
-            field.forecast(name, x, each) for field, name, each in zip(self.fields, names, own, strict=True)
-        ]
+        x, read, terms = self._x(logit), self._read, []
+        for i in range(len(self.fields)):
+            field = self.fields[i]
+            delta = own[i]
+            field.read(field.find(names[i]), x, delta, read, 0)
+            terms.append(_NEW(Term, (read[0], read[1], read[2], delta)))
+        return terms
 
-    def learn(self, logit: float, label: int, names: Sequence[str | None], then: Sequence[Term]) -> None:
+    def learn(self, logit: float, label: int, names: Sequence[Name], then: Sequence[Term]) -> None:
         """Learn one label.
 
         Parameters
@@ -79,34 +88,30 @@ class Fields:
         if self._centred < _CENTRED:
             self._centred += 1
             self._centre += (logit - self._centre) / self._centred
-        x = self._x(logit)
-        fields = self.fields
-        rows = [field.row(name) for field, name in zip(fields, names, strict=True)]
-        read = [
-            field.read(row, x, term.own) for field, (_, row), term in zip(fields, rows, then, strict=True)
-        ]
+        x, read, count = self._x(logit), self._read, len(self.fields)
+        before, added, noise = logit, 0.0, 0.0
+        for i in range(count):
+            field, term = self.fields[i], then[i]
+            self._places[i] = field.place(names[i])
+            field.read(self._places[i], x, term[3], read, _READ * i)
+            added += read[_READ * i]
+            noise += read[_READ * i + 3]
+            before += term[0]
         common = self._score / (self._information + _COMMON_PRECISION)
-        now = logit + common + sum(each.term.added for each in read)
-        before = logit + sum(term.added for term in then)
-        noise = sum(each.variance for each in read)
+        now = logit + common + added
         p = expit(now)
         curvature = p * (1.0 - p)
         self._information = _COMMON * self._information + curvature
         self._score = _COMMON * self._score + curvature * common + label - p
-        for field, (place, row), each, term in zip(fields, rows, read, then, strict=True):
+        for i in range(count):
+            field, term = self.fields[i], then[i]
+            others, their_noise = now - read[_READ * i], noise - read[_READ * i + 3]
             field.learn(
-                place,
-                row,
-                each,
-                x,
-                label,
-                now - each.term.added,
-                noise - each.variance,
-                term,
-                before - term.added,
+                self._places[i], x, label, read, _READ * i, others, their_noise, term, before - term[0]
             )
 
     def _x(self, logit: float) -> float:
+        """Return the logit less the centre, within the range of slopes."""
         return max(-_FARTHEST, min(_FARTHEST, logit - self._centre))
 
     # State

@@ -1,0 +1,53 @@
+# The types with which corrections_c.py is compiled; see docs/architecture.md.
+cimport cython
+cimport libc.math as math
+from streamcal.segments.between_c cimport BetweenSegments, determinant
+
+cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _MOST_VOTES, _MOST_LABELS, _MOST
+cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
+
+
+@cython.final
+cdef class Corrections:
+    cdef readonly BetweenSegments between
+    cdef dict _places
+    cdef float[::1] _rows
+    cdef double[::1] _first
+    cdef double _votes
+
+    cpdef Py_ssize_t find(self, name) except -1
+    @cython.locals(place=Py_ssize_t)
+    cpdef Py_ssize_t place(self, name) except -1
+    @cython.locals(
+        row=Py_ssize_t, between=BetweenSegments, first="double[::1]", aa=double, ab=double, bb=double,
+        offset_score=double, slope_score=double, a=double, b=double, both=double, slow=double, precision=double,
+        fast=double, pooled_weight=double, slow_weight=double, fast_weight=double, own_weight=double,
+        total=double, added=double, variance=double,
+    )
+    cpdef read(self, Py_ssize_t place, double x, double own, double[::1] out, Py_ssize_t at)
+    @cython.locals(
+        row=Py_ssize_t, losses=Py_ssize_t, slow=double, fast=double, then_slow=double, then_fast=double,
+        own=double, none=double, slow_saved=double, fast_saved=double, own_saved=double, best=double,
+        excess=double, least=double, p=double, curvature=double, part=double, step=double, weight=double,
+        count=double,
+    )
+    cpdef learn(
+        self, Py_ssize_t place, double x, int label, double[::1] read, Py_ssize_t at, double offset,
+        double noise, then, double then_offset
+    )
+    @cython.locals(k=Py_ssize_t)
+    cdef _share(self, Py_ssize_t row)
+    @cython.locals(shared=double, k=Py_ssize_t)
+    cdef _vote(self, double[::1] weights, Py_ssize_t at)
+
+@cython.locals(row=Py_ssize_t, k=Py_ssize_t, each=Py_ssize_t, aa=double, ab=double, bb=double)
+cpdef check_rows(const float[::1] rows)
+
+@cython.locals(odds=double)
+cpdef double expit(double logit) noexcept
+
+@cython.locals(wrong=double)
+cpdef double log_loss(double logit, int label) noexcept
+
+@cython.locals(step=long)
+cdef bint _due(long count) noexcept

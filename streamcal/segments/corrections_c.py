@@ -1,0 +1,330 @@
+"""Corrections of one field: for each of its values, an offset and a slope on the logit, in 64 bytes.
+
+With ℓ the logit of the pooled probability, x = ℓ less its centre, and o the corrections of the other fields,
+the candidates of a value are
+
+* ``pooled``: no correction, δ = 0;
+* ``slow``: δ = a + b·x, remembered over 10⁵ labels of the segment, shrunk by `BetweenSegments`;
+* ``fast``: ``slow`` and a further offset, remembered over 500, for segments that drift or jump;
+* ``own``: δ = logit of the probability by the segment's own engine − ℓ, if it has one.
+
+Each label takes one step of online Newton (an extended Kalman filter) on the log loss of expit(ℓ + o + δ),
+where the other fields' uncertainty V counts as further noise: information w / (1 + w·V), w = p(1 − p).
+
+Weights of the candidates are w_k ∝ π_k·exp(d_k), d_k the discounted log loss that the candidate has saved,
+judged by its forecast as of the prediction. π are the weights that all segments together have: a new segment
+begins with them. The field adds Σ_k w_k δ_k to the logit, shrunk as a whole by the share of
+`BetweenSegments`, except for the part of ``own``.
+
+Compiled where there is a C compiler; `corrections_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.segments.between_c import BetweenSegments, determinant
+from streamcal.sketch.decoding import MOST, Finite, Probability, require
+from streamcal.values import Floats
+
+__all__ = ["READ", "Corrections", "CorrectionsState", "Name", "Rows", "Term", "expit", "log_loss"]
+
+Name = str | None
+"""Value of a field; None: the field is missing."""
+
+Rows = npt.NDArray[np.float32]
+
+_FIRST: Final = (0.1, 0.75, 0.05)  # weights of pooled, slow and fast before there are labels
+_VOTES: Final = 20.0  # of the first weights, in segments
+
+# As C has them.
+_SLOW = 1.0 - 1e-5  # kept of the slow correction's information, a label of the segment
+_FAST = 1.0 - 1.0 / 500.0
+_KEPT = 1.0 - 1.0 / 2000.0  # of the losses that weigh candidates, a label of the segment
+_FAST_PRECISION = 20.0  # prior of the fast offset
+_OWN = 0.1  # first weight of an own engine, always
+_AHEAD = 12.0  # most that a candidate is ahead of pooled, in log odds
+_BEHIND = 16.0  # most that a candidate is behind the best
+_MOST_VOTES = 1000.0
+_LEAST_LABELS = 32  # of a segment that has a vote
+_MOST_LABELS = float(2**24 - 1)  # that a float32 counts
+_MOST = float(MOST)
+
+# Columns of a row: H_aa, H_ab, H_bb, g_a and g_b; H and g of the fast offset; d of slow, fast and own; at
+# _SHARED the first five as `BetweenSegments` has read them; and the number of labels.
+_COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = 16, 5, 7, 10, 15
+
+READ: Final = 8
+"""How many numbers `Corrections.read` gives: what is added to the logit, δ of slow and fast, the variance, and
+the weights of pooled, slow, fast and own."""
+
+
+class Term(NamedTuple):
+    """Forecast of one field for one event, on the logit."""
+
+    added: float
+    """Addition of the field to the logit."""
+    slow: float
+    """δ of the candidate ``slow``."""
+    fast: float
+    """δ of the candidate ``fast``."""
+    own: float
+    """δ of the candidate ``own``; NaN: the segment has no engine."""
+
+
+class CorrectionsState(msgspec.Struct):
+    """State of one field."""
+
+    names: list[str | None]
+    rows: Rows
+    evidence: Floats
+    weights: Annotated[list[Probability], msgspec.Meta(min_length=3, max_length=3)]
+    votes: Finite
+
+
+class Corrections:
+    """Corrections of the values of one field; a value is a text, or None where the field is missing."""
+
+    def __init__(self) -> None:
+        self.between = BetweenSegments()
+        # Place 0 is of all values without labels: a row of zeros.
+        self._places: dict[Name, int] = {}
+        self._rows: Any = _rows(8)
+        self._first: Any = np.array(_FIRST)
+        self._votes = _VOTES
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes of one correction."""
+        return _COLUMNS * np.asarray(self._rows).itemsize
+
+    def labels(self, name: Name) -> int:
+        """Return the number of labels of a value, counted up to 2²⁴ − 1."""
+        return int(self._rows[_COLUMNS * self.find(name) + _LABELS_AT])
+
+    def find(self, name: Name) -> int:
+        """Return the place of a value; 0: it has no labels."""
+        found = self._places.get(name)
+        return 0 if found is None else found
+
+    def place(self, name: Name) -> int:
+        """Return the place of a value, which gets one if it has none."""
+        place = self.find(name)
+        if not place:
+            place = self._places[name] = len(self._places) + 1
+            if _COLUMNS * place == len(self._rows):
+                self._rows = _rows(2 * place, self._rows)
+        return place
+
+    def read(self, place: int, x: float, own: float, out: Floats, at: int) -> None:
+        """Put the forecast of a value into ``out``, float64, from ``at`` on: see `READ`.
+
+        Parameters
+        ----------
+        place
+            of the value.
+        x
+            logit of the pooled probability less its centre.
+        own
+            δ of its own engine, NaN: none.
+        """
+        row, between, first = _COLUMNS * place, self.between, self._first
+        aa, ab, bb = self._rows[row], self._rows[row + 1], self._rows[row + 2]
+        offset_score, slope_score = self._rows[row + 3], self._rows[row + 4]
+        a, b = between.offset_precision + aa, between.slope_precision + bb
+        both = determinant(between.offset_precision, between.slope_precision, aa, ab, bb)
+        slow = ((b * offset_score - ab * slope_score) + (a * slope_score - ab * offset_score) * x) / both
+        precision = _FAST_PRECISION + self._rows[row + _FAST_AT]
+        fast = slow + self._rows[row + _FAST_AT + 1] / precision
+        pooled_weight = first[0]
+        slow_weight = first[1] * math.exp(self._rows[row + _LOSSES_AT])
+        fast_weight = first[2] * math.exp(self._rows[row + _LOSSES_AT + 1])
+        own_weight = 0.0 if own != own else _OWN * math.exp(self._rows[row + _LOSSES_AT + 2])
+        total = pooled_weight + slow_weight + fast_weight + own_weight
+        pooled_weight, slow_weight = pooled_weight / total, slow_weight / total
+        fast_weight, own_weight = fast_weight / total, own_weight / total
+        added = between.share * (slow_weight * slow + fast_weight * fast)
+        if own_weight != 0.0:
+            added += own_weight * own
+        out[at], out[at + 1], out[at + 2] = added, slow, fast
+        variance = (slow_weight + fast_weight) * (b - 2.0 * ab * x + a * x * x) / both
+        out[at + 3] = variance + fast_weight / precision
+        out[at + 4], out[at + 5], out[at + 6], out[at + 7] = (
+            pooled_weight,
+            slow_weight,
+            fast_weight,
+            own_weight,
+        )
+
+    def learn(
+        self,
+        place: int,
+        x: float,
+        label: int,
+        read: Floats,
+        at: int,
+        offset: float,
+        noise: float,
+        then: Term,
+        then_offset: float,
+    ) -> None:
+        """Learn one label.
+
+        Parameters
+        ----------
+        place
+            of the value.
+        x
+            logit of the pooled probability less its centre.
+        label
+            0 or 1.
+        read, at
+            what `read` has given before this label; it is overwritten.
+        offset, noise
+            logit without this field, and the variance of the other fields in it.
+        then, then_offset
+            forecast of this field, and the logit without this field, as of the prediction.
+        """
+        row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
+        then_slow, then_fast, own = then[1], then[2], then[3]
+        none, losses = log_loss(then_offset, label), row + _LOSSES_AT
+        slow_saved = _KEPT * self._rows[losses] + none - log_loss(then_offset + then_slow, label)
+        fast_saved = _KEPT * self._rows[losses + 1] + none - log_loss(then_offset + then_fast, label)
+        own_saved = float(self._rows[losses + 2])
+        if own == own:
+            own_saved = _KEPT * own_saved + none - log_loss(then_offset + own, label)
+        best = max(max(slow_saved, fast_saved), max(own_saved, 0.0))
+        excess, least = max(best - _AHEAD, 0.0), min(best, _AHEAD) - _BEHIND
+        self._rows[losses] = max(slow_saved - excess, least)
+        self._rows[losses + 1] = max(fast_saved - excess, least)
+        self._rows[losses + 2] = max(own_saved - excess, least)
+
+        p = expit(offset + slow)
+        curvature = p * (1.0 - p)
+        part = 1.0 / (1.0 + curvature * noise)
+        step, weight = (curvature * slow + label - p) * part, curvature * part
+        self._rows[row] = _SLOW * self._rows[row] + weight
+        self._rows[row + 1] = _SLOW * self._rows[row + 1] + weight * x
+        self._rows[row + 2] = _SLOW * self._rows[row + 2] + weight * x * x
+        self._rows[row + 3] = _SLOW * self._rows[row + 3] + step
+        self._rows[row + 4] = _SLOW * self._rows[row + 4] + step * x
+
+        p = expit(offset + fast)
+        curvature = p * (1.0 - p)
+        part = 1.0 / (1.0 + curvature * noise)
+        step = (curvature * (fast - slow) + label - p) * part
+        self._rows[row + _FAST_AT] = _FAST * self._rows[row + _FAST_AT] + curvature * part
+        self._rows[row + _FAST_AT + 1] = _FAST * self._rows[row + _FAST_AT + 1] + step
+
+        count = min(self._rows[row + _LABELS_AT] + 1.0, _MOST_LABELS)
+        self._rows[row + _LABELS_AT] = count
+        if _due(int(count)):
+            self._share(row)
+            if count >= _LEAST_LABELS:
+                self.read(place, x, own, read, at)
+                self._vote(read, at + 4)
+
+    def forget_own(self, name: Name) -> None:
+        """Forget the losses of a value's own engine, which is gone."""
+        self._rows[_COLUMNS * self.find(name) + _LOSSES_AT + 2] = 0.0
+
+    def _share(self, row: int) -> None:
+        """Let the prior of all segments know what one has learned."""
+        self.between.replace(self._rows, row + _SHARED, row)
+        self.between.refresh()
+        for k in range(_FAST_AT):
+            self._rows[row + _SHARED + k] = self._rows[row + k]
+
+    def _vote(self, weights: Floats, at: int) -> None:
+        """Let the first weights of new segments know those of one."""
+        shared = weights[at] + weights[at + 1] + weights[at + 2]
+        self._votes = min(self._votes + 1.0, _MOST_VOTES)
+        if shared > 0.0:
+            for k in range(3):
+                self._first[k] += ((1.0 - _OWN) * weights[at + k] / shared - self._first[k]) / self._votes
+
+    # State
+
+    def to_state(self) -> CorrectionsState:
+        """Return the state; it does not depend on the order in which values first came."""
+        names = sorted(self._places, key=_order)
+        rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[self._places[name] for name in names]]
+        first = np.asarray(self._first).tolist()
+        return CorrectionsState(names, rows.ravel(), self.between.evidence, first, self._votes)
+
+    def restore(self, state: CorrectionsState) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        count = len(state.names)
+        self._places = {name: place for place, name in enumerate(state.names, 1)}
+        require(len(self._places) == count, "a segment comes twice")
+        require(len(state.rows) == _COLUMNS * count, f"{len(state.rows)} numbers of {count} segments")
+        check_rows(state.rows)
+        self._rows = _rows(max(8, count + 1), np.append(np.zeros(_COLUMNS, np.float32), state.rows))
+        self.between.restore(state.evidence)
+        total = sum(state.weights)
+        require(abs(total - sum(_FIRST)) < 1e-6 and min(state.weights) > 0.0, f"weights with sum {total}")
+        require(_VOTES <= state.votes <= _MOST_VOTES, f"{state.votes} votes")
+        self._first, self._votes = np.array(state.weights), state.votes
+
+
+def check_rows(rows: Rows) -> None:
+    """Raise ValueError unless rows, float32[16 n], can be those of n values."""
+    for row in range(0, len(rows), _COLUMNS):
+        for k in range(_COLUMNS):
+            if not -_MOST <= rows[row + k] <= _MOST:
+                raise ValueError(f"a number of a correction is {rows[row + k]}")
+        for each in range(row, row + _SHARED + 1, _SHARED):
+            aa, ab, bb = float(rows[each]), float(rows[each + 1]), float(rows[each + 2])
+            if aa < 0.0 or bb < 0.0:
+                raise ValueError("negative information of a correction")
+            if ab * ab > aa * bb * 1.001 + 1e-6:  # of float32
+                raise ValueError("indefinite information")
+        if rows[row + _FAST_AT] < 0.0:
+            raise ValueError("negative information of a fast offset")
+        for k in range(row + _LOSSES_AT, row + _SHARED):
+            if not -_BEHIND - 1.0 <= rows[k] <= _AHEAD + 1.0:
+                raise ValueError(f"losses of {rows[k]}")
+        if not 1.0 <= rows[row + _LABELS_AT] <= _MOST_LABELS:
+            raise ValueError(f"{rows[row + _LABELS_AT]} labels of a segment")
+
+
+def expit(logit: float) -> float:
+    """Return 1 / (1 + e^−logit)."""
+    if logit >= 0.0:
+        return 1.0 / (1.0 + math.exp(-logit))
+    odds = math.exp(logit)
+    return odds / (1.0 + odds)
+
+
+def log_loss(logit: float, label: int) -> float:
+    """Return the log loss in nats of the forecast expit(logit) for a label, 0 or 1."""
+    wrong = -logit if label else logit
+    return wrong + math.log1p(math.exp(-wrong)) if wrong > 0.0 else math.log1p(math.exp(wrong))
+
+
+def _due(count: int) -> bool:
+    """Tell whether a segment is to be read at a label count: at each of the first 8, then four an octave."""
+    step = 1
+    while count >= 8 * step:
+        step *= 2
+    return count < _MOST_LABELS and count % step == 0
+
+
+def _order(name: Name) -> tuple[bool, str]:
+    """Return what names are sorted by: the missing value comes first."""
+    return name is not None, name or ""
+
+
+def _rows(count: int, before: Any = ()) -> Any:
+    """Return rows that begin with those of before; reading a number of them gives a Python float."""
+    rows = np.zeros(_COLUMNS * count, np.float32)
+    rows[: len(before)] = before
+    return rows.data

@@ -221,7 +221,9 @@ def test_each_key_has_its_figures(chromium: Browser) -> None:
         page.click("#mixture .chart a")
         assert page.evaluate("document.activeElement.id") == "key"
         page.select_option("#key", label="<b>south")
-        assert "Each key" not in viewer.text("#certificate") + viewer.text("#mixture") + viewer.text("#claims")
+        assert "Each key" not in viewer.text("#certificate") + viewer.text("#mixture") + viewer.text(
+            "#claims"
+        )
         assert "400" in viewer.text("#tiles")
         assert "<b>south" in viewer.text("#verdict")
         assert [row.inner_text().split("\t")[0] for row in page.locator("#keys tbody tr").all()] == [

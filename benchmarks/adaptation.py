@@ -2,18 +2,27 @@
 
 ``python benchmarks/adaptation.py`` prints the tables of docs/benchmarks.md and one of every other stream;
 ``--write`` puts those of the page there.
+
+``--stream scores.csv`` takes a stream of one's own: rows in the order of their predictions, with columns
+``score`` and ``label``, and ``domain`` if there is a source (``source`` or ``target``). ``--peer
+module:Class`` adds a method of one's own: a class with ``predict`` and ``learn`` of `peers.Single`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final, NamedTuple
 
 # ruff: noqa: E402  # numpy reads these when it is imported
@@ -25,11 +34,12 @@ import elsewhere
 import numpy as np
 from numpy.typing import NDArray
 from pages import markdown, write
-from peers import PEERS, Method
+from peers import PEERS, InTurn, Method
 from replay import LATE_BLOCK, Raw, Streamcal, arrivals, brier_losses, exponential, log_losses, replay
 from streams import CHOOSE, KINDS, NAMES, REPORT, Stream, load
 
 from streamcal.engine.config import Mode
+from streamcal.sketch.checks import as_labels, as_scores
 
 AT_ONCE: Final = "at once"
 EXPONENTIAL: Final = "exponential"
@@ -39,7 +49,6 @@ SHORT: Final = 500  # a longer delay is left out where the deployment is shorter
 MODES: Final[tuple[Mode, ...]] = ("source", "label_shift", "target", "composite", "auto")
 DEFAULT: Final = "auto"
 RAW: Final = "raw scores"
-PEERS_BY_NAME: Final = (*PEERS, elsewhere.NAME)
 BINS: Final = 15
 BLOCKS: Final = 30  # of consecutive events, for a standard error that allows for their dependence
 WINDOW: Final = 5_000  # consecutive events whose mean forecast is compared with their mean label
@@ -80,15 +89,24 @@ Outcomes = dict[tuple[str, str], Outcome]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", nargs="+", default=NAMES, choices=NAMES, help="these alone")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--streams", nargs="+", default=NAMES, choices=NAMES, help="these alone")
+    chosen.add_argument("--stream", metavar="FILE", type=Path, help="one of your own alone, a CSV file")
+    parser.add_argument("--peer", action="append", default=[], metavar="MODULE:CLASS", help="one more peer")
     parser.add_argument("--jobs", type=int, default=1, help="how many streams at a time; default 1")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
+    if options.write and (options.stream or options.peer):
+        parser.error("--write takes the streams and peers of the page")
+    names = options.streams if options.stream is None else [options.stream]
+    sys.path.insert(0, str(Path.cwd()))  # where modules of peers are looked for
     start = time.perf_counter()
     tables: dict[str, str] = {}
     verdicts: dict[str, list[Verdict]] = {half: [] for half in HALVES}
     with ProcessPoolExecutor(options.jobs) as pool:
-        for name, (text, found) in zip(options.streams, pool.map(judged, options.streams), strict=True):
+        for name, (text, found) in zip(
+            names, pool.map(partial(judged, more=options.peer), names), strict=True
+        ):
             print(f"{name}\n\n{text}\n", flush=True)
             if name in PAGE:
                 tables[name] = text
@@ -96,19 +114,44 @@ def main() -> None:
     for half, lines in verdicts.items():
         if lines:
             print(f"{half}\n\n{summary(lines)}\n")
-    if tuple(options.streams) == NAMES:
+    if tuple(names) == NAMES:
         tables |= {f"adaptation-{half}": summary(lines) for half, lines in verdicts.items()}
     if options.write:
         write(tables)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-def judged(name: str) -> tuple[str, list[Verdict]]:
-    """Return the table of a stream with its verdicts in words, and the verdicts."""
-    outcomes = measure(load(name))
-    found = [verdict(name, outcomes, late) for late in dict.fromkeys(late for _, late in outcomes)]
+def judged(name: str | Path, more: Sequence[str] = ()) -> tuple[str, list[Verdict]]:
+    """Return the table of a stream with its verdicts in words, and the verdicts.
+
+    ``name`` is one of `NAMES`, or a file; ``more`` are peers as ``module:Class``.
+    """
+    stream = load(name) if isinstance(name, str) else read(name)
+    outcomes = measure(stream, {each: partial(peer, each) for each in more})
+    found = [verdict(stream.name, outcomes, late) for late in dict.fromkeys(late for _, late in outcomes)]
     words = "  \n".join(map(sentence, found))
     return f"{table(outcomes)}\n\n{words}", found
+
+
+def read(path: Path) -> Stream:
+    """Return the stream of a CSV file; raise ValueError if a column is not there or a value is wrong."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    missing = {"score", "label"} - set(rows[0] if rows else ())
+    if missing:
+        raise ValueError(
+            f"{path} needs rows with columns score and label; it lacks {', '.join(sorted(missing))}"
+        )
+    scores = as_scores([float(row["score"]) for row in rows])
+    labels = as_labels([float(row["label"]) for row in rows])
+    source = np.array([row.get("domain") == "source" for row in rows])
+    parts = (scores[source], labels[source]) if source.any() else ()
+    return Stream(path.name, scores[~source], labels[~source], *parts)
+
+
+def peer(name: str) -> Method:
+    """Return a method of a class ``module:Class``."""
+    return InTurn(resolve_name(name)())
 
 
 def lateness(n: int) -> list[str]:
@@ -123,12 +166,12 @@ def delays(late: str, n: int) -> int | NDArray[np.int64]:
     return DELAYS[late]
 
 
-def measure(stream: Stream) -> Outcomes:
-    """Return the outcome of every method and delay."""
+def measure(stream: Stream, more: Mapping[str, Callable[[], Method]]) -> Outcomes:
+    """Return the outcome of every method and delay; ``more`` makes peers by name."""
     n = len(stream.scores)
     outcomes = {
         (name, late): run(make(), stream, delays(late, n))
-        for name, make in methods(stream).items()
+        for name, make in methods(stream, more).items()
         for late in lateness(n)
     }
     try:
@@ -143,12 +186,14 @@ def measure(stream: Stream) -> Outcomes:
     return outcomes
 
 
-def methods(stream: Stream) -> dict[str, Callable[[], Method]]:
+def methods(stream: Stream, more: Mapping[str, Callable[[], Method]]) -> dict[str, Callable[[], Method]]:
     """Return what makes each method, with the labels of the source learned if there is one."""
     modes = [mode for mode in MODES if stream.source_scores is not None or mode in ("target", DEFAULT)]
     makers: dict[str, Callable[[], Method]] = {RAW: Raw}
     makers |= {mode: lambda mode=mode: engine(mode, stream) for mode in modes}
-    return makers | {name: lambda make=make: after_source(make(), stream) for name, make in PEERS.items()}
+    return makers | {
+        name: lambda make=make: after_source(make(), stream) for name, make in {**PEERS, **more}.items()
+    }
 
 
 def engine(mode: Mode, stream: Stream) -> Method:
@@ -238,8 +283,8 @@ def verdict(stream: str, outcomes: Outcomes, late: str) -> Verdict:
     """Return how the default does against the peers; the other modes of ours are none."""
     by = {}
     for name in MEASURES:
-        peers = [peer for peer in PEERS_BY_NAME if (peer, late) in outcomes]
-        best = min(peers, key=lambda peer: outcomes[peer, late].mean(name))
+        peers = [each for each, then in outcomes if then == late and each not in (RAW, TRUTH, *MODES)]
+        best = min(peers, key=lambda each: outcomes[each, late].mean(name))
         ours, theirs, raw = (outcomes[method, late].losses[name] for method in (DEFAULT, best, RAW))
         by[name] = Compared(best, ratio(ours, theirs), ratio(ours, raw))
     return Verdict(stream, late, by)

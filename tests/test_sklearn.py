@@ -7,9 +7,11 @@ import inspect
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -400,3 +402,18 @@ def test_it_works_with_frames_and_in_a_grid_search() -> None:
     assert best.feature_names_in_.tolist() == list("abcde")
     assert best.n_features_in_ == 5
     assert best.engine_.map.bins == 2
+
+
+def test_many_classes_by_one_against_the_rest() -> None:
+    """What docs/river.md shows: a map for each class, learned on, and rows that add up to 1."""
+    page = (Path(__file__).parents[1] / "docs" / "river.md").read_text().split("## scikit-learn\n", 1)[1]
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "docs/river.md", "exec"), names)
+    X, y, model = names["X"], names["y"], names["model"]
+    found = model.predict_proba(X)
+    assert found.shape == (150, 3)
+    assert found.sum(axis=1) == pytest.approx(1.0)
+    assert (found.argmax(axis=1) == y).mean() > 0.9
+    assert [each.engine_.target.labels for each in model.estimators_] == [150] * 3
+    assert log_loss(y, found) < log_loss(y, GaussianNB().fit(X, y).predict_proba(X)) + 0.05

@@ -97,7 +97,7 @@ def streamcal(
 @app.command(cls=_Once)
 def show(
     store: Annotated[str, typer.Argument(help="The store of a run, which may still be running.")],
-    key: Annotated[
+    only: Annotated[
         list[str] | None, typer.Option(help="A key to show, instead of the first ones; may be repeated.")
     ] = None,
     limit: Annotated[
@@ -113,7 +113,7 @@ def show(
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
         with failing(Exit.UNUSABLE, StoreError, ValueError):
-            found = served(kept, key or (), limit if json or limit is not None else SHOWN_MAPS)
+            found = served(kept, only or (), limit if json or limit is not None else SHOWN_MAPS)
     if json:
         sys.stdout.buffer.write(as_json(found))
         sys.stdout.buffer.flush()

@@ -238,7 +238,7 @@ def show_table(found: Served) -> Group:
             which: RiskField = "risk" if certificate.target_risk is None else "target_risk"
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
-    below += [Text(f"{more:,} more keys: --key KEY")] if more else []
+    below += [Text(f"{more:,} more keys: --only KEY")] if more else []
     verdict = verdict_text(found.verdict)
     return Group(
         verdict, Text(), moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below

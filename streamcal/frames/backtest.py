@@ -51,7 +51,8 @@ _IN_PYTHON: Final = (
     (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
     (r"--events and --labels are", "the two frames are"),
     (r"with --calibration", "as calibration"),
-    (r"(?:\ba )?\[(recalibrator|join)\] (\w+)", r"option \2"),
+    (r"(?:\ba )?\[recalibrator\] (\w+)", r"option \1"),
+    (r"(?:\ba )?\[join\] (\w+)", r'join={"\1": …}'),
 )
 """Words of the command line in messages, and what a caller of `backtest` can do."""
 
@@ -203,6 +204,16 @@ def _replayed(
     status = build_status(pipeline, (*before, *deployment), claims=False)
     _check_outcome(status, kept["rejects"].rows, deployment)
     remarks = [_in_python(remark) for remark in status.warnings]
+    if labels is None and calibration is None and "label" not in of_predictions.roles:
+        remarks.append(
+            "No labels were given, so nothing is learned. Give a frame of labels, or a column of the predictions."
+        )
+    remarks += [
+        f"{each.untimed:,} of {len(each):,} rows of {each.name} have no time: each counts at the time of the row"
+        " before it."
+        for each in deployment
+        if each.untimed
+    ]
     if labels is not None and "time" not in of_predictions.roles:
         remarks.append(
             "No times are known, so all predictions were answered before the first label came. Give both"
@@ -375,8 +386,15 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
         raise ValueError(
             f"all {len(predictions):,} rows of predictions were rejected, the first for: {_in_python(first)}"
         )
-    if others and counts.labels and not counts.joined + counts.implied and not counts.late:
-        ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
+    if not others or not counts.labels or counts.joined + counts.implied:
+        return
+    if counts.late:
+        raise ValueError(
+            f"none of the {counts.labels:,} labels came in time: {counts.late:,} came when their prediction had"
+            ' expired. Let predictions wait longer, such as with join={"label_ttl": "P180D"}; it is 30 days if'
+            " not given"
+        )
+    ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
         raise ValueError(
             f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."
             f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"

@@ -67,7 +67,7 @@ class FrameSource:
     TypeError
         if what is given is no data frame, or one that is not computed yet.
     ValueError
-        if a column that is needed is not there.
+        if a column that is needed is not there, or no row.
     """
 
     endless = False
@@ -86,7 +86,7 @@ class FrameSource:
         for name in own.carried:
             _check_column(rows.columns, name, "segment", self.name)
         for role in (*needed[kind], *weights):
-            _check_column(rows.columns, own.names[role], role, self.name)
+            _check_column(rows, own.names[role], role, self.name)
         self.columns: list[str] = rows.columns
         """All columns of the frame."""
         domain: Domain = "source" if kind == "calibration" else "target"
@@ -101,12 +101,22 @@ class FrameSource:
         if kind == "labels":
             has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
             self.order = np.flatnonzero(has_label)
+        self.untimed = 0
+        """Number of rows without a time, in a frame with times."""
         if "time" in self.roles:
-            times = _moments(_values("time", rows[self.roles["time"]]))[self.order]
-            self.order = self.order[np.argsort(times, kind="stable")]
+            values = _values("time", rows[self.roles["time"]])
+            self.untimed = sum(values[index] is None for index in self.order.tolist())
+            self.order = self.order[np.argsort(_moments(values)[self.order], kind="stable")]
         is_sorted = np.array_equal(self.order, np.arange(len(rows)))
         self._rows = rows if is_sorted else rows[self.order]
-        self._at = 0
+        if not len(self._rows):
+            raise ValueError(
+                f"none of the {len(rows):,} rows of {self.name} has a label in column"
+                f" {shown(self.roles['label'])}"
+                if len(rows)
+                else f"there are no rows in {self.name}"
+            )
+        self._at, self.ended = 0, False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -128,11 +138,6 @@ class FrameSource:
         rows: nw.DataFrame[Any] = self._rows[found]
         return rows
 
-    @property
-    def ended(self) -> bool:
-        """Whether all rows were read."""
-        return self._at >= len(self._rows)
-
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""
         return {"": self._at}
@@ -145,6 +150,7 @@ class FrameSource:
         first = self._at
         rows = self._rows[first : first + min(max_events, _ROWS)]
         self._at += len(rows)
+        self.ended = self._at >= len(self._rows)
         numbers = self.order[first : self._at]
         return [_Batch(self.name, first, numbers, rows, self._events(rows))]
 
@@ -166,7 +172,12 @@ class FrameSource:
 def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
     """Return a frame as narwhals has it."""
     narwhals = narwhals_module()
-    found: Any = narwhals.from_native(frame, pass_through=True)
+    try:
+        found: Any = narwhals.from_native(frame, pass_through=True)
+        names = list(getattr(found, "columns", ()))
+    except narwhals.exceptions.DuplicateError as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"{name} has columns of the same name: {words}") from None
     if isinstance(found, narwhals.LazyFrame):
         kind = type(frame)
         raise TypeError(
@@ -175,9 +186,11 @@ def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
         )
     if not isinstance(found, narwhals.DataFrame):
         raise TypeError(
-            f"{name} must be a data frame of pandas, polars or Arrow, got {shown(frame)};"
+            f"{name} must be a data frame of pandas, polars or Arrow, got a {type(frame).__qualname__};"
             " pandas.DataFrame(…) makes one of a dictionary of columns, or of a list of rows"
         )
+    if not all(isinstance(each, str) for each in names):
+        raise ValueError(f"names of columns must be texts, got {shown(names[0])} in {name}")
     rows: nw.DataFrame[Any] = found
     return rows
 
@@ -236,9 +249,13 @@ def _with_gaps(numbers: Floats) -> list[float | None]:
     return values
 
 
-def _check_column(found: Sequence[str], name: str, role: str, frame: str) -> None:
+def _check_column(rows: nw.DataFrame[Any], name: str, role: str, frame: str) -> None:
+    found = rows.columns
     if name in found:
         return
+    index = narwhals_module().maybe_get_index(rows)
+    if index is not None and name in index.names:
+        raise ValueError(f"{frame} has {shown(name)} as its index: reset_index() makes it a column")
     meant = [each for each in found if did_you_mean(each) == role]
     hint = f": columns={{{role!r}: {meant[0]!r}}} takes {meant[0]!r} for it" if meant else ""
     raise ValueError(f"{frame} has no column {shown(name)}{hint}; it has {', '.join(map(shown, found))}")

@@ -16,7 +16,6 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.monitor.remarks import remarks
 from streamcal.monitor.run_history import RunHistory, claimed
 from streamcal.monitor.status import (
-    INTERVAL,
     SHOWN_KEYS,
     Bands,
     Bins,
@@ -35,6 +34,7 @@ from streamcal.monitor.status import (
 )
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
 from streamcal.quality.history import History, Totals
+from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
@@ -188,17 +188,13 @@ def _rating_of(quality: ForecastQuality) -> Rating:
 
 def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positives: Floats) -> Rating:
     """Return figures with a reliability diagram, given labels, sum of forecasts and positives of each bin."""
-    from scipy.special import betaincinv  # takes a fifth of the time in which the command starts
-
-    negatives, tail = labels - positives, (1.0 - INTERVAL) / 2.0
-    low = betaincinv(np.maximum(positives, 1.0), negatives + 1.0, tail)
-    high = betaincinv(positives + 1.0, np.maximum(negatives, 1.0), 1.0 - tail)
+    low, high = rate_intervals(labels, positives)
     bins = Bins(
         labels.astype(int).tolist(),
         (forecasts / labels).tolist(),
         (positives / labels).tolist(),
-        np.where(positives > 0.0, low, 0.0).tolist(),
-        np.where(negatives > 0.0, high, 1.0).tolist(),
+        low.tolist(),
+        high.tolist(),
     )
     return Rating(figures.brier, figures.log_loss, figures.ece, figures.gap, bins)
 

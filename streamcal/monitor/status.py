@@ -18,7 +18,6 @@ from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 
 __all__ = [
-    "INTERVAL",
     "SHOWN_KEYS",
     "Alarm",
     "Bands",
@@ -41,9 +40,6 @@ __all__ = [
 SHOWN_KEYS: Final = 20
 """Number of keys, the first ones, whose engines are part of a record."""
 
-INTERVAL: Final = 0.95
-"""Coverage of the interval of one bin at one moment; no certificate."""
-
 
 class Bins(msgspec.Struct):
     """A reliability diagram: a value for each bin, in the order of the forecasts."""
@@ -54,7 +50,7 @@ class Bins(msgspec.Struct):
     rate: list[float]
     """Rate of label 1."""
     low: list[float]
-    """The interval of that rate (Clopper and Pearson), each bin alone: see `INTERVAL`."""
+    """The interval of that rate (Clopper and Pearson), each bin alone."""
     high: list[float]
 
 

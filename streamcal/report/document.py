@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import INTERVAL, Served, View
+from streamcal.monitor.status import Served, View
 from streamcal.monitor.summary import delay_rows
 from streamcal.quality.figures import ECE_BINS, RATED_KEYS
+from streamcal.quality.reliability import INTERVAL
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import msgspec
@@ -165,3 +166,20 @@ def test_apply_writes_seconds_whatever_the_unit_of_its_events(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert msgspec.json.decode((tmp_path / "o.jsonl").read_bytes())["time"] == 1.7e9
+
+
+def test_key_names_a_column_and_only_names_a_key(tmp_path: Path) -> None:
+    """`run` and `report` take the column's name; `show` takes keys, under another name."""
+    events = tmp_path / "events.jsonl"
+    rows = [{"score": 0.5, "label": 1, "segment": name} for name in ("north", "south")]
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    column, store = ("--events", events, "--key", "segment"), tmp_path / "streamcal.db"
+    done = streamcal("run", *column, "--output", tmp_path / "out.jsonl", "--store", store)
+    assert done.returncode == 0, done.stderr
+    reported = streamcal("report", *column, "-o", tmp_path / "report.html")
+    assert reported.returncode == 0, reported.stderr
+    shown = json.loads(streamcal("show", store, "--only", "south", "--json").stdout)
+    assert [each["key"] for each in shown["engines"]] == ["south"]
+    refused = streamcal("show", store, "--key", "south")
+    assert refused.returncode == 2
+    assert "No such option: --key" in refused.stderr

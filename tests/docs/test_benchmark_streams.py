@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,6 +34,7 @@ import streams
 import truths
 
 SCORES, LABELS = NormalPair(0.4).sample(400, np.random.default_rng(3))
+PAIRS = list(zip(SCORES.tolist(), LABELS.tolist(), strict=True))
 PROTECTED = (
     0.774502388264045,
     0.7216979664390137,
@@ -609,3 +611,28 @@ def test_what_never_happens_counts_as_the_latest() -> None:
     assert concept_drift.spread([300, None, 200]) == "300 [200, never]"
     assert concept_drift.spread([None, 100, None]) == "never [100, never]"
     assert concept_drift.spread([None]) == "never"
+
+
+def test_a_stream_and_a_peer_of_ones_own(tmp_path: Path) -> None:
+    """A CSV file with a source, and a class that is found in the folder where the command is called."""
+    rows = [f"{score},{label},{'source' if i < 200 else 'target'}" for i, (score, label) in enumerate(PAIRS)]
+    (tmp_path / "mine.csv").write_text("\n".join(["score,label,domain", *rows]) + "\n")
+    (tmp_path / "half.py").write_text(
+        "class Half:\n    def predict(self, score): return 0.5\n    def learn(self, score, label): pass\n"
+    )
+    read = adaptation.read(tmp_path / "mine.csv")
+    assert read.source_scores is not None
+    assert (len(read.source_scores), len(read.scores)) == (200, 200)
+    command = [sys.executable, adaptation.__file__, "--stream", "mine.csv", "--peer", "half:Half"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| half:Half |")]
+    assert row.split(" | ")[4:6] == ["0.2500", "0.6931"]
+    assert "| `composite` |" in done.stdout
+
+
+def test_a_file_that_is_no_stream_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("p,label\n0.5,1\n")
+    with pytest.raises(ValueError, match="columns score and label; it lacks score"):
+        adaptation.read(path)

@@ -215,7 +215,15 @@ def test_each_key_has_its_figures(chromium: Browser) -> None:
         page = viewer.page
         page.wait_for_selector("#choice:visible")
         assert "1,000" in viewer.text("#tiles")
+        for name in ("certificate", "mixture"):
+            assert viewer.text(f"#{name} .chart") == "Each key has its own: choose a key."
+        assert viewer.text("#claims") == "Each key has a certificate of its own: choose a key."
+        page.click("#mixture .chart a")
+        assert page.evaluate("document.activeElement.id") == "key"
         page.select_option("#key", label="<b>south")
+        assert "Each key" not in viewer.text("#certificate") + viewer.text("#mixture") + viewer.text(
+            "#claims"
+        )
         assert "400" in viewer.text("#tiles")
         assert "<b>south" in viewer.text("#verdict")
         assert [row.inner_text().split("\t")[0] for row in page.locator("#keys tbody tr").all()] == [

@@ -311,7 +311,7 @@ def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     assert len(read) <= len(first) + 2  # the options and the check of them read the first engine
     console = Console(width=200, file=io.StringIO())
     console.print(show_table(shown))
-    assert "20 more keys: --key KEY" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "20 more keys: --only KEY" in console.file.getvalue()  # type: ignore[attr-defined]
     last = keys[-1]
     read.clear()
     one = served(spied, [last])

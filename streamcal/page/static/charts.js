@@ -116,6 +116,7 @@ export const CHARTS = [
   {
     id: "certificate",
     title: "Certificate",
+    ofEngine: true,
     about: "The risk is at most so much, for all versions together. A gap: nothing could be claimed.",
     from: 0,
     format: figure,
@@ -128,6 +129,7 @@ export const CHARTS = [
   {
     id: "mixture",
     title: "Mixture",
+    ofEngine: true,
     about: "How much each candidate map has to say: the weights of mode auto.",
     from: 0,
     to: 1,
@@ -165,7 +167,8 @@ export class Chart {
     new ResizeObserver(() => this.plot?.setSize(this.#size())).observe(this.canvas);
   }
 
-  show(view) {
+  // `empty` stands where there is nothing to draw.
+  show(view, empty = ["Not enough yet"]) {
     this.view = view;
     this.series = this.about.series(view);
     const { timed, values, columns } = this.about.data(view);
@@ -177,7 +180,7 @@ export class Chart {
     if (values.length < 2 || !columns.some((column) => column.some((value) => value != null))) {
       this.plot?.destroy();
       this.plot = this.canvas.plot = null;
-      this.canvas.replaceChildren(element("p", { class: "empty" }, "Not enough yet"));
+      this.canvas.replaceChildren(element("p", { class: "empty" }, element("span", {}, ...empty)));
     } else if (this.plot && shape === this.shape) {
       this.plot.setData(data);
     } else {
@@ -186,6 +189,7 @@ export class Chart {
       this.shape = shape;
       this.plot = this.canvas.plot = new uPlot(this.#options(), data, this.canvas);
     }
+    this.canvas.setAttribute("role", this.plot ? "img" : "group"); // a picture has no links
     this.#read();
     this.#tabulate();
   }

@@ -15,9 +15,9 @@ function show() {
   showKeys(status, view);
   showVerdict(status, view);
   showAttention(status);
-  for (const chart of charts) chart.show(view);
+  for (const chart of charts) chart.show(view, chart.about.ofEngine && isOfKeys(status, view) ? ["Each key has its own: ", choice(), "."] : undefined);
   showEvents(status);
-  showClaims(view);
+  showClaims(status, view);
   showOptions(status);
 }
 
@@ -154,10 +154,17 @@ function showKeys(status, view) {
     ]));
 }
 
-function showClaims({ served }) {
+// Whether a view is of several engines, so that it has neither a map nor a certificate.
+const isOfKeys = ({ keys }, { key, served }) => key == null && !served && keys > 1;
+
+const choice = () => element("a", { href: "#key" }, "choose a key");
+
+function showClaims(status, view) {
+  const { served } = view;
   const place = at("claims");
   if (!served?.certified) {
-    place.replaceChildren(element("p", { class: "about" }, served ? "Nothing yet: a certificate comes with the first map." : "Each key has a certificate of its own: choose one above."));
+    const words = isOfKeys(status, view) ? ["Each key has a certificate of its own: ", choice(), "."] : ["Nothing yet: a certificate comes with the first map."];
+    place.replaceChildren(element("p", { class: "about" }, ...words));
     return;
   }
   const { certified } = served;

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamcal_connectors.kafka.avro import AvroSchema
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.registry import AwayError, RemoteRegistry
 
 from streamcal.events.codec import Malformed
 from tests.connectors.kafka.test_schemas import decoded, record, values_of
@@ -40,6 +47,10 @@ def chained(levels: int) -> list[dict[str, Any]]:
     """Return records that each hold the one before."""
     made = [record(*SCORE, name="C0")]
     return made + [record(("x", f"tests.C{level - 1}"), name=f"C{level}") for level in range(1, levels)]
+
+
+def registry_at(url: str, seconds: float) -> RemoteRegistry:
+    return RemoteRegistry(url, KafkaConfig(schema_registry=url, request_seconds=seconds))
 
 
 def made(schema: Any) -> AvroSchema:
@@ -169,3 +180,62 @@ def test_a_decimal_of_many_digits_costs_nothing(tmp_path: Path) -> None:
     events = decoded(values_of(str(tmp_path)), [HEAD + b"\x02a" + each for each in (long.getvalue(), short)])
     assert "a decimal may have at most 256 bytes, got 1,000,000" in events[0].reason
     assert events[1].score == float(Decimal("0.701"))
+
+
+@contextmanager
+def answering(*parts: bytes, pause: float = 0.0, tls: bool = False) -> Iterator[str]:
+    """Give the address of a server that answers anything with these bytes, the last of them without end."""
+    over = threading.Event()
+
+    def answer(taken: socket.socket) -> None:
+        with suppress(OSError), taken:
+            if not tls:
+                taken.recv(1 << 16)
+            for part in parts:
+                taken.sendall(part)
+            while not over.wait(pause):
+                taken.sendall(parts[-1])
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=listener.accept()[:1], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+LONG = b"10000\r\n" + b" " * 65536 + b"\r\n"
+
+
+@pytest.mark.parametrize("head", [OK + b"\r\n", CHUNKED], ids=["plain", "chunked"])
+def test_an_answer_of_any_size_takes_a_few_megabytes(head: bytes) -> None:
+    more = LONG if head is CHUNKED else b" " * 65536
+    with answering(head, more) as url, pytest.raises(ValueError, match="has more than 4 MiB"):
+        registry_at(url, 30.0).schema(17)
+
+
+@pytest.mark.parametrize(
+    ("parts", "tls"),
+    [
+        ((OK + b"\r\n", b" "), False),
+        ((OK + b"Content-Length: 1000000\r\n\r\n", b" "), False),
+        ((CHUNKED, b"1\r\n \r\n"), False),
+        ((OK, b"X: y\r\n"), False),
+        ((b"H", b"T"), False),
+        ((b"\x16\x03\x03\x40\x00", b"\x02"), True),
+    ],
+    ids=["body", "length", "chunks", "headers", "status", "handshake"],
+)
+def test_an_answer_that_drips_is_cut_in_time(parts: tuple[bytes, ...], tls: bool) -> None:
+    with answering(*parts, pause=0.05, tls=tls) as url:
+        registry = registry_at(url, 1.0)
+        begun = time.monotonic()
+        with pytest.raises(AwayError):
+            registry.schema(17)
+        assert time.monotonic() - begun < 30.0  # without the limit, it never ends

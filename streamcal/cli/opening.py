@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
 from streamcal.cli.terminal import Exit, Stop, fail, failing
-from streamcal.errors import OutputError, StoreError
+from streamcal.errors import ColumnsError, OutputError, StoreError
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, problems
@@ -221,6 +221,8 @@ def ending(stop: Stop) -> Iterator[None]:
         raise typer.Exit(stop.status) from None
     except (StoreError, OutputError) as error:
         fail(str(error), Exit.UNUSABLE)
+    except ColumnsError as error:
+        fail(str(error), Exit.USAGE)
     except (OSError, ValueError) as error:
         fail(str(error), Exit.NOTHING_READ)
     except KeyboardInterrupt:

@@ -98,7 +98,7 @@ class AvroSchema:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
 
     def _cost(self, schema: Any, within: tuple[str, ...]) -> _Cost:
-        """Return what one of a type may cost; refuse it if items of it could exceed what their bytes allow."""
+        """Return what one of a type may cost; refuse it if its items could exceed what their bytes allow."""
         schema = self._known(schema)
         if len(within) > _DEEPEST:
             raise ValueError(_TOO_DEEP)

@@ -138,13 +138,15 @@ def open_sink(
     stack: ExitStack,
     rows: RowKind = "answers",
     kept: Mapping[str, Any] | None = None,
+    *,
+    append: bool = False,
 ) -> Sink:
-    """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
+    """Open a sink, closed with the stack; see `SinkOptions`."""
     with (
         failing(Exit.UNUSABLE, OutputError),
         failing(Exit.USAGE, OSError, ValueError, text="cannot write: "),
     ):
-        sink = connectors.sink(url, rows, kept)
+        sink = connectors.sink(url, rows, kept, append=append)
     stack.callback(_close, sink)
     return sink
 

@@ -67,6 +67,7 @@ NAVIGATION = {
 """The pages of docs/ as the side bar groups them."""
 
 MORE = [
+    "examples/connector/README",
     "examples/flights/README",
     "examples/grafana/README",
     "examples/kafka/README",

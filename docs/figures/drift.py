@@ -142,8 +142,8 @@ def weekly(times: Values, values: Values, start: float) -> tuple[list[datetime],
 
 
 def tables(replays: Mapping[str, Replay]) -> dict[str, str]:
-    """Return the tables of the page: Brier scores by way of forgetting, and what the mixture did."""
-    return {"brier": brier_table(replays), "changes": changes_table(replays["auto"])}
+    """Return the table of the page: Brier scores by way of forgetting."""
+    return {"brier": brier_table(replays)}
 
 
 def brier_table(replays: Mapping[str, Replay]) -> str:
@@ -163,23 +163,6 @@ def brier_table(replays: Mapping[str, Replay]) -> str:
             )
         )
     return markdown(("forecast", "Brier", "against the score", "weeks better than the score"), rows)
-
-
-def changes_table(auto: Replay) -> str:
-    """Return when an assumption was refuted, and which candidate led at the end of every month of 2013."""
-    rows = [
-        (f"{moment(time):%d %B}", f"alarm after {alarm.target_labels:,} labels", alarm.reason)
-        for time, alarm in auto.alarms
-    ]
-    last = {f"{moment(each.time):%B}": each for each in auto.mixtures if moment(each.time).year == 2013}
-    for each in last.values():
-        weights = {group: float(column[0]) for group, column in grouped([each]).items()}
-        heaviest = max(weights, key=weights.__getitem__)
-        rows.append(
-            (f"{moment(each.time):%d %B}", f"`{each.leader}` leads", f"{heaviest}: {weights[heaviest]:.0%}")
-        )
-    header = ("when", "what", "its evidence, or the group with the most weight")
-    return markdown(header, rows, numbers=False)
 
 
 def moment(time: float) -> datetime:

@@ -153,7 +153,7 @@ def draw(found: list[Lines]) -> Figure:
 def tables(found: list[Lines]) -> Mapping[str, str]:
     """Return what each way sees 15 days after the doubling."""
     rows = [
-        (title[3:], name, *(f"{values[day - 1]:.1%}" for day in (DOUBLED, LOOK)))
+        (title[0], name, *(f"{values[day - 1]:.1%}" for day in (DOUBLED, LOOK)))
         for title, lines in zip(TITLES, found, strict=True)
         for name, values in lines.items()
     ]

@@ -1,4 +1,4 @@
-"""docs/architecture.md: each function that it names, for a question or a formula of the paper, exists."""
+"""Each function that docs name as the place of a rule, or of a formula of the paper, exists."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pkgutil import resolve_name
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 PLACES = [
     name
-    for section in ("Where to look", "Where a formula of the paper lives")
-    for name in re.findall(r"`(streamcal[\w.]+)`", PAGE.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0])
+    for page, section in (("architecture", "Where to look"), ("paper", "Where a formula of the paper lives"))
+    for name in re.findall(
+        r"`(streamcal[\w.]+)`",
+        (DOCS / f"{page}.md").read_text().split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0],
+    )
 ]
 
 

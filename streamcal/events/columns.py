@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
 
@@ -84,6 +84,7 @@ class Columns(BaseModel):
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
     calibration: dict[Role, _Name] = {}
+    _kind: InputKind = PrivateAttr("events")
 
     @field_validator("positive")
     @classmethod
@@ -131,7 +132,7 @@ class Columns(BaseModel):
         """Return the columns of one input."""
         overrides = {"events": {}, "labels": self.labels, "calibration": self.calibration}[kind]
         given = {role: name for role, name in self.names.items() if role in self.model_fields_set}
-        return Columns.model_validate(
+        found = Columns.model_validate(
             {
                 **given,
                 **overrides,
@@ -139,6 +140,13 @@ class Columns(BaseModel):
                 "keep": () if kind == "calibration" else self.keep,
             }
         )
+        found._kind = kind
+        return found
+
+    @property
+    def sought(self) -> str | None:
+        """The column that one event of this input in many must have, at least; None: there is none."""
+        return self.label if self._kind == "labels" else None
 
     def required(self, kind: InputKind, *, labels_apart: bool = False) -> frozenset[str]:
         """Return the columns that a CSV file must have, of those that were named.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["DamagedStateError", "OutputError", "StoreError", "StreamcalError"]
+__all__ = ["ColumnsError", "DamagedStateError", "OutputError", "StoreError", "StreamcalError"]
 
 
 class StreamcalError(Exception):
     """The base class of streamcal's own exceptions."""
+
+
+class ColumnsError(StreamcalError, ValueError):
+    """A file has not the columns that options name, or others than the files before. It names the file."""
 
 
 class DamagedStateError(StreamcalError, ValueError):

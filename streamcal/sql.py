@@ -20,7 +20,7 @@ _READ: Final = "postgres"  # the dialect that is written here, and turned into t
 
 
 def query(
-    recalibration: RecalibrationMap, dialect: Dialect, table: str = "predictions", column: str = "score"
+    recalibration: RecalibrationMap, dialect: Dialect, table: str = "predictions", score: str = "score"
 ) -> str:
     """Return a query of all columns of a table, and of the probability of its scores as ``probability``.
 
@@ -35,8 +35,8 @@ def query(
         the map.
     dialect
         of the database.
-    table, column
-        where the scores are; written as identifiers, in quotes.
+    table, score
+        table and column of the scores; written as identifiers, in quotes.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def query(
         raise ImportError(
             "streamcal.sql needs sqlglot: pip install '.[sql]' in a checkout of streamcal"
         ) from error
-    name = _identifier(column)
+    name = _identifier(score)
     z = f"CAST({name} AS DOUBLE PRECISION)"
     edges, values, lines = pieces(recalibration)
     w0, w1 = recalibration.weights

@@ -81,9 +81,9 @@ def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
 def test_the_command_prints_the_query(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text(EXACT["2 bins"].model_dump_json())
     printed = streamcal(
-        "sql", tmp_path / "map.json", "--dialect", "bigquery", "--table", "a`b", "--score-column", "p"
+        "sql", tmp_path / "map.json", "--dialect", "bigquery", "--table", "a`b", "--score", "p"
     )
-    assert printed.stdout == query(EXACT["2 bins"], "bigquery", "a`b", "p") + ";\n"
+    assert printed.stdout == query(EXACT["2 bins"], "bigquery", table="a`b", score="p") + ";\n"
     assert "FROM `a\\`b`" in printed.stdout
 
 

@@ -94,11 +94,12 @@ def as_role(role: Role, column: Any) -> Any:
             column = column.cast(pa.timestamp(kind.unit))  # in UTC
         moments = column.to_numpy(zero_copy_only=False)
         return pa.array(seconds_of_moments(moments), mask=column.is_null().to_numpy(zero_copy_only=False))
+    if types.is_decimal(kind):  # through text, as the cast itself is not exact: of 0.701, 0.7010000000000001
+        column = column.cast(pa.string())
+        return column if role == "id" else column.cast(pa.float64())
     if role in ("score", "time", *WEIGHTS) or types.is_floating(kind):
         return column.cast(pa.float64(), safe=False)
-    if role == "label":
-        return column.cast(pa.float64(), safe=False) if types.is_decimal(kind) else column
-    return column.cast(pa.string())
+    return column if role == "label" else column.cast(pa.string())
 
 
 def kept_type(kind: Any) -> Any:

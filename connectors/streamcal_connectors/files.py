@@ -70,6 +70,8 @@ class FileConnector:
         if kind not in TABLES.values():
             kind_of_sink = StreamSink if is_stream else FileSink
             return kind_of_sink(path, options, escapes=self._escapes)
+        if options.append:
+            raise ValueError(f"{path}: a file of this format cannot be continued: leave out --append")
         if is_stream or options.rows != "answers":
             what = "a pipe" if is_stream else options.rows
             raise ValueError(f"{path}: {what} can be JSON lines or CSV only, not Parquet or Arrow")

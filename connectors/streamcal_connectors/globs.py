@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
+from streamcal.errors import ColumnsError
 from streamcal.events import Event, Origin
 from streamcal.events.codec import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions
@@ -260,10 +261,13 @@ class FilesSource:
         """Open a file in place of the one that is open."""
         self._index = index
         self._current.close()
-        self._current = self._members[index].open()
+        try:
+            self._current = self._members[index].open()
+        except ValueError as error:  # as of the first, for which the command has not begun yet
+            raise ColumnsError(str(error)) from None
         kept: Mapping[str, Any] = getattr(self._current, "kept", {})
         if kept != self.kept:
-            raise ValueError(
+            raise ColumnsError(
                 f"{self._members[index].title} has other columns that pass through than"
                 f" {self._members[0].title}: {_shown(kept)}; there, {_shown(self.kept)}. Read them apart, or"
                 " give them the same"

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from streamcal.errors import ColumnsError
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
@@ -416,7 +417,7 @@ class LineSource:
         try:
             self._csv = CsvDecoder(header, options.domain, options.columns, options.required)
         except ValueError as error:
-            raise ValueError(f"{self._title}, line {line}: {error}") from None
+            raise ColumnsError(f"{self._title}, line {line}: {error}") from None
         with suppress(ImportError):  # without pyarrow, rows are decoded one by one
             columns = import_module("streamcal_connectors.csv_columns")
             self._csv_columns = columns.CsvColumns(self._csv, options)

@@ -91,6 +91,7 @@ class FileSink:
         self.name = str(path.absolute())
         self._path = path
         self._rows = options.rows
+        self._append = options.append
         self._encoder = RowEncoder(path.name, escapes=escapes)
         self._durable = self._ready = self._closed = False
         self._length, self._tail = 0, b""
@@ -107,16 +108,19 @@ class FileSink:
         """Find the place to go on from; see `streamcal.run.ports.Sink`."""
         self._durable = job != ""
         size = os.fstat(self._file).st_size
-        if not self._durable:
-            self._check_kind(size)
-        elif position is None:
-            if size:
-                raise ValueError(
-                    f"{self._path} has {size} bytes that this store knows nothing of: move it away, or give"
-                    " another output; if it was moved here, give the path that it had"
-                )
-        else:
+        if position is not None:
             self._go_to(position, size)
+        elif size and self._append:
+            self._check_kind(size)
+            self._begin_behind(size)
+        elif not self._durable:
+            self._check_kind(size)
+        elif size:
+            raise ValueError(
+                f"{self._path} has {size} bytes that this store knows nothing of: move it away, or give"
+                " another output; if it was moved here, give the path that it had; or write behind them with"
+                " --append"
+            )
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
@@ -187,8 +191,22 @@ class FileSink:
                 f" {size} with other content. Put that file back, or move this one away to start it anew"
             )
         self._length, self._tail = length, tail
-        if length and self._encoder.is_csv:
-            self._encoder.header = columns_of(self._head().partition(b"\n")[0])
+        if length:
+            self._take_header()
+
+    def _begin_behind(self, size: int) -> None:
+        """Go to the end of a file of rows that another run wrote."""
+        start = max(size - _TAIL_BYTES, 0)
+        self._length, self._tail = size, os.pread(self._file, size - start, start)
+        if not (self._encoder.is_gzip or self._tail.endswith(b"\n")):
+            raise ValueError(
+                f"{self._path}: its last line has no end: a row was cut off; give another output"
+            )
+        self._take_header()
+
+    def _take_header(self) -> None:
+        if self._encoder.is_csv:
+            self._encoder.header = columns_of(self._head().lstrip().partition(b"\n")[0]) or None
 
     def _is_own(self, beyond: bytes, length: int) -> bool:
         """Whether the bytes after a commit may be of a run that died before its next one."""

@@ -150,12 +150,12 @@ def sql(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A map, as JSON.")],
     dialect: Annotated[Dialect, typer.Option(help="Of which database.")],
     table: Annotated[str, typer.Option(help="Where the scores are.")] = "predictions",
-    score_column: Annotated[str, typer.Option(help="The column of scores.")] = "score",
+    score: Annotated[str, typer.Option(help="The column of scores.")] = "score",
 ) -> None:
     """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
     with failing(Exit.USAGE, ImportError):
-        text = query(read_map(map_file), dialect, table, score_column)
+        text = query(read_map(map_file), dialect, table, score)
     sys.stdout.write(text + ";\n")
 
 

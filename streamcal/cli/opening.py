@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
 from streamcal.cli.terminal import Exit, Stop, fail, failing
-from streamcal.errors import OutputError, StoreError
+from streamcal.errors import ColumnsError, OutputError, StoreError
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, problems
@@ -138,13 +138,15 @@ def open_sink(
     stack: ExitStack,
     rows: RowKind = "answers",
     kept: Mapping[str, Any] | None = None,
+    *,
+    append: bool = False,
 ) -> Sink:
-    """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
+    """Open a sink, closed with the stack; see `SinkOptions`."""
     with (
         failing(Exit.UNUSABLE, OutputError),
         failing(Exit.USAGE, OSError, ValueError, text="cannot write: "),
     ):
-        sink = connectors.sink(url, rows, kept)
+        sink = connectors.sink(url, rows, kept, append=append)
     stack.callback(_close, sink)
     return sink
 
@@ -221,6 +223,8 @@ def ending(stop: Stop) -> Iterator[None]:
         raise typer.Exit(stop.status) from None
     except (StoreError, OutputError) as error:
         fail(str(error), Exit.UNUSABLE)
+    except ColumnsError as error:
+        fail(str(error), Exit.USAGE)
     except (OSError, ValueError) as error:
         fail(str(error), Exit.NOTHING_READ)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,7 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
         "Where alarms go, one line each; or a webhook: https://HOST/PATH.", role="written"
     )
     store: str | None = option("Where the state is kept: a SQLite file.", role="store")
+    append: bool = option("Write behind what outputs hold that this store knows nothing of.", False)
     follow: bool = option("Wait for more data at the end of files.", False)
     plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
     summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
@@ -115,11 +117,12 @@ def run(given: _RunOptions) -> None:
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])
+        opened = partial(open_sink, connectors, stack=stack, append=given.append)
         outputs = Outputs(
-            open_sink(connectors, given.output, stack, kept=kept),
-            open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
-            open_sink(connectors, given.maps, stack, "maps") if given.maps else None,
-            open_sink(connectors, given.alarms, stack, "alarms") if given.alarms else None,
+            opened(given.output, kept=kept),
+            opened(given.rejects, rows="rejects") if given.rejects else None,
+            opened(given.maps, rows="maps") if given.maps else None,
+            opened(given.alarms, rows="alarms") if given.alarms else None,
         )
         metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
         pipeline = Pipeline(

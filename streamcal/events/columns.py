@@ -84,6 +84,7 @@ class Columns(BaseModel):
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
     calibration: dict[Role, _Name] = {}
+    _kind: InputKind = PrivateAttr("events")
     _segments: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("positive")
@@ -132,7 +133,7 @@ class Columns(BaseModel):
         """Return the columns of one input."""
         overrides = {"events": {}, "labels": self.labels, "calibration": self.calibration}[kind]
         given = {role: name for role, name in self.names.items() if role in self.model_fields_set}
-        made = Columns.model_validate(
+        found = Columns.model_validate(
             {
                 **given,
                 **overrides,
@@ -140,7 +141,8 @@ class Columns(BaseModel):
                 "keep": () if kind == "calibration" else self.keep,
             }
         )
-        return made.with_segments(self._segments if kind == "events" else ())
+        found._kind = kind
+        return found.with_segments(self._segments if kind == "events" else ())
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -161,6 +163,11 @@ class Columns(BaseModel):
         made = self.model_copy()
         made._segments = tuple(fields)
         return made
+
+    @property
+    def sought(self) -> str | None:
+        """The column that one event of this input in many must have, at least; None: there is none."""
+        return self.label if self._kind == "labels" else None
 
     def required(self, kind: InputKind, *, labels_apart: bool = False) -> frozenset[str]:
         """Return the columns that a CSV file must have, of those that were named.

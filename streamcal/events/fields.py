@@ -51,6 +51,8 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     """Score, if it was refused for being a number outside [0, 1]."""
     column: str | None = None
     """The column whose value was refused; None if it was for another reason."""
+    lacks: str | None = None
+    """The column of labels, if it has none though it comes from an input of labels."""
 
     @property
     def id(self) -> str | None:
@@ -85,10 +87,15 @@ class FieldError(ValueError):
     """Why fields are no event."""
 
     def __init__(
-        self, reason: str, label: str | None = None, score: float | None = None, column: str | None = None
+        self,
+        reason: str,
+        label: str | None = None,
+        score: float | None = None,
+        column: str | None = None,
+        lacks: str | None = None,
     ) -> None:
         super().__init__(reason)
-        self.label, self.score, self.column = label, score, column
+        self.label, self.score, self.column, self.lacks = label, score, column, lacks
 
 
 class Fields:
@@ -113,7 +120,7 @@ class Fields:
         }
         self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
         """Check of each column that holds weights, by its name."""
-        self._keep = columns.carried
+        self._keep, self.sought = columns.carried, columns.sought
         self._positive = None if columns.positive is None else class_name(columns.positive)
         self.known = {*columns.names.values(), *columns.carried}
         self.doubled = not set(columns.carried).isdisjoint(columns.names.values())
@@ -135,7 +142,7 @@ class Fields:
         """
         has_score, has_label = self._score in fields, self._label in fields
         if not has_score and not has_label:
-            raise FieldError("missing field: an event needs a score, a label, or both")
+            raise FieldError("missing field: an event needs a score, a label, or both", lacks=self.sought)
         id_ = _checked(self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
             raise FieldError("missing field: a prediction or a label needs an id")
@@ -243,6 +250,7 @@ class TableFields:
     ) -> None:
         check_header(what, names, columns, required)
         self._fields = Fields(columns, domain)
+        self._fields.sought = None  # the header has told; a row without a label is one that waits for it
         used = {*columns.names.values(), *kept}
         self._ignored = [name for name in names if name not in used]
         self._rows = 0
@@ -288,7 +296,7 @@ def malformed(error: Exception, raw: bytes) -> Malformed:
     """Return what is said of text that raised: every exception is one of the text."""
     match error:
         case FieldError():
-            return Malformed(str(error)[:MAX_REASON], error.label, error.score, error.column)
+            return Malformed(str(error)[:MAX_REASON], error.label, error.score, error.column, error.lacks)
         case UnicodeDecodeError():
             reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
         case msgspec.DecodeError():

@@ -17,17 +17,22 @@ import numpy as np
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed, OtherLabel
+from streamcal.values import shown
 
 __all__ = ["InputChecks", "MeaningError", "Sighting"]
 
 ENOUGH: Final = 10
 """Number of refused values that is no accident."""
 
+UNLABELLED: Final = 100
+"""Number of events of an input of labels without any label that is no accident."""
+
 FIRST: Final = 2_000
 """Scores in percent are noticed among so many events, the first ones."""
 
 _PERCENT: Final = (1.01, 100.0)  # less is rounding
 _FEW: Final = 2
+_SHOWN: Final = 200  # bytes of an event
 _SHARE: Final = 20  # at the end, so few percents do if they are one in so many events
 
 _NOTHING_LEARNED: Final = (
@@ -70,6 +75,10 @@ class InputChecks(msgspec.Struct):
     largest: float = 0.0
     """Largest of them, if it is above 100."""
     percent: Sighting | None = None
+    lacking: Sighting | None = None
+    """Events from an input of labels that have none, before any label was accepted."""
+    lacked: str = ""
+    """The column of labels that they have not, and the text of the first."""
 
     def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:
         """Return the events, in their order, with each `OtherLabel` decided: of class 0, or refused.
@@ -102,6 +111,8 @@ class InputChecks(msgspec.Struct):
         """
         for index, event in _telling(events):
             if isinstance(event, Malformed):
+                if event.lacks is not None and not self.classes:
+                    self._unlabelled(event.lacks, index, origin_of)
                 if event.label is not None:
                     self._refused(event.label, index, origin_of, positive)
             elif event.label not in self.classes:
@@ -141,6 +152,8 @@ class InputChecks(msgspec.Struct):
         MeaningError
             if there were too few events to be sure earlier.
         """
+        if self.lacking and not self.classes and not self.labels:
+            raise MeaningError(self._of_no_labels())
         if self.labels and len(self.classes) == 1:
             raise MeaningError(self._of_labels(positive))
         if self.percents >= _FEW and self.events <= min(_SHARE * self.percents, FIRST):
@@ -164,6 +177,21 @@ class InputChecks(msgspec.Struct):
         seen.times += 1
         if sum(each.times for each in self.labels.values()) >= ENOUGH:
             raise MeaningError(self._of_labels(positive))
+
+    def _unlabelled(self, column: str, index: int, origin_of: Callable[[int], Origin]) -> None:
+        if self.lacking is None:
+            origin = origin_of(index)
+            self.lacking = _first(origin)
+            self.lacked = f"{shown(column)}: {origin.raw[:_SHOWN].decode(errors='replace')}"
+        self.lacking.times += 1
+        if self.lacking.times >= UNLABELLED and not self.labels:
+            raise MeaningError(self._of_no_labels())
+
+    def _of_no_labels(self) -> str:
+        return (
+            f"no label was found where labels are read: no event ({self.lacking}) has a field {self.lacked}"
+            f" … Say with --label NAME which field holds the label. {_NOTHING_LEARNED}"
+        )
 
     def _of_labels(self, positive: object) -> str:
         refused = "; ".join(f"{name!r} ({seen})" for name, seen in self.labels.items())

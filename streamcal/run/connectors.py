@@ -41,9 +41,16 @@ class Connectors:
         source: Source = self._method(url, "source", "read events")(url, options or SourceOptions())
         return source
 
-    def sink(self, url: str, rows: RowKind = "answers", kept: Mapping[str, Any] | None = None) -> Sink:
-        """Open a sink; ``kept``: the types of columns that pass through. See `Connector.sink`."""
-        options = SinkOptions(rows=rows, kept=kept, stop=self._stop)
+    def sink(
+        self,
+        url: str,
+        rows: RowKind = "answers",
+        kept: Mapping[str, Any] | None = None,
+        *,
+        append: bool = False,
+    ) -> Sink:
+        """Open a sink; see `Connector.sink` and `SinkOptions`."""
+        options = SinkOptions(rows=rows, kept=kept, append=append, stop=self._stop)
         sink: Sink = self._method(url, "sink", "write rows")(url, options)
         return sink
 

@@ -424,6 +424,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     kept: Mapping[str, Any] | None = None
     """The type of each column that passes through, as `TableSource.kept` gives it; None where it is unknown.
     Only a sink of tables needs it."""
+    append: bool = False
+    """Whether it may write behind what no run wrote that its store knows."""
     stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
 

@@ -136,7 +136,7 @@ def test_exit_2_on_usage_errors(tmp_path: Path) -> None:
 
 def test_a_csv_header_that_names_no_score_is_an_error(tmp_path: Path) -> None:
     done, _, _ = run(tmp_path, b"id,points\na,3\n", name="events.csv")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "events.csv, line 1: a CSV header must name score or label" in done.stderr
     assert "perhaps" not in done.stderr
     done, _, _ = run(tmp_path, b"request id,prob,y\na,.3,1\n", name="events.csv")

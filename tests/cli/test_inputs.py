@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, wait_for
@@ -274,3 +275,26 @@ def test_a_reject_keeps_the_first_bytes_of_a_long_line(tmp_path: Path) -> None:
     done = streamcal("run", "--events", events, "--output", tmp_path / "o.jsonl", "--rejects", rejects)
     assert done.returncode == 0
     assert read_lines(rejects)[0]["raw"] == "x" * 4096
+
+
+@pytest.mark.parametrize(
+    ("suffix", "column", "why"),
+    [
+        ("parquet", {"score": ["0.5"]}, "a score must be a number, but column 'score' is of type"),
+        ("parquet", {"points": [0.5]}, "table must name score or label"),
+        ("parquet", {"score": [0.5], "x": [0.5]}, "has other columns that pass through"),
+        ("csv", {"points": [0.5]}, "CSV header must name score or label"),
+    ],
+)
+def test_a_later_file_of_other_columns_is_a_usage_error_as_the_first_is(
+    tmp_path: Path, base: list[object], suffix: str, column: dict[str, list[object]], why: str
+) -> None:
+    for name, columns in (("1", {"score": [0.25], "x": [1]}), ("2", column)):
+        rows = pd.DataFrame({"id": [name], **columns})
+        path = tmp_path / f"{name}.{suffix}"
+        rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path, index=False)
+    keep = ("--keep", "x") if "x" in column else ()
+    done = streamcal(*base, tmp_path / f"*.{suffix}", *keep)
+    assert done.returncode == 2
+    assert f"2.{suffix}" in done.stderr
+    assert why in done.stderr

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
+from streamcal.events.input_checks import UNLABELLED
 from streamcal.testing import NormalPair
 from tests.command_line import read_lines, streamcal, table
 
@@ -128,3 +129,14 @@ def test_scores_in_percent_are_refused_by_run_and_apply(tmp_path: Path) -> None:
     done = streamcal("apply", "--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl")
     assert (done.returncode, done.stdout) == (1, "")
     assert "Divide all scores by 100" in done.stderr
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_labels_whose_field_is_never_found_stop_the_run_at_once(tmp_path: Path, count: int) -> None:
+    events, labels = written(tmp_path, ("0", "1"), count)
+    status, said, _ = run(tmp_path, events, labels, "--label", "outcome", "--store", tmp_path / "s.db")
+    assert status == 1
+    assert f"labels.jsonl, line 1) has a field 'outcome': {labels.read_text().splitlines()[0]}" in said
+    assert "--label NAME" in said
+    if count > UNLABELLED:  # of fewer, only the end of the input tells
+        assert (tmp_path / "out.jsonl").read_bytes() == b""

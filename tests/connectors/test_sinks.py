@@ -461,3 +461,61 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) ->
     assert not isinstance(caught.value, StoppedError)
     sink.close()
     os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.jsonl.gz", "o.csv", "o.csv.gz"])
+@pytest.mark.parametrize("job", ["job", ""])
+def test_append_writes_behind_what_is_there_and_is_cut_back_to_it(
+    tmp_path: Path, name: str, job: str
+) -> None:
+    path = tmp_path / name
+    for id_ in "abc":  # each of a new store, or of none
+        sink = opened(path, append=True)
+        sink.resume(job, None)
+        sink.write([answer(id_)])
+        begun = sink.commit({})
+        if job:
+            sink.write([answer("torn")])
+            sink.close()
+            sink = opened(path)
+            sink.resume(job, begun)
+            sink.write([answer(f"{id_}2")])
+            sink.commit({})
+        sink.close()
+    whole = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    found = [line for line in whole.decode().splitlines() if not line.startswith("id,")]
+    ids = [line.split(",")[0] if ".csv" in name else json.loads(line)["id"] for line in found]
+    assert ids == (["a", "a2", "b", "b2", "c", "c2"] if job else ["a", "b", "c"])
+
+
+def test_append_refuses_what_is_no_row_or_has_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    for content, why in ((FOREIGN[0], "which are no answers"), (None, "its last line has no end")):
+        path.write_bytes(content or FOREIGN[0])
+        if content is None:
+            path.unlink()
+            sink = opened(path)
+            sink.resume("", None)
+            sink.write([answer("a"), answer("b")])
+            sink.commit({})
+            sink.close()
+            path.write_bytes(path.read_bytes()[:-5])
+        before = path.read_bytes()
+        sink = opened(path, append=True)
+        with pytest.raises(ValueError, match=why):
+            sink.resume("job", None)
+        sink.close()
+        assert path.read_bytes() == before
+    with pytest.raises(ValueError, match="leave out --append"):
+        opened(tmp_path / "o.parquet", append=True)
+
+
+def test_a_new_store_appends_if_it_is_meant(tmp_path: Path) -> None:
+    command = ["run", "--events", events(tmp_path, 5), "--output", tmp_path / "o.jsonl", "--store"]
+    assert streamcal(*command, tmp_path / "1.db").returncode == 0
+    done = streamcal(*command, tmp_path / "2.db")
+    assert done.returncode == 3
+    assert "write behind them with --append" in done.stderr
+    assert streamcal(*command, tmp_path / "2.db", "--append").returncode == 0
+    assert streamcal(*command, tmp_path / "2.db").returncode == 0  # it knows them now
+    assert [row["id"] for row in read_lines(tmp_path / "o.jsonl")] == ["0", "1", "2", "3", "4"] * 2

@@ -128,6 +128,24 @@ def test_scores_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
     assert read(path) == [PredictionEvent("a", 0.5), PredictionEvent("b", 0.125)]
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 18), pa.decimal128(38, 25), pa.decimal256(70, 40)])
+def test_decimals_are_exact(tmp_path: Path, kind: pa.DataType) -> None:
+    """A cast gives 0.701 as 0.7010000000000001, and at some scales 1 as 0.9999999999999999."""
+    given = [Decimal(number) / 1000 for number in range(1001)]
+    scores = pa.array(given, pa.decimal128(4, 3)).cast(kind)
+    columns = {"id": [f"{i}" for i in range(1001)], "score": scores, "time": scores}
+    events = read(table_of(columns, tmp_path / "t.parquet"), rows=2000)
+    assert [event.score for event in events] == [event.time for event in events] == list(map(float, given))
+
+
+@pytest.mark.parametrize("scale", range(30))
+def test_labels_of_any_scale(tmp_path: Path, scale: int) -> None:
+    labels = pa.array([Decimal(1), Decimal(0), None, Decimal(1)], pa.decimal128(1, 0))
+    columns = {"id": ["a", "b", "c", "d"], "label": labels.cast(pa.decimal128(38, scale))}
+    events = read(table_of(columns, tmp_path / "t.parquet"))
+    assert [getattr(event, "label", None) for event in events] == [1, 0, None, 1]
+
+
 @pytest.mark.parametrize(
     ("kind", "labels"),
     [

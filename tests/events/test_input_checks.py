@@ -13,7 +13,7 @@ from streamcal import LabelEvent, Origin, PredictionEvent
 from streamcal.events import Event
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
-from streamcal.events.input_checks import ENOUGH, FIRST, InputChecks, MeaningError
+from streamcal.events.input_checks import ENOUGH, FIRST, UNLABELLED, InputChecks, MeaningError
 
 
 def decoded(lines: list[str], columns: Columns | None = None) -> list[Event | Malformed]:
@@ -159,3 +159,34 @@ def test_predictions_alone_are_no_doubt() -> None:
     assert fed([PredictionEvent(str(i), 0.5) for i in range(5000)], [])[1] is None
     assert fed([LabelEvent("a", 1)] * 5000, [])[1] is None
     assert ENOUGH > 1
+
+
+def lines_of(count: int, field: str) -> list[str]:
+    return [f'{{"id":"{i}","{field}":1,"time":{i}}}' for i in range(count)]
+
+
+@pytest.mark.parametrize(("count", "cuts"), [(UNLABELLED, []), (UNLABELLED, [7, 50]), (3, [])])
+def test_labels_without_a_label_end_the_run(count: int, cuts: list[int]) -> None:
+    columns = Columns(label="outcome").of("labels")
+    said = fed(decoded(lines_of(count, "y"), columns), cuts, ends=count < UNLABELLED)[1]
+    assert said is not None
+    assert f"no event ({count} times, first in f, line 1) has a field 'outcome'" in said
+    assert "--label NAME" in said
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*lines_of(UNLABELLED - 1, "y"), *lines_of(1, "label")],
+        [*lines_of(1, "label"), *lines_of(UNLABELLED * 2, "y")],
+    ],
+)
+def test_some_labels_without_a_label_are_rejects(lines: list[str]) -> None:
+    out, said = fed(decoded(lines, Columns().of("labels")), [])
+    assert said is None
+    assert sum(isinstance(event, Malformed) for event in out) == len(lines) - 1
+
+
+def test_predictions_without_a_score_are_rejects() -> None:
+    lines = lines_of(UNLABELLED * 2, "heartbeat")
+    assert fed(decoded(lines, Columns().of("events")), [])[1] is None

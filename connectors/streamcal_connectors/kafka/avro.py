@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 import msgspec
+from fastavro.read import LOGICAL_READERS
 
 from streamcal.events.columns import Role
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
@@ -21,6 +22,13 @@ _SCALES: Final = {
     for unit, scale in (("millis", 1e3), ("micros", 1e6), ("nanos", 1e9))
 }  # logical types of long: how many a second has; what is local is taken for UTC, as a text without a zone is
 _WHOLE: Final = ("int", "long")
+_VALUES: Final = 8  # that a record may expand to for each of its bytes
+_EXPANDED: Final = 1_000  # and so many more
+_DEEPEST: Final = 64  # types in types: the decoder calls itself for each
+_TOO_DEEP: Final = f"its types are nested deeper than {_DEEPEST}"
+_ITEMS: Final = {"array": "items", "map": "values"}
+_DECIMAL: Final = "streamcal-decimal"  # a logical type of our own
+_DECIMAL_BYTES: Final = 256  # more than 600 digits
 
 
 class AvroSchema:
@@ -34,19 +42,23 @@ class AvroSchema:
     Raises
     ------
     ValueError
-        if fastavro cannot use it, or if it is recursive: a damaged record could then overflow the decoder's
-        stack, which ends the process.
+        if fastavro cannot use it; if it is recursive: a damaged record could then overflow the decoder's
+        stack, which ends the process; or if a record could expand to more values than its bytes allow for.
     """
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._named: dict[str, Any] = {}
-        self._sound: set[str] = set()  # types that do not hold themselves
+        self._costs: dict[str, _Cost] = {}  # of records, by name
         try:
             for text in parts.values():
                 whole = fastavro.parse_schema(msgspec.json.decode(text), named_schemas=self._named)
         except Exception as error:  # whatever a schema does to the library
             raise ValueError(f"fastavro cannot use it: {type(error).__name__}: {error}") from None
-        self._refuse_recursion(whole, ())
+        if self._cost(whole, ()).excess > _EXPANDED:
+            raise ValueError(
+                f"its types expand to more than {_EXPANDED:,} values that take no bytes: a short record could"
+                " fill the memory, so such schemas are not read"
+            )
         self._is_union = isinstance(whole, list)
         self._members = [self._known(each) for each in (whole if self._is_union else [whole])]
 
@@ -85,25 +97,71 @@ class AvroSchema:
     def _known(self, schema: Any) -> Any:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
 
-    def _refuse_recursion(self, schema: Any, within: tuple[str, ...]) -> None:
+    def _cost(self, schema: Any, within: tuple[str, ...]) -> _Cost:
+        """Return what one of a type may cost; refuse it if its items could exceed what their bytes allow."""
         schema = self._known(schema)
-        if isinstance(schema, list):
-            for each in schema:
-                self._refuse_recursion(each, within)
-        elif isinstance(schema, Mapping):
-            for inner in ("items", "values"):
-                if inner in schema:
-                    self._refuse_recursion(schema[inner], within)
-            if not _is_record(schema) or schema["name"] in self._sound:
-                return
-            if schema["name"] in within:
+        if len(within) > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        if isinstance(schema, list):  # the number of the branch takes a byte
+            return _outside(-_VALUES, [self._cost(each, (*within, "")) for each in schema], max)
+        kind = schema["type"] if isinstance(schema, Mapping) else schema
+        if not isinstance(kind, str):
+            return self._cost(kind, (*within, ""))
+        if kind in _ITEMS:  # the end takes a byte; so does the key of each value of a map
+            items = self._cost(schema[_ITEMS[kind]], (*within, ""))
+            if items.excess > (_VALUES if kind == "map" else 0):
                 raise ValueError(
-                    f"its type {schema['name']!r} holds itself: a damaged record could end the process, so"
-                    " such schemas are not read"
+                    f"the items of its {kind} take no bytes, or hardly any for what they hold: a short record"
+                    " could fill the memory, so such schemas are not read"
                 )
-            for field in schema["fields"]:
-                self._refuse_recursion(field["type"], (*within, schema["name"]))
-            self._sound.add(schema["name"])
+            return _outside(1 - _VALUES, [items._replace(excess=0)], sum)
+        if _is_record(schema):
+            return self._cost_of_record(schema, within)
+        if isinstance(schema, Mapping) and schema.get("logicalType") == "decimal":
+            schema["logicalType"] = _DECIMAL  # type: ignore[index]  # a dict
+        least = {"null": 0, "fixed": schema["size"] if kind == "fixed" else 0}.get(kind, 1)
+        return _Cost(1 - _VALUES * least, 1)
+
+    def _cost_of_record(self, schema: Any, within: tuple[str, ...]) -> _Cost:
+        name = schema["name"]
+        if name in within:
+            raise ValueError(
+                f"its type {name!r} holds itself: a damaged record could end the process, so such schemas are"
+                " not read"
+            )
+        if name not in self._costs:
+            fields = [self._cost(field["type"], (*within, name)) for field in schema["fields"]]
+            self._costs[name] = _outside(1, fields, sum)
+        return self._costs[name]
+
+
+class _Cost(NamedTuple):
+    """Most that a type may cost to decode, whatever its bytes are."""
+
+    excess: int
+    """Values that one of it expands to, beyond `_VALUES` for each byte that it takes.
+
+    Items of arrays and maps have no part in it: they never exceed what their own bytes allow."""
+    depth: int
+    """Types in types."""
+
+
+def _outside(excess: int, inside: Sequence[_Cost], joined: Callable[[list[int]], int]) -> _Cost:
+    """Return the cost of a type around others."""
+    depth = 1 + max((each.depth for each in inside), default=0)
+    if depth > _DEEPEST:
+        raise ValueError(_TOO_DEEP)
+    return _Cost(excess + (joined([each.excess for each in inside]) if inside else 0), depth)
+
+
+def _bounded_decimal(data: bytes, schema: Any, *_: Any) -> Any:
+    """Return a decimal as fastavro does, whose time grows with the square of the bytes and more."""
+    if len(data) > _DECIMAL_BYTES:
+        raise ValueError(f"a decimal may have at most {_DECIMAL_BYTES} bytes, got {len(data):,}")
+    return LOGICAL_READERS["bytes-decimal"](data, schema, None)
+
+
+LOGICAL_READERS.update({f"{kind}-{_DECIMAL}": _bounded_decimal for kind in ("bytes", "fixed")})
 
 
 def _to_numbers(record: dict[str, Any], name: str) -> float | None:
@@ -125,4 +183,4 @@ def _to_numbers(record: dict[str, Any], name: str) -> float | None:
 
 
 def _is_record(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "record"
+    return isinstance(schema, Mapping) and schema.get("type") in ("record", "error")

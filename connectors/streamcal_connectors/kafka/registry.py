@@ -9,11 +9,16 @@ a folder, the id is the name of the file: ``17.avsc``, ``17.json``, or ``17.desc
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
+import threading
 import urllib.request
-from http.client import HTTPException
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
@@ -32,6 +37,10 @@ _PASSING: Final = frozenset({408, 429})  # of the answers that are not the serve
 _REFUSED: Final = frozenset({401, 403})
 _DEEPEST: Final = 32  # references of references
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+_MOST_BYTES: Final = 4 << 20
+"""Bytes of a schema, with all that it refers to: a registry's own topic holds 1 MiB of each by default."""
 
 
 class AwayError(OSError):
@@ -124,14 +133,22 @@ class RemoteRegistry:
             if the registry refuses, or is none.
         """
         path = f"/schemas/ids/{number}"
-        found = self._ask(path, f"schema {number}")
-        kind = found.kind or "AVRO"
         parts: dict[str, bytes] = {}
-        self._collect(found, path, "", kind, parts, 0)
+        with _Limits(self._seconds) as limits:
+            found = self._ask(path, f"schema {number}", limits)
+            kind = found.kind or "AVRO"
+            self._collect(found, path, "", kind, parts, 0, limits)
         return Schema(kind, parts)
 
     def _collect(
-        self, found: _Answer, path: str, name: str, kind: Kind, parts: dict[str, bytes], depth: int
+        self,
+        found: _Answer,
+        path: str,
+        name: str,
+        kind: Kind,
+        parts: dict[str, bytes],
+        depth: int,
+        limits: _Limits,
     ) -> None:
         """Add a schema behind those that it refers to."""
         if depth > _DEEPEST:
@@ -139,12 +156,12 @@ class RemoteRegistry:
         for each in found.references or ():
             if each.name not in parts:
                 there = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
-                referred = self._ask(there, f"{each.name!r}, which {path} refers to")
-                self._collect(referred, there, each.name, kind, parts, depth + 1)
+                referred = self._ask(there, f"{each.name!r}, which {path} refers to", limits)
+                self._collect(referred, there, each.name, kind, parts, depth + 1, limits)
         if kind != "PROTOBUF":
             parts[name] = found.schema.encode()
             return
-        text = self._ask(f"{path}?format=serialized", path).schema
+        text = self._ask(f"{path}?format=serialized", path, limits).schema
         try:
             parts[name] = base64.b64decode(text, validate=True)
         except ValueError:
@@ -153,14 +170,14 @@ class RemoteRegistry:
                 " folder, and let schema_registry be that (docs/kafka.md)"
             ) from None
 
-    def _ask(self, path: str, what: str) -> _Answer:
+    def _ask(self, path: str, what: str, limits: _Limits) -> _Answer:
         """Return the answer to a request."""
         request = urllib.request.Request(self._url + path, headers={"Accept": _ACCEPT})  # noqa: S310  # http(s)
         if self._login is not None:
             request.add_unredirected_header("Authorization", self._login)  # for this host alone
         try:
-            with urllib.request.urlopen(request, timeout=self._seconds, context=self._tls) as answer:  # noqa: S310
-                data = answer.read()
+            with limits.opener(self._tls).open(request, timeout=self._seconds) as answer:
+                data = limits.taken(answer.read(limits.bytes_left + 1))
         except HTTPError as error:
             error.close()
             said = f"{error.code} {error.reason}"
@@ -177,10 +194,101 @@ class RemoteRegistry:
             raise AwayError(str(error.reason)) from None
         except (OSError, HTTPException) as error:
             raise AwayError(brief(error)) from None
+        if len(data) > limits.bytes_left:
+            raise ValueError(f"{self} is none: its answer to {path} has more than {_MOST_BYTES >> 20} MiB")
+        limits.bytes_left -= len(data)
         try:
             return msgspec.json.decode(data, type=_Answer)
         except msgspec.DecodeError as error:
             raise ValueError(f"{self} is none: its answer to {path} is no schema ({error})") from None
+
+
+class _Limits:
+    """Limits of the bytes and of the whole time of some requests, however slowly the answers come.
+
+    A time-out of a socket is that of one read: a byte now and then would keep a request open for ever.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.bytes_left = _MOST_BYTES
+        self._seconds = seconds
+        self._over = False
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._end)
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        for each in self._sockets:
+            each.close()
+
+    def opener(self, tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+        """Return what opens connections that are cut when the time is over."""
+        return urllib.request.build_opener(_Http(self._watch), _Https(self._watch, tls))
+
+    def taken(self, data: bytes) -> bytes:
+        """Return what was read, if that was in time: what was cut may look like an end."""
+        if self._over:
+            raise TimeoutError(f"no whole answer within {self._seconds:g} s")
+        return data
+
+    def _watch(self, connected: socket.socket) -> None:
+        self._sockets.append(connected.dup())  # TLS takes the socket itself away
+        if self._over:
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        for each in self._sockets:
+            with suppress(OSError):  # it has ended already
+                each.shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(HTTPConnection):
+    """A connection that hands its socket over before anything is read, a TLS handshake included."""
+
+    watch: Callable[[socket.socket], None]
+
+    def connect(self) -> None:
+        """Connect."""
+        super().connect()
+        self.watch(self.sock)
+
+
+class _TlsConnection(HTTPSConnection, _Connection):
+    """The same, with TLS."""
+
+
+def _connection(
+    kind: type[_Connection], watch: Callable[[socket.socket], None], host: str, **options: Any
+) -> _Connection:
+    made = kind(host, **options)
+    made.watch = watch
+    return made
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, watch: Callable[[socket.socket], None]) -> None:
+        super().__init__()
+        self._made = partial(_connection, _Connection, watch)
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        """Open a URL."""
+        return self.do_open(self._made, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, watch: Callable[[socket.socket], None], tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._made = partial(_connection, _TlsConnection, watch, context=tls)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        """Open a URL."""
+        return self.do_open(self._made, request)
 
 
 Registry: TypeAlias = FolderRegistry | RemoteRegistry

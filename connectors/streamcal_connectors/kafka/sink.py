@@ -22,26 +22,28 @@ __all__ = ["KafkaSink"]
 class KafkaSink:
     """Writes rows to a topic; see `streamcal.run.ports.Sink`.
 
-    Resumes at the last transaction, whose input positions it returns. If the run has a store, it delivers
-    every row exactly once to readers with ``read_committed``; without a store, exactly once during the life
-    of the process. The key of a record is the id of a prediction, the key of a map or an alarm (empty if it
-    has none, so that a compacted topic keeps the newest), or topic and partition of a reject.
+    With a new store, it refuses a topic that holds records, unless it may ``append``: they may be the same
+    rows. Resumes at the last transaction, whose input positions it returns. If the run has a store, it
+    delivers every row exactly once to readers with ``read_committed``; without a store, exactly once during
+    the life of the process. The key of a record is the id of a prediction, the key of a map or an alarm
+    (empty if it has none, so that a compacted topic keeps the newest), or topic and partition of a reject.
 
     A reject that is larger than the topic's ``max.message.bytes`` is cut. Any other row of that size ends the
     run: it could be neither written nor left out.
     """
 
-    def __init__(self, transactions: Transactions, url: KafkaUrl) -> None:
+    def __init__(self, transactions: Transactions, url: KafkaUrl, *, append: bool = False) -> None:
         self.name = url.name
         self.topic = url.topic
         self._transactions = transactions
         self._is_compressed = transactions.cluster.config.compression != "none"
         self._encode = msgspec.json.Encoder().encode
+        self._append = append
         transactions.join(self.topic, url.options.transactional_id)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""
-        mark = self._transactions.open(job)
+        mark = self._transactions.open(job, append=self._append or position is not None)
         if mark is None and job and position is not None and position["transaction"]:
             raise ValueError(
                 f"{self.name}: the store has committed transaction {position['transaction']}, but the cluster"

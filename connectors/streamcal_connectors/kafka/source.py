@@ -77,10 +77,10 @@ class KafkaConnector:
         parsed = KafkaUrl(url)
         return {f"{role} {parsed.name}"} | {f"kafka://{host.lower()}/{parsed.topic}" for host in parsed.hosts}
 
-    def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:  # noqa: ARG002  # any rows
-        """Open a topic to write; see `source`."""
+    def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:
+        """Open a topic to write, any rows; see `source`."""
         parsed = KafkaUrl(url)
-        return KafkaSink(self._transactions(parsed), parsed)
+        return KafkaSink(self._transactions(parsed), parsed, append=options is not None and options.append)
 
     def feed(self, url: str) -> KafkaFeed:
         """Open a topic that a sink writes, to read back; see `source`."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
@@ -33,7 +34,7 @@ from streamcal_connectors.kafka import limits
 from streamcal_connectors.kafka.client import OffsetAndMetadata, Producer, Row, TopicPartition, worst
 from streamcal_connectors.kafka.cluster import Cluster, RefusedError
 from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
-from streamcal_connectors.kafka.kafka_python import TopicSettings
+from streamcal_connectors.kafka.kafka_python import Consumer, TopicSettings
 from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
 
 __all__ = ["Transactions"]
@@ -93,26 +94,35 @@ class Transactions:
             self._anchor = TopicPartition(topic, 0)
         self._outputs.append(topic)
 
-    def open(self, job: str) -> Mark | None:
+    def open(self, job: str, *, append: bool = False) -> Mark | None:
         """Fence other runs and end their open transactions; return the last mark of this job.
+
+        A job that begins leaves a mark of number 0 before its first row: so what a run that is killed has
+        begun to write is known to be its own.
 
         Raises
         ------
         OSError, ValueError
-            if the cluster stays away or refuses, a topic does not exist, or one is an input as well.
+            if the cluster stays away or refuses, a topic does not exist, or one is an input as well; or if
+            the job is new, and a topic holds records, unless it may ``append``. Nothing is changed then.
         """
         if not self._group:
             self._group = f"{self.name}.{job or f'once.{self._owner}'}"
             topics = {*self._outputs}
             with closing(self.cluster.consumer()) as consumer:
-                for topic in topics:
-                    self.cluster.topic_partitions(consumer, topic)  # which says if there is none
-            self._refuse_own_inputs()
+                places = [
+                    place for topic in topics for place in self.cluster.topic_partitions(consumer, topic)
+                ]
+                self._refuse_own_inputs()
+                if job and not append and self.cluster.call(self._is_new):
+                    self._refuse_records(consumer, places)
             self.settings = self.cluster.topic_settings(topics)
             self._producer = self.cluster.call(self._claim)
             found = self.cluster.call(lambda: self._committed(self._group))
             if found is not None:
                 self._last = unpack(found.metadata)
+            elif job:
+                self._producer = self.cluster.call(self._begin_job)
         return self._last if self._last.number else None
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
@@ -222,6 +232,37 @@ class Transactions:
             producer.send_offsets(self.name, {self._anchor: OffsetAndMetadata(0, self._owner)})
             producer.commit()
         return producer
+
+    def _begin_job(self) -> Producer:
+        """Write the first mark of a job."""
+        producer, self._producer = self._producer or self._claim(), None
+        try:
+            producer.begin()
+            producer.send_offsets(self._group, {self._anchor: OffsetAndMetadata(0, pack(self._last))})
+            producer.commit()
+        except BaseException:
+            producer.discard()
+            raise
+        return producer
+
+    def _is_new(self) -> bool:
+        """Whether the job has no mark, not even one that an open transaction will replace."""
+        with closing(self.cluster.new_consumer(self._group, stable=False)) as consumer:
+            return consumer.committed(self._anchor) is None
+
+    def _refuse_records(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+        """Refuse topics that hold records."""
+        first = self.cluster.call(lambda: consumer.beginnings(places))
+        ends = self.cluster.call(lambda: consumer.ends(places))
+        held = Counter[str]()
+        for place in places:
+            held[place.topic] += ends[place] - first[place]
+        for topic, records in held.items():
+            if records:
+                raise ValueError(
+                    f"the topic {topic!r} at {self.cluster} has up to {records:,} records that this store"
+                    " knows nothing of: give another output, or write behind them with --append"
+                )
 
     def _recover(self) -> tuple[Producer, int]:
         """Make a new producer after an error; return it with the number of the last transaction committed.

@@ -7,7 +7,8 @@ and ``--maps`` on topics. Whatever is killed, and whenever:
 * a ``read_committed`` reader sees every prediction's id exactly once;
 * every answer is what the map version that it states, read from the maps topic, gives with its weights.
 
-CI kills a few times on a part of the stream. ``STREAMCAL_CRASH=full`` takes all of it and kills 50 times.
+CI kills a few times on a part of the stream. ``STREAMCAL_CRASH=full`` takes all of it and kills 50 times;
+``STREAMCAL_CRASH_KILLS`` says how often instead.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.stored import pipeline_state
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.runs import Runs, runs
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
 BROKER_KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "3"))
+HITS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "20" if FULL else "2"))
+"""Kills of the run and of the broker after the first commit, with each client."""
 PREDICTIONS = 10**9 if FULL else 12_000
 MAX_EVENTS = 4000 if FULL else 400
 """Of a micro-batch: small ones give many moments to be killed at."""
@@ -167,15 +170,9 @@ class Stream:
 
     def done(self, name: str) -> bool:
         """Whether a run's store has all that is on the topics."""
-        store = self.folder / f"{name}.db"
-        if not store.exists():
+        at = self.positions(name)
+        if not at:
             return False
-        try:
-            with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
-                rows = db.execute("SELECT source, partition, position FROM positions").fetchall()
-        except sqlite3.OperationalError:
-            return False
-        at = {(source, partition): msgspec.json.decode(place) for source, partition, place in rows}
         try:
             with reader(self.broker) as consumer:
                 last = ends(consumer, list(self.inputs.values()))
@@ -184,6 +181,22 @@ class Stream:
         return all(
             offset_of(at.get((f"kafka:{p.topic}", str(p.partition)), 0)) >= end for p, end in last.items()
         )
+
+    def positions(self, name: str) -> dict[tuple[str, str], Any]:
+        """Return how far the topics were read, by source and partition, as of the last commit of a store."""
+        store = self.folder / f"{name}.db"
+        if not store.exists():
+            return {}
+        try:
+            with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+                rows = db.execute("SELECT source, partition, position FROM positions").fetchall()
+        except sqlite3.OperationalError:
+            return {}
+        return {
+            (source, partition): msgspec.json.decode(place)
+            for source, partition, place in rows
+            if source.startswith("kafka:")
+        }
 
     def sketches(self, name: str) -> dict[str, bytes]:
         """Return the sketches of the engine in a store, those that do not depend on the order of events.
@@ -251,13 +264,22 @@ def test_killed_and_yet_every_id_once(
     A broker that is killed may lose a transaction (`Broker.lost_transactions`). The run then ends and says so
     (test_lost_transactions.py); here another one is taken.
     """
+    retried(
+        killable_broker,
+        tmp_path,
+        lambda folder, seed: kill_and_check(killable_broker, new_topic, folder, what, seed),
+    )
+
+
+def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], None]) -> None:
+    """Check, in a folder of its own; again if the broker has lost a transaction."""
     for attempt in range(5):
-        folder, lost = tmp_path / str(attempt), killable_broker.lost_transactions
+        folder, lost = tmp_path / str(attempt), broker.lost_transactions
         folder.mkdir()
         try:
-            kill_and_check(killable_broker, new_topic, folder, what, attempt)
+            check_once(folder, attempt)
         except AssertionError:
-            if killable_broker.lost_transactions == lost:
+            if broker.lost_transactions == lost:
                 raise
         else:
             return
@@ -265,11 +287,27 @@ def test_killed_and_yet_every_id_once(
 
 
 @pytest.mark.crash
-def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
-    """Kill the run while it counts what nobody labels; however topics are read, it counts the same."""
-    rng = random.Random(1)
+@BOTH
+@pytest.mark.parametrize("what", ["process", "broker"])
+def test_killed_with_implied_negatives(
+    killable_broker: Broker, new_topic: Topics, tmp_path: Path, client: str, what: str
+) -> None:
+    """Kill the run or the broker while it counts what nobody labels, and corrects it: it counts the same.
+
+    Every kill hits: it comes after a commit of what is on the topics, since the kill before it, and ahead of
+    the last one.
+    """
+    retried(
+        killable_broker,
+        tmp_path,
+        lambda folder, seed: kill_implied(killable_broker, new_topic, folder, f"{client}, {what}", seed),
+    )
+
+
+def kill_implied(broker: Broker, new_topic: Topics, tmp_path: Path, what: str, seed: int) -> None:
+    rng = random.Random(seed)
     join = f'missing_labels = "negative"\nlabel_delay_limit = {TTL}\ncorrections = true'
-    stream = Stream(kafka_broker, new_topic, tmp_path, join=join)
+    stream = Stream(broker, new_topic, tmp_path, join=join)
     predictions, labels, wanted = implied_flights()
     last = msgspec.json.decode(labels[-1])["time"] + TTL
 
@@ -282,19 +320,27 @@ def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topic
         [(stream.inputs["--events"], id_of(line), line) for line in predictions],
         [(stream.inputs["--labels"], id_of(line), line) for line in labels],
     )
-    part = -(-len(rows) // (BROKER_KILLS + 1))
+    send(broker, rows)
     arguments, outputs = stream.arguments("broken")
-    struck = 0
-    with runs(arguments, tmp_path / "broken.log", MAX_EVENTS) as process:
-        for kill in range(BROKER_KILLS + 1):
-            send(kafka_broker, rows[kill * part : (kill + 1) * part])
+    hits = 0
+    with runs(arguments, tmp_path / "broken.log", MAX_EVENTS // 8) as process:
+        for _ in range(HITS):
+            before = stream.positions("broken")
+            if not process.pid:
+                process.start()
+            until(lambda before=before: stream.positions("broken") != before, "no commit")  # type: ignore[misc]
+            time.sleep(rng.uniform(0.0, 0.05))
+            if what.endswith("broker"):
+                broker.kill()
+                broker.start()
+            else:
+                assert process.end(signal.SIGKILL) == -signal.SIGKILL
+            hits += not stream.done("broken")
+        if not process.pid:
             process.start()
-            if kill < BROKER_KILLS:
-                time.sleep(rng.uniform(0.0, 1.2))
-                struck += process.end(signal.SIGKILL) == -signal.SIGKILL
         for number in (1, 2):
             stream.await_done(process, "broken")
-            send(kafka_broker, [(stream.inputs["--events"], b"end", end(number))])
+            send(broker, [(stream.inputs["--events"], b"end", end(number))])
         stream.finish(process, "broken")
     ids = [*map(id_of, predictions), b"end 1", b"end 2"]
     check(stream, outputs, ids)
@@ -302,12 +348,16 @@ def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topic
     with runs(arguments, tmp_path / "whole.log", 65_536) as process:
         process.start()
         stream.await_done(process, "whole")
-        send(kafka_broker, [(stream.inputs["--events"], b"end", end(3))])
+        send(broker, [(stream.inputs["--events"], b"end", end(3))])
         stream.finish(process, "whole")
     check(stream, outputs, [*ids, b"end 3"])
     broken, whole = stream.counts("broken"), stream.counts("whole")
-    print(f"\nkilled {struck} times; {broken}")
-    assert struck == BROKER_KILLS
+    log = (tmp_path / "broken.log").read_text()
+    print(
+        f"\n{what}: {hits} of {HITS} kills hit; away {log.count('is away')}, in doubt {log.count('in doubt')};"
+        f" {broken}"
+    )
+    assert hits == HITS
     for counts, added in ((broken, 2), (whole, 3)):
         counts.early = 0  # how many labels were read before their prediction is what may differ
         counts.predictions -= added

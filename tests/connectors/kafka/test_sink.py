@@ -19,7 +19,7 @@ from kafka.errors import (  # type: ignore[import-untyped]
 from streamcal_connectors.kafka.positions import Mark, pack, position_at, unpack
 from streamcal_connectors.kafka.source import KafkaConnector
 
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of, unique
@@ -61,9 +61,14 @@ class TestSink:
         again = KafkaConnector().sink(url(kafka_broker, answers))
         assert again.resume("job", {"transaction": 1}) == positions
         again.close()
-        other = KafkaConnector().sink(url(kafka_broker, answers))
-        assert other.resume("another job", None) is None
-        other.close()
+        for append in (False, True):
+            other = KafkaConnector().sink(url(kafka_broker, answers), SinkOptions(append=append))
+            if append:
+                assert other.resume("another job", None) is None
+            else:
+                with pytest.raises(ValueError, match=rf"topic '{answers}' .* this store knows nothing of"):
+                    other.resume("another job", None)
+            other.close()
         third = KafkaConnector().sink(url(kafka_broker, answers))
         with pytest.raises(ValueError, match="committed transaction 7, but the cluster knows of none"):
             third.resume("third", {"transaction": 7})
@@ -81,6 +86,48 @@ class TestSink:
         assert again.resume("job", None) is None
         again.write([answer(2)])
         again.commit({})
+        again.close()
+        assert answered(kafka_broker, topic) == [2]
+
+    def test_a_new_store_that_is_refused_stops_no_run(
+        self, kafka_broker: AnyBroker, new_topic: Topics
+    ) -> None:
+        answers = new_topic("answers")
+        live = KafkaConnector().sink(url(kafka_broker, answers))
+        live.resume("job", None)
+        live.write([answer(1)])
+        live.commit({"in": {"": 1}})
+        mistaken = KafkaConnector().sink(url(kafka_broker, answers))
+        with pytest.raises(ValueError, match="write behind them with --append"):
+            mistaken.resume("new", None)
+        mistaken.close()
+        live.write([answer(2)])
+        live.commit({"in": {"": 2}})
+        live.close()
+        assert answered(kafka_broker, answers) == [1, 2]
+
+    def test_what_a_killed_run_has_begun_to_write_is_its_own(
+        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
+    ) -> None:
+        """Rows that were never committed count in the end offsets, too."""
+        topic = new_topic("answers")
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+
+        def killed(self: Any) -> None:
+            self.flush()
+            raise KeyboardInterrupt
+
+        sink.write([answer(1)])
+        with monkeypatch.context() as patched:
+            patched.setattr(producer_of(client), "commit", killed)
+            with pytest.raises(KeyboardInterrupt):
+                sink.commit({"in": {"": 1}})
+        sink.close()
+        again = KafkaConnector().sink(url(kafka_broker, topic))
+        assert again.resume("job", None) is None
+        again.write([answer(2)])
+        again.commit({"in": {"": 2}})
         again.close()
         assert answered(kafka_broker, topic) == [2]
 
@@ -163,7 +210,8 @@ class TestSink:
 
     def test_a_zombie_is_fenced_and_stops(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("answers")
-        first, second = (KafkaConnector().sink(url(kafka_broker, topic)) for _ in range(2))
+        appends = SinkOptions(append=True)
+        first, second = (KafkaConnector().sink(url(kafka_broker, topic), appends) for _ in range(2))
         first.resume("job 1", None)
         first.write([answer(1)])
         first.commit({"in": {"": 1}})

@@ -55,7 +55,7 @@ class TestRecreated:
         assert replayed.returncode != 0
         assert f"topic {events} is not the one that was read before" in replayed.stderr
         command[-1] = tmp_path / "new.db"
-        assert streamcal(*command).returncode == 0
+        assert streamcal(*command, "--append").returncode == 0
         assert answered(kafka_broker, answers) == [*range(50), *range(1000, 1100)]
 
     @pytest.mark.parametrize("count", [100, 10])

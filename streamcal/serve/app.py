@@ -5,7 +5,6 @@ Requests for events take the short way, without what a framework adds to each; s
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
 from streamcal.page.addresses import names_this_machine
@@ -26,15 +25,10 @@ from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document
 from streamcal.serve.queries import Queries
+from streamcal.serve.reading import BodyReader
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
 __all__ = ["NO_KEY", "App"]
-
-MOST_BYTES: Final = 8 << 20
-"""Most bytes of a request's body."""
-_MOST_DROPPED: Final = 8 * MOST_BYTES
-READ_SECONDS: Final = 10.0
-"""Time limit for a request to arrive, in seconds."""
 
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
@@ -68,6 +62,7 @@ class App:
         pages: Sequence[BaseRoute] = (),
     ) -> None:
         self._requests = requests
+        self._bodies = BodyReader()
         self._queries = queries
         self._columns = columns
         self._columns_of: dict[Kind, Columns] = {
@@ -113,7 +108,7 @@ class App:
         if scope["method"] != "POST":
             raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await _body(headers, receive)
+        body = await self._bodies.read(headers, receive)
         lines, many = bodies.read(headers, body, self._columns_of[kind])
         results = await self._requests.submit(kind, lines)
         if not many:
@@ -128,7 +123,7 @@ class App:
         name = request.path_params["key"]
         try:
             _check_tensors(request.headers)
-            body = await _body(request.headers, request.receive)
+            body = await self._bodies.read(request.headers, request.receive)
             asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
@@ -220,40 +215,6 @@ def _check_tensors(headers: Mapping[str, str]) -> None:
         raise RefusedError(415, f"Content-Type must be {bodies.JSON}, got {kind[:100] or 'none'!r}")
 
 
-async def _body(headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
-    """Return the body of a request.
-
-    Raises
-    ------
-    RefusedError
-        if it is too long, too late, or compressed.
-    """
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", ""):
-        raise RefusedError(415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}")
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RefusedError(400, "the request ended before its body did")
-                part = message.get("body", b"")
-                size += len(part)
-                if size <= MOST_BYTES:
-                    parts.append(part)
-                elif size > _MOST_DROPPED:  # up to here it is read, so that the client gets to the answer
-                    break
-                if not message.get("more_body"):
-                    break
-    except TimeoutError:
-        raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
-    if size > MOST_BYTES:
-        raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 # Responses
 
 
@@ -271,7 +232,9 @@ def _problem(problem: Problem, allow: str = "POST") -> Response:
         headers.append("www-authenticate", 'Basic realm="streamcal: the token is the password"')
     if problem.status == 405:
         headers["allow"] = allow
-    if problem.status in (408, 413):  # the rest of the body is not read
+    if (
+        problem.status == 408
+    ):  # the rest would come no sooner; else it is dropped, so that the client reads this
         headers["connection"] = "close"
     return response
 

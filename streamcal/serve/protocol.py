@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from streamcal.serve.reading import READ_SECONDS
 
@@ -33,6 +34,18 @@ MOST_HEADERS: Final = 100
 _PIECE: Final = 1024  # bytes that are parsed at once: all requests in them are held
 
 
+class _Flow(FlowControl):
+    """uvicorn's, that reads no more while requests wait for their turn."""
+
+    def __init__(self, protocol: LimitedProtocol) -> None:
+        super().__init__(protocol.transport)
+        self._pipeline = protocol.pipeline
+
+    def resume_reading(self) -> None:
+        if not self._pipeline:
+            super().resume_reading()
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with limits: on bytes that are not a body, on time, and on connections."""
 
@@ -42,16 +55,18 @@ class LimitedProtocol(HttpToolsProtocol):
     _rest = b""  # what came behind requests that wait for their turn
     _late: asyncio.TimerHandle | None = None  # there is one while it waits for its client
     _since = 0.0  # when it began to wait
+    _running: RequestResponseCycle | None = None  # what is being answered; uvicorn knows the newest
 
     # What uvicorn calls
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = _Flow(self)
         self._wait()
         if len(self.connections) > MOST_CONNECTIONS:
             others: Any = self.connections - {self}
             waiting = [each for each in others if each.waits and not each.transport.is_closing()]
-            min(waiting, key=lambda each: each._since, default=self).transport.abort()
+            min(waiting, key=lambda each: each._since, default=self)._leave()
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -68,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.send_400_response(f"A head may have {MOST_HEAD_BYTES:,} bytes, and so may trailers.")
             if self.transport.is_closing():
                 return
-        if self._late is None and self._answered:
+        if data and self._late is None and self._answered:
             self._wait()
 
     def on_response_complete(self) -> None:
@@ -76,13 +91,15 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._since = self.loop.time()
-        if self._rest and not self.pipeline:
-            self.data_received(b"")
+        if not self.pipeline:
+            self.data_received(b"")  # the rest
+            self.flow.resume_reading()
         if self._answered and self.cycle.more_body:
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._forget()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -139,10 +156,24 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _wait(self) -> None:
         if self._late is None:
-            self._late = self.loop.call_later(READ_SECONDS, self.transport.abort)
+            self._late = self.loop.call_later(READ_SECONDS, self._leave)
             self._since = self.loop.time()
 
     def _stop_waiting(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _leave(self) -> None:
+        """Close the connection, also if its client does not read what was sent."""
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -94,9 +94,10 @@ def test_trailers_are_dropped(server: Served) -> None:
     text = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer %s\r\n\r\n"
     with closing(connected(server)) as stranger:
         stranger.sendall(text % TOKEN.encode() + HEALTH)
-        stranger.shutdown(socket.SHUT_WR)
-        got = read_to_end(stranger)
-    assert [line[9:12] for line in got.split(b"\r\n") if line.startswith(b"HTTP/")] == [b"401", b"200"]
+        got = b""
+        while b"alive" not in got and (part := stranger.recv(65536)):
+            got += part
+    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"401", b"200"]
 
 
 @pytest.mark.parametrize("count", [100, 3_000])
@@ -162,10 +163,11 @@ def test_a_newcomer_is_let_in_where_all_places_are_taken(server: Served) -> None
 
 
 def test_who_does_not_read_is_left(server: Served) -> None:
+    before = memory(server.process.pid)
     with closing(connected(server)) as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sent = flood(stranger, HEALTH * 1000, 1 << 30)
     assert sent < 1 << 30
+    assert memory(server.process.pid) <= before + (8 << 10)
 
 
 def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
@@ -194,5 +196,7 @@ def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
 def test_a_body_that_is_too_large_is_told_so_before_it_ends(open_one: Served) -> None:
     with closing(connected(open_one)) as client:
         client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n" + b" " * (MOST_BYTES + 1))
-        head, _, body = client.recv(65536).partition(b"\r\n\r\n")
-    assert (head[:12], json.loads(body)["status"]) == (b"HTTP/1.1 413", 413)
+        got = b""
+        while not got.endswith(b"}"):
+            got += client.recv(65536)
+    assert got[:12] == b"HTTP/1.1 413"

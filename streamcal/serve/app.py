@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -34,6 +35,7 @@ NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
 
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
+_MODELS: Final = b"/v2/models/"
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -69,7 +71,7 @@ class App:
             "predictions": columns.of("events"),
             "labels": columns.of("labels"),
         }
-        self._token = None if token is None else f"Bearer {token}".encode()
+        self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
             routes=[
@@ -98,6 +100,8 @@ class App:
             self._check_caller(scope)
             kind = _EVENTS.get(scope["path"])
             answer = self._others if kind is None else await self._events(kind, scope, receive)
+            if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
+                scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         except RefusedError as error:
             answer = _problem(error.problem)
         await answer(scope, receive, send)
@@ -110,7 +114,9 @@ class App:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await self._bodies.read(headers, receive)
         lines, many = bodies.read(headers, body, self._columns_of[kind])
-        results = await self._requests.submit(kind, lines)
+        sent = [each for each in lines if not isinstance(each, Problem)]
+        found = iter(await self._requests.submit(kind, sent) if sent else ())
+        results = [each if isinstance(each, Problem) else next(found) for each in lines]
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
         parts = [
@@ -120,8 +126,8 @@ class App:
         return Response(msgspec.json.Encoder().encode_lines(parts), media_type=bodies.JSON_LINES)
 
     async def _infer(self, request: Request) -> Response:
-        name = request.path_params["key"]
         try:
+            name = _model_name(request)
             _check_tensors(request.headers)
             body = await self._bodies.read(request.headers, request.receive)
             asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
@@ -167,7 +173,7 @@ class App:
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
-        name = request.path_params["key"]
+        name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
         tensors = {"score": "FP64", "id": "BYTES", "probability": "FP64", "map_version": "INT64"}
         each = [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
@@ -181,8 +187,9 @@ class App:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if scope["method"] == "GET":  # to read, and for no other site to write
-                given = _as_bearer(given)
+            given = _token_in(
+                given, basic=scope["method"] == "GET"
+            )  # to read, and for no other site to write
             if not hmac.compare_digest(given, self._token):
                 raise RefusedError(
                     401, "the header Authorization must be 'Bearer ' and the token of the server"
@@ -197,15 +204,27 @@ class App:
                 )
 
 
-def _as_bearer(given: bytes) -> bytes:
-    """Return the password of a browser's user as the token that it is; anything else as it was given."""
+def _token_in(given: bytes, *, basic: bool) -> bytes:
+    """Return the token in a header Authorization, where it may be the password of a browser's user."""
     scheme, _, text = given.partition(b" ")
-    if scheme.lower() != b"basic":
-        return given
+    if scheme.lower() == b"bearer":
+        return text.strip()
+    if scheme.lower() != b"basic" or not basic:
+        return b""
     try:
-        return b"Bearer " + base64.b64decode(text, validate=True).partition(b":")[2]
+        return base64.b64decode(text, validate=True).partition(b":")[2]
     except ValueError:
         return b""
+
+
+def _model_name(request: Request) -> str:
+    name: str = request.path_params["key"]
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        raise RefusedError(
+            400, f"a model's name must be UTF-8, percent-encoded, got {name[:100]!r}"
+        ) from None
 
 
 def _check_tensors(headers: Mapping[str, str]) -> None:

@@ -5,12 +5,12 @@ Requests for events take the short way, without what a framework adds to each; s
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
 from streamcal.page.addresses import names_this_machine
@@ -26,20 +26,16 @@ from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document
 from streamcal.serve.queries import Queries
+from streamcal.serve.reading import BodyReader
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
 __all__ = ["NO_KEY", "App"]
-
-MOST_BYTES: Final = 8 << 20
-"""Most bytes of a request's body."""
-_MOST_DROPPED: Final = 8 * MOST_BYTES
-READ_SECONDS: Final = 10.0
-"""Time limit for a request to arrive, in seconds."""
 
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
 
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
+_MODELS: Final = b"/v2/models/"
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -68,13 +64,14 @@ class App:
         pages: Sequence[BaseRoute] = (),
     ) -> None:
         self._requests = requests
+        self._bodies = BodyReader()
         self._queries = queries
         self._columns = columns
         self._columns_of: dict[Kind, Columns] = {
             "predictions": columns.of("events"),
             "labels": columns.of("labels"),
         }
-        self._token = None if token is None else f"Bearer {token}".encode()
+        self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
             routes=[
@@ -103,6 +100,8 @@ class App:
             self._check_caller(scope)
             kind = _EVENTS.get(scope["path"])
             answer = self._others if kind is None else await self._events(kind, scope, receive)
+            if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
+                scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         except RefusedError as error:
             answer = _problem(error.problem)
         await answer(scope, receive, send)
@@ -113,9 +112,11 @@ class App:
         if scope["method"] != "POST":
             raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await _body(headers, receive)
+        body = await self._bodies.read(headers, receive)
         lines, many = bodies.read(headers, body, self._columns_of[kind])
-        results = await self._requests.submit(kind, lines)
+        sent = [each for each in lines if not isinstance(each, Problem)]
+        found = iter(await self._requests.submit(kind, sent) if sent else ())
+        results = [each if isinstance(each, Problem) else next(found) for each in lines]
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
         parts = [
@@ -125,10 +126,10 @@ class App:
         return Response(msgspec.json.Encoder().encode_lines(parts), media_type=bodies.JSON_LINES)
 
     async def _infer(self, request: Request) -> Response:
-        name = request.path_params["key"]
         try:
+            name = _model_name(request)
             _check_tensors(request.headers)
-            body = await _body(request.headers, request.receive)
+            body = await self._bodies.read(request.headers, request.receive)
             asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
@@ -172,7 +173,7 @@ class App:
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
-        name = request.path_params["key"]
+        name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
         tensors = {"score": "FP64", "id": "BYTES", "probability": "FP64", "map_version": "INT64"}
         each = [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
@@ -186,8 +187,9 @@ class App:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if scope["method"] == "GET":  # to read, and for no other site to write
-                given = _as_bearer(given)
+            given = _token_in(
+                given, basic=scope["method"] == "GET"
+            )  # to read, and for no other site to write
             if not hmac.compare_digest(given, self._token):
                 raise RefusedError(
                     401, "the header Authorization must be 'Bearer ' and the token of the server"
@@ -202,15 +204,27 @@ class App:
                 )
 
 
-def _as_bearer(given: bytes) -> bytes:
-    """Return the password of a browser's user as the token that it is; anything else as it was given."""
+def _token_in(given: bytes, *, basic: bool) -> bytes:
+    """Return the token in a header Authorization, where it may be the password of a browser's user."""
     scheme, _, text = given.partition(b" ")
-    if scheme.lower() != b"basic":
-        return given
+    if scheme.lower() == b"bearer":
+        return text.strip()
+    if scheme.lower() != b"basic" or not basic:
+        return b""
     try:
-        return b"Bearer " + base64.b64decode(text, validate=True).partition(b":")[2]
+        return base64.b64decode(text, validate=True).partition(b":")[2]
     except ValueError:
         return b""
+
+
+def _model_name(request: Request) -> str:
+    name: str = request.path_params["key"]
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        raise RefusedError(
+            400, f"a model's name must be UTF-8, percent-encoded, got {name[:100]!r}"
+        ) from None
 
 
 def _check_tensors(headers: Mapping[str, str]) -> None:
@@ -218,40 +232,6 @@ def _check_tensors(headers: Mapping[str, str]) -> None:
         raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
     if (kind := bodies.content_type(headers)) != bodies.JSON:
         raise RefusedError(415, f"Content-Type must be {bodies.JSON}, got {kind[:100] or 'none'!r}")
-
-
-async def _body(headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
-    """Return the body of a request.
-
-    Raises
-    ------
-    RefusedError
-        if it is too long, too late, or compressed.
-    """
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", ""):
-        raise RefusedError(415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}")
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RefusedError(400, "the request ended before its body did")
-                part = message.get("body", b"")
-                size += len(part)
-                if size <= MOST_BYTES:
-                    parts.append(part)
-                elif size > _MOST_DROPPED:  # up to here it is read, so that the client gets to the answer
-                    break
-                if not message.get("more_body"):
-                    break
-    except TimeoutError:
-        raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
-    if size > MOST_BYTES:
-        raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 # Responses
@@ -271,7 +251,9 @@ def _problem(problem: Problem, allow: str = "POST") -> Response:
         headers.append("www-authenticate", 'Basic realm="streamcal: the token is the password"')
     if problem.status == 405:
         headers["allow"] = allow
-    if problem.status in (408, 413):  # the rest of the body is not read
+    if (
+        problem.status == 408
+    ):  # the rest would come no sooner; else it is dropped, so that the client reads this
         headers["connection"] = "close"
     return response
 

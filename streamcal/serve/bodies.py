@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from streamcal.events.columns import Columns
-from streamcal.serve.http_problems import RefusedError
+from streamcal.serve.http_problems import Problem, RefusedError
 
 __all__ = [
     "CLOUD_EVENT",
@@ -81,7 +81,7 @@ class InferResponse(msgspec.Struct, omit_defaults=True):
 
 
 _decode_event: Final = msgspec.json.Decoder(CloudEvent).decode
-_decode_events: Final = msgspec.json.Decoder(list[CloudEvent]).decode
+_decode_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_infer: Final = msgspec.json.Decoder(InferRequest).decode
 _INPUTS: Final = {"score": ("FP32", "FP64"), "id": ("BYTES",), "time": ("FP64",)}
 
@@ -91,8 +91,10 @@ def content_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def read(headers: Mapping[str, str], body: bytes, columns: Columns) -> tuple[list[bytes], bool]:
+def read(headers: Mapping[str, str], body: bytes, columns: Columns) -> tuple[Sequence[bytes | Problem], bool]:
     """Return the events of a request, each as JSON, and whether it is a batch, answered line by line.
+
+    An event of a batch that is no CloudEvent is a problem in its place.
 
     Parameters
     ----------
@@ -121,11 +123,10 @@ def read(headers: Mapping[str, str], body: bytes, columns: Columns) -> tuple[lis
     if kind in _BATCHES:
         return _checked(body.removesuffix(b"\n").split(b"\n") if body.strip() else []), True
     if kind == CLOUD_EVENT:
-        event = _decoded(_decode_event, body, "a CloudEvent")
-        return [_completed(event, event.data, columns)], False
+        return [_in_cloud_event(body, columns)], False
     if kind == CLOUD_EVENTS:
         events = _checked(_decoded(_decode_events, body, "an array of CloudEvents"))
-        return [_completed(event, event.data, columns) for event in events], True
+        return [_in_cloud_event_of_many(event, columns) for event in events], True
     taken = ", ".join((JSON, *_BATCHES, CLOUD_EVENT, CLOUD_EVENTS))
     raise RefusedError(415, f"Content-Type must be one of {taken}, got {kind[:100] or 'none'!r}")
 
@@ -140,8 +141,20 @@ def _checked(lines: list[T]) -> list[T]:
     return lines
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
-    """Return what a body holds; a value at fault is named by its place in the body."""
+def _in_cloud_event(text: bytes | msgspec.Raw, columns: Columns) -> bytes:
+    event = _decoded(_decode_event, text, "a CloudEvent")
+    return _completed(event, event.data, columns)
+
+
+def _in_cloud_event_of_many(text: msgspec.Raw, columns: Columns) -> bytes | Problem:
+    try:
+        return _in_cloud_event(text, columns)
+    except RefusedError as error:
+        return error.problem
+
+
+def _decoded(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw, what: str) -> T:
+    """Return what a body, or an event in it, holds; a value at fault is named by its place in the body."""
     try:
         return decode(body)
     except (ValueError, RecursionError) as error:

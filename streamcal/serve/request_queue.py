@@ -37,7 +37,7 @@ STARTING: Final = "the server is starting: it reads its store and its calibratio
 """Reason to refuse a request that comes too soon."""
 
 ANSWER_SECONDS: Final = 30.0
-"""Time limit of an answer, in seconds."""
+"""Time limit for events to be taken, and of an answer to a question, in seconds."""
 
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
@@ -179,7 +179,8 @@ class RequestQueue(_Source):
         Raises
         ------
         RefusedError
-            if it is not ready, too many wait, or there is no answer in time.
+            if it is not ready, or too many wait, or these were not taken in time. Events that are taken are
+            answered, however long it takes.
         """
         size = sum(map(len, lines))
         ticket = _Ticket(_Group(kind, lines), asyncio.get_running_loop().create_future())
@@ -198,7 +199,10 @@ class RequestQueue(_Source):
             self._bytes += size
             self._waiting.append(ticket)
             self._changed.notify()
-        return await _within(ticket.waiting)
+        await asyncio.wait([ticket.waiting], timeout=ANSWER_SECONDS)
+        if not ticket.waiting.done():
+            self._withdraw(ticket)
+        return await ticket.waiting
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Return the answer to a question, which the run's thread is asked between two micro-batches.
@@ -214,6 +218,20 @@ class RequestQueue(_Source):
             self._asked.append(_Question(question, waiting))
             self._changed.notify()
         return await _within(waiting)
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        """Refuse a request that was not taken."""
+        with self._changed:
+            if ticket not in self._waiting:
+                return
+            self._waiting.remove(ticket)
+            self._events -= len(ticket.group.lines)
+            self._bytes -= sum(map(len, ticket.group.lines))
+        raise RefusedError(
+            429,
+            f"the events before these took more than {ANSWER_SECONDS:g} seconds: send the same request again",
+            retry_after=1,
+        )
 
     def close(self) -> None:
         """Take no more requests; those that wait are answered."""
@@ -359,8 +377,7 @@ async def _within(waiting: asyncio.Future[T]) -> T:
     except TimeoutError:
         raise RefusedError(
             503,
-            f"no answer within {ANSWER_SECONDS:g} seconds. What was sent may be taken yet: send it again,"
-            " with the same ids",
+            f"no answer within {ANSWER_SECONDS:g} seconds: ask again",
             retry_after=1,
         ) from None
 

@@ -8,12 +8,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
@@ -25,70 +24,19 @@ from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.serve.app import READ_SECONDS, App
+from streamcal.serve.app import App
+from streamcal.serve.protocol import LimitedProtocol
 from streamcal.serve.queries import Queries
 from streamcal.serve.request_queue import RequestQueue, replay
 from streamcal.serve.served_pipeline import ServedPipeline
 
 __all__ = ["BACKLOG", "Server"]
 
-MOST_CONNECTIONS: Final = 800
-"""Most open connections; one beyond it is closed. A process may usually open 1,024 files."""
-
-_HEAD_BYTES: Final = 64 << 10
-
 _KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
 _STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
 BACKLOG: Final = 2048
 
 log = logging.getLogger("streamcal")
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's, with limits on the head of a request, its time and its size, and on the connections."""
-
-    _late: asyncio.TimerHandle | None = None  # there is one until the head is complete
-    _head = 0  # bytes of it
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.close()
-            return
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._late is not None:
-            self._head += len(data)
-            if self._head > _HEAD_BYTES:
-                self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._wait()
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._stop_waiting()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        if self._late is None:
-            self._late = self.loop.call_later(READ_SECONDS, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        self._head = 0
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def _give_up(self) -> None:
-        self._late = None
-        self.transport.close()
 
 
 class Server:
@@ -173,7 +121,7 @@ class Server:
     async def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
             self._app,
-            http=_Protocol,
+            http=LimitedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -16,6 +16,7 @@ from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve import request_queue
+from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import Kind, RequestQueue, replay
 from streamcal.serve.served_pipeline import Result, ServedPipeline
 
@@ -139,6 +140,32 @@ def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
         assert not queue.poll(1000, 0.0)
         for each in waiting:
             each.cancel()
+
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        asyncio.run(take(store))
+
+
+def test_what_was_taken_is_answered_however_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not taken in time is refused at once, is not taken later, and so may be sent again."""
+    monkeypatch.setattr(request_queue, "ANSWER_SECONDS", 0.001)
+
+    async def take(store: SqliteStore) -> None:
+        pipeline = ServedPipeline(OPTIONS, store)
+        queue = RequestQueue(OPTIONS, store, pipeline)
+        queue.seek({})
+        queue.ready = True
+        taken = asyncio.create_task(queue.submit("predictions", [b'{"id":"a","score":0.5}']))
+        await asyncio.sleep(0)
+        assert queue.poll(1000, 0.0)
+        with pytest.raises(RefusedError, match="send the same request again") as refused:
+            await queue.submit("predictions", [b'{"id":"b","score":0.5}'])
+        assert refused.value.problem.status == 429
+        assert not queue.poll(1000, 0.0)
+        queue.fail("the store is full")
+        with pytest.raises(RefusedError, match="full"):
+            await taken
 
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         asyncio.run(take(store))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import sqlite3
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -178,6 +180,20 @@ def test_cloud_events(server: Served) -> None:
     assert (status, "'0.3'" in problem["detail"]) == (400, True)
 
 
+def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
+    one = {"specversion": "1.0", "id": "ce7", "source": "/m", "type": "prediction", "data": {"score": 0.5}}
+    events = [one, {**one, "id": "ce8", "specversion": "0.3"}, 7, {**one, "id": "ce9"}]
+    batch = {"content-type": "application/cloudevents-batch+json"}
+    status, found = server.ask("POST", "/v1/predictions", events, batch)
+    assert status == 200
+    assert [each["id"] for each in found if "id" in each] == ["ce7", "ce9"]
+    assert [(each["status"], each["line"]) for each in found[1:3]] == [(400, 2), (400, 3)]
+    assert found[1]["errors"][0]["pointer"] == "#/specversion"
+    status, found = server.ask("POST", "/v1/predictions", [{}], batch)
+    assert (status, found[0]["status"]) == (200, 400)
+    assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
+
+
 def infer(*scores: float, **changed: object) -> dict[str, Any]:
     score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
     ids = [f"v{each}" for each in range(len(scores))]
@@ -211,6 +227,22 @@ def test_the_v2_inference_protocol(server: Served) -> None:
         assert problem["error"] == problem["detail"]
     status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
     assert (status, problem["detail"][:7]) == (422, "value 1")
+
+
+def test_a_model_may_have_any_name(server: Served) -> None:
+    """Its name is the key, percent-encoded: a slash, too, and what would be another path."""
+    for number, key in enumerate(("a/b", "é", "x/infer", "x/ready", "50%", "a b", "?")):
+        path = "/v2/models/" + quote(key, safe="")
+        asked = infer(0.5)
+        asked["inputs"][1]["data"] = [f"named {number}"]
+        status, answer = server.ask("POST", f"{path}/infer", asked)
+        assert (status, answer["model_name"]) == (200, key)
+        assert server.ask("GET", "/v1/map?key=" + quote(key, safe=""))[0] == 200
+        assert server.ask("GET", path)[1]["name"] == key
+        assert server.ask("GET", f"{path}/ready")[0] == 200
+    status, problem = server.ask("GET", "/v2/models/%FF")
+    assert (status, "UTF-8" in problem["detail"]) == (400, True)
+    assert server.ask("GET", "/v2/models/a/b")[0] == 404
 
 
 def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) -> None:
@@ -342,6 +374,9 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
     assert served.predict(id="a", score=0.5)[0] == 401
     bearing = {"content-type": "application/json", "authorization": "Bearer 0123456789abcdef"}
     assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, bearing)[0] == 200
+    for scheme in ("bearer", "BEARER "):  # RFC 9110, 11.1
+        small = bearing | {"authorization": f"{scheme} 0123456789abcdef"}
+        assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, small)[0] == 200
     wrong = bearing | {"authorization": "Bearer 0123456789abcdeF"}
     assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, wrong)[0] == 401
     assert served.ask("GET", "/v1/map")[0] == served.ask("GET", "/metrics")[0] == 401
@@ -376,6 +411,28 @@ def test_a_store_of_other_options_is_refused(tmp_path: Path) -> None:
     done = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--mode", "target")
     assert done.returncode == 3
     assert "mode ('source', now 'target')" in done.stderr
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: Path, whole: bool) -> None:
+    """The status says so, for clients that retry by it: of the journal, and of a commit of the whole state."""
+    served = Served(tmp_path / "store.db")
+    served.predict(id="a", score=0.5)
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that is full
+    found: list[Any] = []
+    count = 10_000 if whole else 300
+
+    def send(number: int) -> None:
+        body = lines(*({"id": f"{number} {i}", "score": 0.5} for i in range(count)))
+        found.append(served.ask("POST", "/v1/predictions", body, LINES))
+
+    sending = [Thread(target=send, args=(number,)) for number in range(8)]
+    for each in sending:
+        each.start()
+    for each in sending:
+        each.join()
+    assert [(status, problem["status"]) for status, problem in found] == [(503, 503)] * 8
+    assert served.stop()[0] == 3
 
 
 @pytest.mark.crash

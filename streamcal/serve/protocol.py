@@ -1,0 +1,179 @@
+"""HTTP of one connection: uvicorn's protocol on httptools, and the limits that it leaves to others.
+
+uvicorn on httptools stays, with the class below: uvicorn on h11 bounds heads and trailers itself, but 256 kB
+of one-byte chunks stop it for 0.6 seconds (here 9 ms), and a request costs 44 % more. hypercorn leaves
+pipelined requests unanswered, granian has no stable server for use inside a program and makes no room for a
+newcomer, and both need the same limits on bodies.
+"""
+# ruff: noqa: D102  # the methods are those that asyncio, uvicorn and httptools call
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from streamcal.serve.reading import READ_SECONDS
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["LimitedProtocol"]
+
+MOST_CONNECTIONS: Final = 800
+"""Most open connections; for one more, the one that waits longest for its client is closed. A process may
+usually open 1,024 files."""
+
+MOST_HEAD_BYTES: Final = 16 << 10
+"""Most bytes of a head, of trailers, or of anything else that is not a body."""
+
+MOST_HEADERS: Final = 100
+"""Most fields of a head: an object each, many times as large as a short field."""
+
+_PIECE: Final = 1024  # bytes that are parsed at once: all requests in them are held
+
+
+class _Flow(FlowControl):
+    """uvicorn's, that reads no more while requests wait for their turn."""
+
+    def __init__(self, protocol: LimitedProtocol) -> None:
+        super().__init__(protocol.transport)
+        self._pipeline = protocol.pipeline
+
+    def resume_reading(self) -> None:
+        if not self._pipeline:
+            super().resume_reading()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with limits: on bytes that are not a body, on time, and on connections."""
+
+    cycle: Any  # the newest request; None before the first
+    _in_head = False
+    _unparsed = 0  # bytes since a head, a part of a body or a request was complete
+    _rest = b""  # what came behind requests that wait for their turn
+    _late: asyncio.TimerHandle | None = None  # there is one while it waits for its client
+    _since = 0.0  # when it began to wait
+    _running: RequestResponseCycle | None = None  # what is being answered; uvicorn knows the newest
+
+    # What uvicorn calls
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.flow = _Flow(self)
+        self._wait()
+        if len(self.connections) > MOST_CONNECTIONS:
+            others: Any = self.connections - {self}
+            waiting = [each for each in others if each.waits and not each.transport.is_closing()]
+            min(waiting, key=lambda each: each._since, default=self)._leave()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        self._rest = b""
+        for start in range(0, len(data), _PIECE):
+            if self.pipeline:  # answers first: memory is bounded, and so is the time until others have theirs
+                self.flow.pause_reading()
+                self._rest = data[start:]
+                return
+            piece = data[start : start + _PIECE]
+            self._unparsed += len(piece)
+            super().data_received(piece)
+            if self._unparsed > MOST_HEAD_BYTES:
+                self.send_400_response(f"A head may have {MOST_HEAD_BYTES:,} bytes, and so may trailers.")
+            if self.transport.is_closing():
+                return
+        if data and self._late is None and self._answered:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        self._since = self.loop.time()
+        if not self.pipeline:
+            self.data_received(b"")  # the rest
+            self.flow.resume_reading()
+        if self._answered and self.cycle.more_body:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._forget()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait()
+
+    def resume_writing(self) -> None:
+        self._stop_waiting()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.pipeline or not (self.cycle is None or self.cycle.more_body or self._answered):
+            self.cycle.keep_alive = False  # those before it are answered first
+        else:
+            super().send_400_response(msg)
+
+    # What its parser calls
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer
+            super().on_header(name, value)
+            if len(self.headers) > MOST_HEADERS:
+                raise ValueError(f"more than {MOST_HEADERS} header fields")
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unparsed = False, 0
+        if not self.flow.write_paused:
+            self._stop_waiting()
+        self._since = self.loop.time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        super().on_message_complete()
+
+    # Whom it waits for
+
+    @property
+    def waits(self) -> bool:
+        """Whether its client is to send or to read something."""
+        return self.cycle is None or self.cycle.more_body or self._answered or self.flow.write_paused
+
+    @property
+    def _answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(READ_SECONDS, self._leave)
+            self._since = self.loop.time()
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _leave(self) -> None:
+        """Close the connection, also if its client does not read what was sent."""
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)

@@ -1,0 +1,80 @@
+"""Bodies that are being read: each within a time and a size, all of them within one budget of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from starlette.types import Message
+
+from streamcal.serve.http_problems import RefusedError
+
+__all__ = ["READ_SECONDS", "BodyReader"]
+
+MOST_BYTES: Final = 8 << 20
+"""Most bytes of a request's body."""
+
+MOST_READ: Final = 2 * MOST_BYTES
+"""Most bytes of all bodies that are being read, but for the first `_FREE` of each."""
+
+_FREE: Final = 16 << 10  # so that large bodies do not keep small ones out
+
+READ_SECONDS: Final = 10.0
+"""Time limit for a client, in seconds: for a head, for a body, for what is left of it after its answer."""
+
+
+class BodyReader:
+    """Reads the bodies of requests."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    async def read(self, headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
+        """Return the body of a request.
+
+        Raises
+        ------
+        RefusedError
+            if it is too long, too late, or compressed, or if too much is being read.
+        """
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", ""):
+            raise RefusedError(
+                415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}"
+            )
+        parts: list[bytes] = []
+        size = held = 0
+        more = True
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(400, "the request ended before its body did")
+                    part = message.get("body", b"")
+                    more = message.get("more_body", False)
+                    size += len(part)
+                    if size > MOST_BYTES:
+                        raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
+                    held = self._hold(held, size - _FREE)
+                    parts.append(part)
+        except TimeoutError:
+            raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
+        finally:
+            self._held -= held
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _hold(self, held: int, wanted: int) -> int:
+        """Count a body with so many bytes of the budget in place of those that it had; return them."""
+        if wanted <= held:
+            return held
+        if self._held + wanted - held > MOST_READ:
+            raise RefusedError(
+                429,
+                f"bodies of {self._held:,} bytes are being read, at most {MOST_READ:,} may be:"
+                " send the same request again",
+                retry_after=1,
+            )
+        self._held += wanted - held
+        return wanted

@@ -1,0 +1,202 @@
+"""What strangers may send: connections, heads, trailers and bodies that never end cost little, and end."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from threading import Thread
+
+import pytest
+
+from streamcal.serve.protocol import MOST_CONNECTIONS, MOST_HEAD_BYTES
+from streamcal.serve.reading import MOST_BYTES, MOST_READ
+from tests.serve.fuzz import memory
+from tests.serve.servers import Served
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "0123456789abcdef"
+HEAD = b"POST /v1/labels HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that asks for a token; strangers have none."""
+    folder = tmp_path_factory.mktemp("limits")
+    (folder / "token").write_text(TOKEN)
+    served = Served(folder / "store.db", "--token-file", folder / "token")
+    yield served
+    status, said = served.stop()
+    assert (status, "Traceback" in said) == (0, False), said
+
+
+@pytest.fixture(scope="module")
+def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server without a token."""
+    served = Served(tmp_path_factory.mktemp("open") / "store.db")
+    yield served
+    status, said = served.stop()
+    assert (status, "Traceback" in said) == (0, False), said
+
+
+def connected(server: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    got = b""
+    try:
+        while part := connection.recv(65536):
+            got += part
+    except ConnectionError:
+        pass
+    return got
+
+
+def flood(connection: socket.socket, lines: bytes, most: int) -> int:
+    """Send lines until the server closes the connection, or so many bytes; return how many were sent."""
+    sent = 0
+    try:
+        while sent < most:
+            connection.sendall(lines)
+            sent += len(lines)
+    except ConnectionError:
+        pass
+    return sent
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", id="trailers"),
+        pytest.param(HEAD, id="head"),
+        pytest.param(HEAD + b"X: ", id="one header"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;", id="chunk extension"),
+        pytest.param(b"POST /", id="target"),
+    ],
+)
+def test_header_lines_without_end_are_bounded_in_bytes(server: Served, start: bytes) -> None:
+    before = memory(server.process.pid)
+    line = b"x" * 1000 if start.endswith((b" ", b";", b"/")) else b"a: b\r\n" * 200
+    with closing(connected(server)) as stranger:
+        stranger.sendall(start)
+        sent = flood(stranger, line, 200 << 20)
+    assert sent < 100 << 20
+    assert memory(server.process.pid) <= before + (16 << 10)
+
+
+def test_trailers_are_dropped(server: Served) -> None:
+    """Their fields are none of the request: a token among them is none."""
+    text = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer %s\r\n\r\n"
+    with closing(connected(server)) as stranger:
+        stranger.sendall(text % TOKEN.encode() + HEALTH)
+        got = b""
+        while b"alive" not in got and (part := stranger.recv(65536)):
+            got += part
+    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"401", b"200"]
+
+
+@pytest.mark.parametrize("count", [100, 3_000])
+def test_pipelined_requests_are_all_answered(server: Served, count: int) -> None:
+    """They have more bytes than a head may have, and come in one packet."""
+    fields = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 60) for i in range(3))
+    with closing(connected(server)) as client:
+        request = HEALTH.replace(b"\r\n\r\n", b"\r\n" + fields + b"\r\n")
+        sending = Thread(target=lambda: client.sendall(request * count))
+        sending.start()
+        got = b""
+        while got.count(b'{"status":"alive"}') < count:
+            part = client.recv(65536)
+            assert part, got.count(b"200 OK")
+            got += part
+        sending.join()
+    assert count * len(request) > MOST_HEAD_BYTES
+
+
+def test_what_is_no_http_behind_a_request_does_not_take_its_answer(server: Served) -> None:
+    with closing(connected(server)) as client:
+        client.sendall(HEALTH * 3 + b"\x00\x01\r\n\r\n")
+        got = read_to_end(client)
+    assert got.count(b'{"status":"alive"}') == 3
+
+
+def test_who_was_answered_before_its_body_came_is_left(server: Served) -> None:
+    """A byte now and then does not keep the connection."""
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(closing(connected(server))) for _ in range(20)]
+        for stranger in strangers:
+            stranger.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
+            assert stranger.recv(12) == b"HTTP/1.1 401"
+            stranger.settimeout(0.5)
+        left = set(strangers)
+        for _ in range(100):  # each at most half a second
+            for stranger in tuple(left):
+                try:
+                    stranger.sendall(b"x")
+                    if not stranger.recv(65536):
+                        left.discard(stranger)
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    left.discard(stranger)
+                if len(left) < len(strangers):
+                    break
+            if not left:
+                break
+        assert not left
+
+
+def test_a_newcomer_is_let_in_where_all_places_are_taken(server: Served) -> None:
+    """The connection that waits longest for its client makes room, in whatever it waits for."""
+    kinds = [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n", b"\r\n", HEALTH]
+    with ExitStack() as stack:
+        for number in range(MOST_CONNECTIONS):
+            stack.enter_context(closing(connected(server))).sendall(kinds[number % len(kinds)])
+        for _ in range(50):
+            newcomer = stack.enter_context(closing(connected(server)))
+            newcomer.sendall(HEALTH)
+            assert newcomer.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_who_does_not_read_is_left(server: Served) -> None:
+    before = memory(server.process.pid)
+    with closing(connected(server)) as stranger:
+        sent = flood(stranger, HEALTH * 1000, 1 << 30)
+    assert sent < 1 << 30
+    assert memory(server.process.pid) <= before + (8 << 10)
+
+
+def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
+    before = memory(open_one.process.pid)
+    head = HEAD + b"Content-Length: %d\r\n\r\n" % MOST_BYTES
+    with ExitStack() as stack:
+        large = [stack.enter_context(closing(connected(open_one))) for _ in range(30)]
+        sending = [
+            Thread(target=flood, args=(each, head + b" " * (MOST_BYTES - 1), MOST_BYTES)) for each in large
+        ]
+        for each in sending:
+            each.start()
+        for each in sending:
+            each.join()
+        assert open_one.label(id="small", label=1)[0] == 200  # a small one is no part of it
+        status, problem = open_one.ask("POST", "/v1/labels", b" " * MOST_BYTES)
+        assert (status, problem["retry_after"]) == (429, 1)
+        assert f"at most {MOST_READ:,}" in problem["detail"]
+        assert memory(open_one.process.pid) <= before + (32 << 10)
+        statuses = [each.recv(12) for each in large]
+    assert {*statuses} == {b"HTTP/1.1 429", b"HTTP/1.1 408"}
+    assert statuses.count(b"HTTP/1.1 408") <= MOST_READ / MOST_BYTES
+    assert open_one.ask("POST", "/v1/labels", b" " * MOST_BYTES)[0] != 429
+
+
+def test_a_body_that_is_too_large_is_told_so_before_it_ends(open_one: Served) -> None:
+    with closing(connected(open_one)) as client:
+        client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n" + b" " * (MOST_BYTES + 1))
+        got = b""
+        while not got.endswith(b"}"):
+            got += client.recv(65536)
+    assert got[:12] == b"HTTP/1.1 413"

@@ -206,11 +206,12 @@ def _replayed(
     remarks = [_in_python(remark) for remark in status.warnings]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         remarks.append(
-            "No labels were given, so nothing is learned. Give a frame of labels, or a column of the predictions."
+            "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"
+            " predictions."
         )
     remarks += [
-        f"{each.untimed:,} of {len(each):,} rows of {each.name} have no time: each counts at the time of the row"
-        " before it."
+        f"{each.untimed:,} of {len(each):,} rows of {each.name} have no time: each counts at the time of the"
+        " row before it."
         for each in deployment
         if each.untimed
     ]
@@ -390,16 +391,16 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
         return
     if counts.late:
         raise ValueError(
-            f"none of the {counts.labels:,} labels came in time: {counts.late:,} came when their prediction had"
-            ' expired. Let predictions wait longer, such as with join={"label_ttl": "P180D"}; it is 30 days if'
-            " not given"
+            f"none of the {counts.labels:,} labels came in time: {counts.late:,} came when their prediction"
+            ' had expired. Let predictions wait longer, such as with join={"label_ttl": "P180D"}; it is 30'
+            " days if not given"
         )
     ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
-        raise ValueError(
-            f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."
-            f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"
-            ' label come after its prediction, within join={"label_ttl": …}?'
-        )
+    raise ValueError(
+        f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."
+        f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"
+        ' label come after its prediction, within join={"label_ttl": …}?'
+    )
 
 
 def _in_python(words: str) -> str:

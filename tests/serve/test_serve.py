@@ -415,7 +415,7 @@ def test_a_store_of_other_options_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: Path, whole: bool) -> None:
-    """The status says so, for clients that retry by it: of the journal, and of a commit of the whole state."""
+    """The status says so, for clients that retry by it: of the journal, and of a whole commit."""
     served = Served(tmp_path / "store.db")
     served.predict(id="a", score=0.5)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that is full

@@ -354,8 +354,8 @@ def kill_implied(broker: Broker, new_topic: Topics, tmp_path: Path, what: str, s
     broken, whole = stream.counts("broken"), stream.counts("whole")
     log = (tmp_path / "broken.log").read_text()
     print(
-        f"\n{what}: {hits} of {HITS} kills hit; away {log.count('is away')}, in doubt {log.count('in doubt')};"
-        f" {broken}"
+        f"\n{what}: {hits} of {HITS} kills hit; away {log.count('is away')},"
+        f" in doubt {log.count('in doubt')}; {broken}"
     )
     assert hits == HITS
     for counts, added in ((broken, 2), (whole, 3)):

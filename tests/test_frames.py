@@ -106,8 +106,10 @@ def test_labels_known_at_once_and_some_never() -> None:
     done = streamcal.backtest(frame)
     assert done.summary["join"]["joined"] == 133
     assert done.frame["key"].to_list() == ["a", "b"] * 100
+    with pytest.warns(UserWarning, match="No labels were given, so nothing is learned"):
+        unlabelled = streamcal.backtest(frame.drop("label"))
     with pytest.raises(ValueError, match="nothing to draw"):
-        streamcal.backtest(frame.drop("label")).plot()
+        unlabelled.plot()
 
 
 VALUES: dict[str, tuple[list[Any], list[Any]]] = {

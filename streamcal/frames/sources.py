@@ -84,7 +84,7 @@ class FrameSource:
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
         for name in own.carried:
-            _check_column(rows.columns, name, "segment", self.name)
+            _check_column(rows, name, "segment", self.name)
         for role in (*needed[kind], *weights):
             _check_column(rows, own.names[role], role, self.name)
         self.columns: list[str] = rows.columns

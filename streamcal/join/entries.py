@@ -44,7 +44,7 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     weight: Weight | None = None
     """Weight of the label, unless the label has its own; None: 1."""
     carried: Carried | None = None
-    """What the engine wants back with the label; None: nothing."""
+    """Values that the engine wants back with the label; None: nothing."""
 
 
 class Early(msgspec.Struct, gc=False):

@@ -45,7 +45,7 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     weight: float = 1.0
     """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
     carried: Carried | None = None
-    """What the engine wanted back with the label."""
+    """Values that the engine wanted back with the label."""
 
 
 class EarlyPositive(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +75,7 @@ class Relabelled(msgspec.Struct, frozen=True, gc=False):
     """Number of target scores observed before the answer, as in `Joined`."""
     key: str | None
     carried: Carried | None = None
-    """What the engine wanted back with the label."""
+    """Values that the engine wanted back with the label."""
 
 
 class Contradicted(msgspec.Struct, frozen=True, gc=False):

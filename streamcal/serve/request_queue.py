@@ -23,10 +23,10 @@ from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome
-from streamcal.run.ports import JournalStore, Position, Positions, Sink
+from streamcal.run.ports import REQUESTS, JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.http_problems import RefusedError
-from streamcal.serve.served_pipeline import NAME, Result, ServedPipeline
+from streamcal.serve.served_pipeline import Result, ServedPipeline
 
 __all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue", "replay"]
 
@@ -97,7 +97,7 @@ class _Batch:
             self.events += [_of_kind(decode(line), kind) for line in group.lines]
 
     def origin(self, index: int) -> Origin:
-        return Origin(NAME, self._first + index + 1, self._raws[index])
+        return Origin(REQUESTS, self._first + index + 1, self._raws[index])
 
     def position(self, count: int) -> Position:
         return self._first + count
@@ -115,7 +115,7 @@ def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
 class _Source:
     """Base of the sources here; see `streamcal.run.ports.Source`."""
 
-    name = NAME
+    name = REQUESTS
     endless = True
     ended = False
 

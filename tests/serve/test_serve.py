@@ -25,7 +25,7 @@ from streamcal.events.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
 from tests.receiver import receiver
-from tests.serve import fuzz, kill
+from tests.serve import framing, fuzz, kill
 from tests.serve.servers import LINES, Served
 
 pytestmark = pytest.mark.slow
@@ -284,6 +284,35 @@ def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
         assert served.stop()[0] == 0
 
 
+def remarks(served: Served) -> str:
+    """Return the remarks of the page."""
+    return "\n".join(served.ask("GET", "/page/state")[1]["status"]["warnings"])
+
+
+def test_remarks_are_those_of_a_server(tmp_path: Path) -> None:
+    """A label an hour later than its prediction is no disorder; a prediction of an hour before is."""
+    served = Served(tmp_path / "store.db")
+    for i in range(40):
+        served.predict(id=f"a{i}", score=0.5, time=1e9 + i)
+        served.label(id=f"a{i}", label=i % 2, time=1e9 + i + 3_600)
+    served.predict(id="bad", score=1.5)
+    found = remarks(served)
+    while "rejected" not in found:  # a record a second
+        found = remarks(served)
+    assert "earlier" not in found
+    assert "The answer to each says why." in found
+    for i in range(3):
+        served.predict(id=f"b{i}", score=0.5, time=1e9 - 3_600 + i)
+    while "earlier" not in (found := remarks(served)):
+        pass
+    assert (
+        "3 of 84 events (4%) are more than 60 seconds earlier than one of their kind that was sent" in found
+    )
+    assert "in the order of their times" in found
+    assert "file" not in found.lower()
+    assert served.stop()[0] == 0
+
+
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
     served = Served(tmp_path / "store.db")
     body = lines(*({"id": f"s{i}", "score": 0.5} for i in range(10_000)))
@@ -451,6 +480,10 @@ def test_killed_under_load() -> None:
 
 def test_malformed_requests() -> None:
     assert "requests" in fuzz.run(400, seed=3, slow_ones=0)
+
+
+def test_framing() -> None:
+    assert "malformed" in framing.run(600, seed=5)
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

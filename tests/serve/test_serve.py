@@ -259,8 +259,8 @@ def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:
             rate = 0.2 if country == "NL" else 0.8
             predictions.append({"id": f"a{number}", "score": 0.5, "country": country, "tier": number % 3})
             labels.append({"id": f"a{number}", "label": int(rng.random() < rate)})
-        assert served.ask("POST", "/v1/predictions", predictions, LINES)[0] == 200
-        assert served.ask("POST", "/v1/labels", labels, LINES)[0] == 200
+        assert served.ask("POST", "/v1/predictions", lines(*predictions), LINES)[0] == 200
+        assert served.ask("POST", "/v1/labels", lines(*labels), LINES)[0] == 200
     one = [
         served.predict(id=f"b{country}", score=0.5, country=country, tier=1)[1]["probability"]
         for country in ("NL", "PL")

@@ -21,6 +21,7 @@ from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import (
     TERMS,
     Name,
+    SegmentCorrection,
     Segments,
     SegmentsState,
     check_fields,
@@ -108,6 +109,33 @@ class SegmentedRecalibrator:
         between = [field.between for field in self._segments.corrections.fields]
         found = [(each.offset_precision**-0.5, each.slope_precision**-0.5, each.share) for each in between]
         return dict(zip(self._names, found, strict=True))
+
+    @property
+    def centre(self) -> float:
+        """Logit of the pooled probability at which slopes add nothing."""
+        return self._segments.corrections.centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return self._segments.corrections.farthest
+
+    def corrections(self) -> list[SegmentCorrection]:
+        """Return a row for each segment with labels: what is added to the logit of the pooled probability.
+
+        Raises
+        ------
+        ValueError
+            if a segment has an engine of its own: a row does not say what that adds.
+        """
+        rows = self._segments.table()
+        for row in rows:
+            if len(self._names) == 1 and self._segments.has_own((row.segment,)):
+                raise ValueError(
+                    f"segment {shown(row.segment)} has an engine of its own, which no row can say; with"
+                    " own_engines=0 there is none"
+                )
+        return rows
 
     # Predicting
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,7 +21,9 @@ from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
 
 __all__ = [
+    "NEAREST",
     "Name",
+    "SegmentCorrection",
     "Segments",
     "SegmentsState",
     "check_fields",
@@ -40,7 +42,23 @@ TERMS: Final = len(Term._fields)
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
 _MISSING: Final = ("NAType", "NaTType")  # of pandas
+_NOBODY: Final = "\0" * 4097  # longer than a name
 _LONGEST: Final = 4096  # bytes of a name
+
+
+NEAREST: Final = 1e-9
+"""Distance of probabilities from 0 and 1 in logits, at least."""
+
+
+class SegmentCorrection(NamedTuple):
+    """Correction of one segment: offset_ + slope · x on the logit, x the logit less its centre."""
+
+    field: str
+    segment: str | None
+    """Value of the field; None: it is missing."""
+    labels: int
+    offset_: float
+    slope: float
 
 
 class SegmentsState(msgspec.Struct):
@@ -80,6 +98,20 @@ class Segments:
     def has_own(self, names: Sequence[Name]) -> bool:
         """Whether a segment has an engine of its own that is served."""
         return any(each == each for each in self._own.forecast(0.5, 0.0, names))
+
+    def table(self) -> list[SegmentCorrection]:
+        """Return the corrections as they are served now, without own engines."""
+        rows, centre, none = list[SegmentCorrection](), self.corrections.centre, float("nan")
+        for at, (field, each) in enumerate(zip(self.names, self.corrections.fields, strict=True)):
+            for name in each.to_state().names:
+                names: list[Name] = [_NOBODY] * len(self.names)
+                names[at] = name
+                offset, further = (
+                    self.corrections.forecast(centre + x, names, [none] * len(names))[at].added
+                    for x in (0.0, 1.0)
+                )
+                rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
+        return rows
 
     def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
         """Return the forecast for a score, see the module.

@@ -93,8 +93,8 @@ def segmented_query(
     )
     steps = [
         f"SELECT *, {_probability(engine.pooled.map, score)} AS pooled FROM {_identifier(table)}",  # noqa: S608
-        f"SELECT *, CASE WHEN pooled < {least} THEN {least} WHEN pooled > {one} - {least} THEN {one} - {least}"  # noqa: E501, S608
-        " ELSE pooled END AS within_ FROM a",
+        f"SELECT *, CASE WHEN pooled < {least} THEN {least}"  # noqa: S608
+        f" WHEN pooled > {one} - {least} THEN {one} - {least} ELSE pooled END AS within_ FROM a",
         f"SELECT *, LN(within_ / ({one} - within_)) AS logit_, LN(within_ / ({one} - within_)) -"  # noqa: S608
         f" {_number(engine.centre)} AS x_ FROM b",
         f"SELECT t.*, {offset} + ({slope}) * CASE WHEN t.x_ < -{far} THEN -{far} WHEN t.x_ > {far} THEN {far}"  # noqa: S608

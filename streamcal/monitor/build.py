@@ -105,6 +105,7 @@ def build_status(
         ],
         times=tally.times,
         unknown_fields=None if sources is None else _ignored(unknown),
+        missing_segments=pipeline.missing_segments(first.values()),
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],

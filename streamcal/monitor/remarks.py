@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
@@ -44,6 +45,7 @@ def remarks(status: Status) -> list[str]:
         *_small_keys(status),
         *_groups(status),
         *_times(status.times, status.events),
+        *_segments(status),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
     ]
@@ -172,6 +174,15 @@ def _source(status: Status) -> list[str]:
         " from before the deployment with --calibration, each with its key if there are keys, or take"
         ' [recalibrator] mode = "auto" or "target", which need none.'
     ]
+
+
+def _segments(status: Status) -> list[str]:
+    words = []
+    for name in status.missing_segments:
+        near = get_close_matches(name, status.unknown_fields or (), 1)
+        meant = f"did you mean {shown(near[0])}?" if near else "check the name."
+        words.append(f"No prediction with a label has {shown(name)}, of [segments] fields: {meant}")
+    return words
 
 
 def _guarded(status: Status) -> list[str]:

@@ -37,11 +37,12 @@ class OwnState(msgspec.Struct):
 class OwnEngines:
     """Engines by segment, at most ``limit``."""
 
-    __slots__ = ("_engines", "_limit")
+    __slots__ = ("_bytes", "_engines", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._engines: dict[Segment, Recalibrator] = {}
+        self._bytes: dict[Segment, bytes] = {}  # of those that have not learned since: two ms each
 
     def __len__(self) -> int:
         return len(self._engines)
@@ -78,7 +79,9 @@ class OwnEngines:
                 if 2 * self._engines[gone].target.labels >= after:
                     return None
                 del self._engines[gone]
+                self._bytes.pop(gone, None)
             self._engines[segment] = Recalibrator()
+        self._bytes.pop(segment, None)
         self._engines[segment].learn_many(scores, labels)
         return gone
 
@@ -86,7 +89,10 @@ class OwnEngines:
 
     def to_state(self) -> list[OwnState]:
         """Return the state."""
-        return [OwnState(field, name, each.to_bytes()) for (field, name), each in self._engines.items()]
+        for segment, each in self._engines.items():
+            if segment not in self._bytes:
+                self._bytes[segment] = each.to_bytes()
+        return [OwnState(field, name, self._bytes[field, name]) for field, name in self._engines]
 
     def restore(self, state: list[OwnState], fields: int) -> None:
         """Set the state; raise ValueError if it cannot be one."""
@@ -94,6 +100,7 @@ class OwnEngines:
         require(all(each.field < fields for each in state), "an own engine of no field")
         self._engines = {(each.field, each.name): Recalibrator.from_bytes(each.engine) for each in state}
         require(len(self._engines) == len(state), "a segment has two own engines")
+        self._bytes = {}
 
 
 def logit_of(probability: float) -> float:

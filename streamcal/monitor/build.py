@@ -42,7 +42,7 @@ from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import FileSource, Source
+from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
@@ -130,7 +130,8 @@ def build_status(
         warnings=[],
         options=dict(options or {}),
     )
-    status.warnings = remarks(status)
+    over_http = any(source.name == REQUESTS for source in sources or ())
+    status.warnings = remarks(status, over_http=over_http)
     _mark_over(status)
     return status
 

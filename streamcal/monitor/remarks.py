@@ -27,14 +27,22 @@ _SEVERAL: Final = 3  # keys
 _PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
+_OVER_HTTP: Final = (
+    ("--rejects FILE keeps each with its reason.", "The answer to each says why."),
+    ("and that --events and --labels are not exchanged", "and send a label when its prediction was answered"),
+    ("before them in their file", "of their kind that was sent before"),
+    ("Sort the files by time.", "Send predictions, and labels, in the order of their times."),
+)
+"""Words of files, and those of requests."""
 
-def remarks(status: Status) -> list[str]:
+
+def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
-    lines that were left are those of this run's sources.
+    lines that were left are those of this run's sources. ``over_http``: what came were requests, not files.
     """
-    return [
+    words = [
         *_rejected(status),
         *_join(status),
         *_classes(status),
@@ -49,6 +57,9 @@ def remarks(status: Status) -> list[str]:
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
     ]
+    for of_files, of_requests in _OVER_HTTP if over_http else ():
+        words = [each.replace(of_files, of_requests) for each in words]
+    return words
 
 
 def _rejected(status: Status) -> list[str]:

@@ -191,9 +191,8 @@ class App:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            given = _token_in(
-                given, basic=scope["method"] == "GET"
-            )  # to read, and for no other site to write
+            # a browser's user may read; else another site could make the browser write
+            given = _token_in(given, basic=scope["method"] == "GET")
             if not hmac.compare_digest(given, self._token):
                 raise RefusedError(
                     401, "the header Authorization must be 'Bearer ' and the token of the server"
@@ -255,9 +254,7 @@ def _problem(problem: Problem, allow: str = "POST") -> Response:
         headers.append("www-authenticate", 'Basic realm="streamcal: the token is the password"')
     if problem.status == 405:
         headers["allow"] = allow
-    if (
-        problem.status == 408
-    ):  # the rest would come no sooner; else it is dropped, so that the client reads this
+    if problem.status == 408:  # the rest would come no sooner; after others it is dropped, and so read
         headers["connection"] = "close"
     return response
 

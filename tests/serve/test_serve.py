@@ -25,7 +25,7 @@ from streamcal.events.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
 from tests.receiver import receiver
-from tests.serve import fuzz, kill
+from tests.serve import framing, fuzz, kill
 from tests.serve.servers import LINES, Served
 
 pytestmark = pytest.mark.slow
@@ -194,6 +194,13 @@ def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
     assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
 
 
+def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:
+    body = lines(*({"id": f"key {i}", "score": 0.5, "key": f"new {i}"} for i in range(2_000)))
+    status, found = server.ask("POST", "/v1/predictions", body, LINES)
+    assert (status, len(found)) == (200, 2_000)
+    assert all("probability" in each for each in found)
+
+
 def infer(*scores: float, **changed: object) -> dict[str, Any]:
     score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
     ids = [f"v{each}" for each in range(len(scores))]
@@ -310,6 +317,35 @@ def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
         while not text.readline().startswith(b"data: "):
             pass
         assert served.stop()[0] == 0
+
+
+def remarks(served: Served) -> str:
+    """Return the remarks of the page."""
+    return "\n".join(served.ask("GET", "/page/state")[1]["status"]["warnings"])
+
+
+def test_remarks_are_those_of_a_server(tmp_path: Path) -> None:
+    """A label an hour later than its prediction is no disorder; a prediction of an hour before is."""
+    served = Served(tmp_path / "store.db")
+    for i in range(40):
+        served.predict(id=f"a{i}", score=0.5, time=1e9 + i)
+        served.label(id=f"a{i}", label=i % 2, time=1e9 + i + 3_600)
+    served.predict(id="bad", score=1.5)
+    found = remarks(served)
+    while "rejected" not in found:  # a record a second
+        found = remarks(served)
+    assert "earlier" not in found
+    assert "The answer to each says why." in found
+    for i in range(3):
+        served.predict(id=f"b{i}", score=0.5, time=1e9 - 3_600 + i)
+    while "earlier" not in (found := remarks(served)):
+        pass
+    assert (
+        "3 of 84 events (4%) are more than 60 seconds earlier than one of their kind that was sent" in found
+    )
+    assert "in the order of their times" in found
+    assert "file" not in found.lower()
+    assert served.stop()[0] == 0
 
 
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
@@ -455,7 +491,7 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
     served.predict(id="a", score=0.5)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that is full
     found: list[Any] = []
-    count = 10_000 if whole else 300
+    count = 8_000 if whole else 300  # all may wait
 
     def send(number: int) -> None:
         body = lines(*({"id": f"{number} {i}", "score": 0.5} for i in range(count)))
@@ -466,7 +502,9 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
         each.start()
     for each in sending:
         each.join()
-    assert [(status, problem["status"]) for status, problem in found] == [(503, 503)] * 8
+    statuses = [(status, problem["status"]) for status, problem in found]
+    assert statuses[0] == (503, 503)
+    assert {*statuses} <= {(503, 503), (429, 429)}  # the latter if the machine is slow
     assert served.stop()[0] == 3
 
 
@@ -477,6 +515,10 @@ def test_killed_under_load() -> None:
 
 def test_malformed_requests() -> None:
     assert "requests" in fuzz.run(400, seed=3, slow_ones=0)
+
+
+def test_framing() -> None:
+    assert "malformed" in framing.run(600, seed=5)
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

@@ -96,8 +96,6 @@ def columns_of(options: RunConfig) -> Columns:
         },
         "[recalibrator] guard": options.recalibrator.guard
         and "a guard compares the score with the map, and with segments another probability is served",
-        "[join] corrections": options.join.corrections
-        and "the corrections of segments cannot take back a label",
     }
     for option, why in excluded.items():
         if fields and why:

@@ -32,7 +32,27 @@ from streamcal.segments.between_c import BetweenSegments, determinant
 from streamcal.sketch.decoding import MOST, Finite, Probability, require
 from streamcal.values import Floats
 
-__all__ = ["READ", "Corrections", "CorrectionsState", "Name", "Rows", "Term", "expit", "log_loss"]
+__all__ = [
+    "AHEAD",
+    "BEHIND",
+    "COLUMNS",
+    "FIRST_VOTES",
+    "LABELS_AT",
+    "LOSSES_AT",
+    "MOST_LABELS",
+    "MOST_VOTES",
+    "READ",
+    "SHARED",
+    "Corrections",
+    "CorrectionsState",
+    "Name",
+    "Rows",
+    "Term",
+    "expit",
+    "log_loss",
+    "order",
+    "taken_back",
+]
 
 Name = str | None
 """Value of a field; None: the field is missing."""
@@ -40,7 +60,19 @@ Name = str | None
 Rows = npt.NDArray[np.float32]
 
 _FIRST: Final = (0.1, 0.75, 0.05)  # weights of pooled, slow and fast before there are labels
-_VOTES: Final = 20.0  # of the first weights, in segments
+FIRST_VOTES: Final = 20.0
+"""Votes of the first weights, in segments."""
+MOST_VOTES: Final = 1000.0
+"""Votes at most: beyond, older ones are forgotten."""
+MOST_LABELS: Final = 2**24 - 1
+"""Labels of a segment that a float32 counts."""
+AHEAD: Final = 12.0
+"""Most that a candidate is ahead of pooled, in log odds."""
+BEHIND: Final = 16.0
+"""Most that a candidate is behind the best, in log odds."""
+COLUMNS, LOSSES_AT, SHARED, LABELS_AT = 16, 7, 10, 15
+"""Numbers of a row: H_aa, H_ab, H_bb, g_a and g_b; H and g of the fast offset; d of slow, fast and own; the
+first five as `BetweenSegments` has read them; and the number of labels."""
 
 # As C has them.
 _SLOW = 1.0 - 1e-5  # kept of the slow correction's information, a label of the segment
@@ -48,16 +80,12 @@ _FAST = 1.0 - 1.0 / 500.0
 _KEPT = 1.0 - 1.0 / 2000.0  # of the losses that weigh candidates, a label of the segment
 _FAST_PRECISION = 20.0  # prior of the fast offset
 _OWN = 0.1  # first weight of an own engine, always
-_AHEAD = 12.0  # most that a candidate is ahead of pooled, in log odds
-_BEHIND = 16.0  # most that a candidate is behind the best
-_MOST_VOTES = 1000.0
+_AHEAD, _BEHIND, _VOTES, _MOST_VOTES = AHEAD, BEHIND, FIRST_VOTES, MOST_VOTES
 _LEAST_LABELS = 32  # of a segment that has a vote
-_MOST_LABELS = float(2**24 - 1)  # that a float32 counts
+_MOST_LABELS = float(MOST_LABELS)
 _MOST = float(MOST)
 
-# Columns of a row: H_aa, H_ab, H_bb, g_a and g_b; H and g of the fast offset; d of slow, fast and own; at
-# _SHARED the first five as `BetweenSegments` has read them; and the number of labels.
-_COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = 16, 5, 7, 10, 15
+_COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHARED, LABELS_AT
 
 READ: Final = 8
 """Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
@@ -201,11 +229,7 @@ class Corrections:
         own_saved = float(self._rows[losses + 2])
         if own == own:
             own_saved = _KEPT * own_saved + none - log_loss(then_offset + own, label)
-        best = max(max(slow_saved, fast_saved), max(own_saved, 0.0))
-        excess, least = max(best - _AHEAD, 0.0), min(best, _AHEAD) - _BEHIND
-        self._rows[losses] = max(slow_saved - excess, least)
-        self._rows[losses + 1] = max(fast_saved - excess, least)
-        self._rows[losses + 2] = max(own_saved - excess, least)
+        self._set_losses(losses, slow_saved, fast_saved, own_saved)
 
         p = expit(offset + slow)
         curvature = p * (1.0 - p)
@@ -228,18 +252,66 @@ class Corrections:
         self._rows[row + _LABELS_AT] = count
         if _due(int(count)):
             self._share(row)
+            self.between.refresh()
             if count >= _LEAST_LABELS:
                 self.read(place, x, own, read, at)
                 self._vote(read, at + 4)
+
+    def relabel(
+        self,
+        place: int,
+        x: float,
+        change: float,
+        read: Floats,
+        at: int,
+        noise: float,
+        offset: float,
+        then: Term,
+    ) -> None:
+        """Replace a label that was learned before by the other.
+
+        What remembers some hundred labels, the fast offset and the losses, is taken back as far as to
+        nothing: many old labels that are corrected at once must not turn it round.
+
+        Parameters
+        ----------
+        place, x, read, at, noise, offset, then
+            as in `learn`.
+        change
+            new label less the old one, or a part of it.
+        """
+        row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
+        p = expit(offset + slow)
+        step = change / (1.0 + p * (1.0 - p) * noise)
+        self._rows[row + 3] += step
+        self._rows[row + 4] += step * x
+        p = expit(offset + fast)
+        score = row + _FAST_AT + 1
+        self._rows[score] = taken_back(self._rows[score], change / (1.0 + p * (1.0 - p) * noise))
+        # The log loss of a logit z is log(1 + e^z) − label·z, so what is saved moves by what is added to z.
+        for k in range(3):
+            saved = row + _LOSSES_AT + k
+            added = then[k + 1]
+            if added == added:
+                self._rows[saved] = taken_back(self._rows[saved], change * added)
+        self._share(row)
+        self.between.refresh()
 
     def forget_own(self, name: Name) -> None:
         """Forget the losses of a value's own engine, which is gone."""
         self._rows[_COLUMNS * self.find(name) + _LOSSES_AT + 2] = 0.0
 
+    def _set_losses(self, at: int, slow: float, fast: float, own: float) -> None:
+        """Write what the candidates have saved, within bounds, from ``at`` on."""
+        best = max(max(slow, fast), max(own, 0.0))
+        excess, least = max(best - _AHEAD, 0.0), min(best, _AHEAD) - _BEHIND
+        self._rows[at] = max(slow - excess, least)
+        self._rows[at + 1] = max(fast - excess, least)
+        self._rows[at + 2] = max(own - excess, least)
+
     def _share(self, row: int) -> None:
         """Let the prior of all segments know what one has learned."""
         self.between.replace(self._rows, row + _SHARED, row)
-        self.between.refresh()
         for k in range(_FAST_AT):
             self._rows[row + _SHARED + k] = self._rows[row + k]
 
@@ -255,7 +327,7 @@ class Corrections:
 
     def to_state(self) -> CorrectionsState:
         """Return the state; it does not depend on the order in which values first came."""
-        names = sorted(self._places, key=_order)
+        names = sorted(self._places, key=order)
         rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[self._places[name] for name in names]]
         first = np.asarray(self._first).tolist()
         return CorrectionsState(names, rows.ravel(), self.between.evidence, first, self._votes)
@@ -304,6 +376,13 @@ def expit(logit: float) -> float:
     return odds / (1.0 + odds)
 
 
+def taken_back(value: float, change: float) -> float:
+    """Return a value that is moved by a change as far as to 0, and not away from it."""
+    if value * change >= 0.0:
+        return value
+    return value + change if abs(change) < abs(value) else 0.0
+
+
 def log_loss(logit: float, label: int) -> float:
     """Return the log loss in nats of the forecast expit(logit) for a label, 0 or 1."""
     wrong = -logit if label else logit
@@ -318,7 +397,7 @@ def _due(count: int) -> bool:
     return count < _MOST_LABELS and count % step == 0
 
 
-def _order(name: Name) -> tuple[bool, str]:
+def order(name: Name) -> tuple[bool, str]:
     """Return what names are sorted by: the missing value comes first."""
     return name is not None, name or ""
 

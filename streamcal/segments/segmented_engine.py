@@ -19,7 +19,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import compressed, expanded, unpack
 from streamcal.events import Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
-from streamcal.join.outcomes import Joined
+from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, served
 from streamcal.sketch.decoding import decoded, encoded, restoring
 
@@ -114,6 +114,13 @@ class SegmentedEngine(Engine):
             names, row = self._split(joined.carried)
             self.segments.learn([joined.score], [joined.label], [names], [row])
         return emissions
+
+    def relabel(self, relabelled: Relabelled) -> None:
+        """Replace a learned label by another; see `Engine.relabel`."""
+        super().relabel(relabelled)
+        if relabelled.domain == "target" and relabelled.carried is not None:
+            names, row = self._split(relabelled.carried)
+            self.segments.relabel(relabelled.score, relabelled.label, names, row)
 
     # Inside
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamcal.segments.corrections_c import Term, expit
 from streamcal.segments.fields_c import Fields, FieldsState
+from streamcal.segments.merging import merged
 from streamcal.segments.own import OwnEngines, OwnState, logit_of
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
@@ -161,12 +162,25 @@ class Segments:
                 _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
                 its_scores.append(score)
                 its_labels.append(label)
-            terms = [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
-            self.corrections.learn(logit_of(row[0]), label, each, terms)
+            self.corrections.learn(logit_of(row[0]), label, each, _terms(row))
         for name, (before, its_scores, its_labels) in by_segment.items():
             gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
             if gone is not None:
                 only.forget_own(gone[1])
+
+    def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
+        """Replace a learned label, whose forecast was this row, by ``label``."""
+        self.corrections.relabel(logit_of(row[0]), label, names, _terms(row))
+        if self._has_own:
+            self._own.relabel((0, names[0]), score, label)
+
+    def merge(self, others: Sequence[Segments]) -> None:
+        """Add the corrections and own engines of other shards, which have the same fields."""
+        if not others:
+            return
+        self.corrections.restore(merged([each.corrections.to_state() for each in (self, *others)]))
+        for field, name in self._own.merge([other._own for other in others]):
+            self.corrections.fields[field].forget_own(name)
 
     def to_state(self) -> SegmentsState:
         """Return the state."""
@@ -188,6 +202,10 @@ def served(row: Sequence[float]) -> float:
     """Return the probability of a forecast."""
     added = sum(row[1::TERMS])
     return expit(logit_of(row[0]) + added) if added else row[0]
+
+
+def _terms(row: Sequence[float]) -> list[Term]:
+    return [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
 
 
 def check_fields(fields: Sequence[str]) -> tuple[str, ...]:

@@ -93,9 +93,11 @@ class OwnEngines:
         if segment in self._engines:
             changed = Relabelled(score, label, "target", None, None, AT_ONCE, None)
             self._engines[segment]._engine.relabel(changed)
+            self._bytes.pop(segment, None)
 
     def merge(self, others: Sequence[OwnEngines]) -> list[Segment]:
         """Add the engines of other shards; return the segments of those that had to make room."""
+        self._bytes.clear()
         for segment, engine in [each for other in others for each in other._engines.items()]:
             if segment in self._engines:
                 self._engines[segment].merge(engine)

@@ -240,9 +240,9 @@ if __name__ == "__main__":
     print("|---|---|---|---|---|---|")
     for name in asked.only or ATTACKS:
         growth, wait, requests, failed = measure(name, asked.seconds)
-        how = ATTACKS[name]
+        what, connections, _ = ATTACKS[name]
         wrong = "" if growth <= MOST_GROWTH and wait <= MOST_WAIT and not failed else " **not as asked**"
         print(
-            f"| {how.what} | {how.connections} | {growth:+.1f} | {wait:.0f}{wrong} | {requests:,} | {failed} |",
+            f"| {what} | {connections} | {growth:+.1f} | {wait:.0f}{wrong} | {requests:,} | {failed} |",
             flush=True,
         )

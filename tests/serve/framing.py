@@ -1,7 +1,8 @@
 """Framing of HTTP: python -m tests.serve.framing --requests 100000.
 
-Requests in chunks, with trailers, several in a packet or one in many packets; behind them what is no HTTP. Each well-formed request gets one well-formed answer, in order; what is malformed gets at most one, of 400 or
-more, and the connection is closed. The server lives on, in bounded memory.
+Requests in chunks, with trailers, several in a packet or one in many; behind them what is no HTTP. Each
+well-formed request gets one well-formed answer, in order; what is malformed gets at most one, of 400 or more,
+and the connection is closed. The server lives on, in bounded memory.
 """
 
 from __future__ import annotations

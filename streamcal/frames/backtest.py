@@ -28,6 +28,7 @@ from streamcal.frames.sources import Frame, FrameSource, narwhals_module
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.build import build_status
+from streamcal.monitor.remarks import of_rejects
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import quality_rows, run_summary
 from streamcal.quality.groups import Groups, group_figures
@@ -50,6 +51,7 @@ _IN_PYTHON: Final = (
     (r"say with --positive VALUE", 'say with columns={"positive": VALUE}'),
     (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
     (r"--events and --labels are", "the two frames are"),
+    (r"\bline (?=\d)", "row "),
     (r"with --calibration", "as calibration"),
     (r"(?:\ba )?\[recalibrator\] (\w+)", r"option \1"),
     (r"(?:\ba )?\[join\] (\w+)", r'join={"\1": …}'),
@@ -197,6 +199,11 @@ def _replayed(
     deployment = [of_predictions]
     if labels is not None:
         deployment.append(FrameSource(labels, "labels", names))
+        if "label" in of_predictions.roles:
+            raise ValueError(
+                f"predictions have labels of their own, in column {shown(of_predictions.roles['label'])}, which"
+                " would be known at once, and labels are given, too: drop that column, or give no labels"
+            )
         _check_times(*deployment)
     outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])
     try:
@@ -205,7 +212,8 @@ def _replayed(
         raise ValueError(_in_python(str(error))) from None
     status = build_status(pipeline, (*before, *deployment), claims=False)
     _check_outcome(status, kept["rejects"].rows, deployment)
-    remarks = [_in_python(remark) for remark in status.warnings]
+    every_reject = of_rejects(status, 0.0)  # in a stream a few are nothing; here, each can be mended
+    remarks = [_in_python(remark) for remark in dict.fromkeys([*every_reject, *status.warnings])]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         remarks.append(
             "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"
@@ -386,12 +394,13 @@ def _check_times(predictions: FrameSource, labels: FrameSource) -> None:
 def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequence[FrameSource]) -> None:
     """Refuse a run in which nothing was answered, or no label met its prediction."""
     counts, (predictions, *others) = status.join, sources
-    if len(predictions) and not counts.predictions:
-        first = next(row.reason for row in rejects if row.source == predictions.name)
-        raise ValueError(
-            f"all {len(predictions):,} rows of predictions were rejected, the first for: {_in_python(first)}"
-        )
-    if not others or not counts.labels or counts.joined + counts.implied:
+    for source, taken in zip(sources, (counts.predictions, counts.labels), strict=False):
+        if not taken:
+            first = next(row.reason for row in rejects if row.source == source.name)
+            raise ValueError(
+                f"all {len(source):,} rows of {source.name} were rejected, the first for: {_in_python(first)}"
+            )
+    if not others or counts.joined + counts.implied:
         return
     if counts.late:
         raise ValueError(

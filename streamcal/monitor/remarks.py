@@ -13,7 +13,7 @@ from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.times import show_duration
 from streamcal.values import shown
 
-__all__ = ["remarks"]
+__all__ = ["of_rejects", "remarks"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
@@ -43,7 +43,7 @@ def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     lines that were left are those of this run's sources. ``over_http``: what came were requests, not files.
     """
     words = [
-        *_rejected(status),
+        *of_rejects(status),
         *_join(status),
         *_classes(status),
         *_trend(status),
@@ -62,9 +62,10 @@ def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     return words
 
 
-def _rejected(status: Status) -> list[str]:
+def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
+    """Return the remark that events were rejected, if they are more than a share of all."""
     rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
-    if rejected <= _REJECTED * events:
+    if rejected <= least * events:
         return []
     text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
     if len(most) > _SHOWN:

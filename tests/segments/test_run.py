@@ -93,7 +93,7 @@ def test_the_worst_segments_come_first_and_no_other_is_named() -> None:
     labels = (rng.random(12_000) < np.where(wrong, 0.5 * scores, scores)).astype(int)
     groups = Groups()
     for part in (slice(0, 5), slice(5, 7000), slice(7000, None)):
-        groups.add(country[part], np.stack([scores, scores])[:, part], labels[part].astype(float))
+        groups.add(country[part], np.stack([scores[part], scores[part]]), labels[part].astype(float))
     figures, names = group_figures(groups.sums), groups.names
     assert [names[at] for at in np.flatnonzero(figures.deviates)] == ["c7"]
     assert names[figures.worst_first[0]] == "c7"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from streamcal.events.columns import did_you_mean
@@ -22,6 +23,8 @@ _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _BACKWARDS: Final = 0.01  # share of the events
 _SHOWN_RANGES: Final = 3
+_SEVERAL: Final = 3  # keys
+_PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
 
@@ -39,6 +42,8 @@ def remarks(status: Status) -> list[str]:
         *_coverage(status),
         *_source(status),
         *_guarded(status),
+        *_small_keys(status),
+        *_groups(status),
         *_times(status.times, status.events),
         *_segments(status),
         *(f"{each}." for each in status.unfinished),
@@ -227,3 +232,38 @@ def _field(name: str, count: int) -> str:
 
 def _often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
+
+
+def _small_keys(status: Status) -> list[str]:
+    if status.keys < _SEVERAL or not _FEW <= status.labels < _PER_KEY * status.keys:
+        return []
+    return [
+        f"{status.keys:,} keys have {status.labels / status.keys:,.0f} labels each on average, and each key"
+        " learns alone. If they are segments of one model, such as countries, [segments] fields lets them"
+        " share: docs/segments.md."
+    ]
+
+
+def _groups(status: Status) -> list[str]:
+    groups = status.groups
+    count = sum(groups.deviates)
+    if not count:
+        return []
+    named = zip(groups.field, groups.name, groups.gap_low, groups.gap_high, strict=True)
+    worst = [
+        f"{field} {'without a value' if name is None else shown(name)} ({_points(low, high)})"
+        for field, name, low, high in islice(named, min(count, _SHOWN))
+    ]
+    which = "segments" if any(field != "key" for field in groups.field) else "keys"
+    return [
+        f"Forecasts of {count:,} of {len(groups.deviates):,} {which} are surely off by more than a tenth of"
+        f" the rarer class since the first label, the worst: {', '.join(worst)}. See what is different there."
+    ]
+
+
+def _points(low: float, high: float) -> str:
+    """Return an interval of mean forecast − rate in points."""
+    if low < 0.0 < high:
+        return f"{-100.0 * low:.2g} points too low to {100.0 * high:.2g} too high"
+    ends = sorted((abs(100.0 * low), abs(100.0 * high)))
+    return f"{ends[0]:.2g} to {ends[1]:.2g} points too {'high' if low > 0.0 else 'low'}"

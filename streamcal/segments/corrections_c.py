@@ -60,8 +60,8 @@ _MOST = float(MOST)
 _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = 16, 5, 7, 10, 15
 
 READ: Final = 8
-"""Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the variance,
-and the weights of pooled, slow, fast and own."""
+"""Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
+variance, and the weights of pooled, slow, fast and own."""
 
 
 class Term(NamedTuple):

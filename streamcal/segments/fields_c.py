@@ -53,6 +53,16 @@ class Fields:
         self._places: Any = np.zeros(count, np.int64).data
         self._read: Any = np.zeros(_READ * count).data
 
+    @property
+    def centre(self) -> float:
+        """Logit at which slopes add nothing."""
+        return self._centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return _FARTHEST
+
     def forecast(self, logit: float, names: Sequence[Name], own: Sequence[float]) -> list[Term]:
         """Return the forecast of each field.
 

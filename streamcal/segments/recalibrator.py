@@ -16,6 +16,8 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import (
     TERMS,
     Name,
@@ -144,6 +146,23 @@ class SegmentedRecalibrator:
             as `predict_one`, with the index of the first bad value; or if the lengths differ.
         """
         return self.probabilities(self.forecast_many(scores, segments))
+
+    def map_for(self, segments: object) -> RecalibrationMap:
+        """Return one portable map for one segment: the map of all, then the corrections.
+
+        It is what is served now, up to rounding, and has the version of the pooled map.
+
+        Parameters
+        ----------
+        segments
+            as in `predict_one`.
+
+        Raises
+        ------
+        ValueError
+            if there are not as many values as fields, or the segment has an engine of its own, too.
+        """
+        return segment_map(self._pooled.map, self._segments, self._split(segments))
 
     def forecast_many(self, scores: Any, segments: Any) -> Floats:
         """Return what is forecast now, for `learn_many` to judge by when late labels come.

@@ -20,7 +20,16 @@ from streamcal.segments.own import OwnEngines, OwnState, logit_of
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
 
-__all__ = ["Name", "Segments", "SegmentsState", "check_fields", "check_own_engines", "name_of", "served"]
+__all__ = [
+    "Name",
+    "Segments",
+    "SegmentsState",
+    "check_fields",
+    "check_own_engines",
+    "logit_of",
+    "name_of",
+    "served",
+]
 
 Name = str | None
 """Value of a field; None: the field is missing."""
@@ -30,6 +39,7 @@ TERMS: Final = len(Term._fields)
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
+_MISSING: Final = ("NAType", "NaTType")  # of pandas
 _LONGEST: Final = 4096  # bytes of a name
 
 
@@ -67,16 +77,9 @@ class Segments:
         """Number of numbers of a forecast."""
         return 1 + TERMS * len(self.names)
 
-    @property
-    def missing(self) -> list[str]:
-        """Fields of which no label had a value, if there are labels."""
-        fields = zip(self.names, self.corrections.fields, strict=True)
-        return [name for name, field in fields if len(field) == 1 and field.find(None)]
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether corrections have learned labels."""
-        return len(self.corrections.fields[0]) > 0
+    def has_own(self, names: Sequence[Name]) -> bool:
+        """Whether a segment has an engine of its own that is served."""
+        return any(each == each for each in self._own.forecast(0.5, 0.0, names))
 
     def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
         """Return the forecast for a score, see the module.
@@ -171,14 +174,16 @@ def name_of(value: object) -> Name:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or value == "" or value != value:
-        return None
     if isinstance(value, str):
         if len(value.encode()) > _LONGEST:
             raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value)
+        return str(value) or None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
+        if value != value:
+            return None
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    if value is None or type(value).__name__ in _MISSING:
+        return None
     raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 import streamcal
 from streamcal.cli.app import app
 from streamcal.frames import backtest
-from streamcal.quality.groups import add_label, group_figures
+from streamcal.quality.groups import Groups, group_figures
+from streamcal.quality.groups_c import add_labels
 from streamcal.run.config import RunConfig, read_config
 from streamcal.segments.segments import Segments
 
@@ -90,11 +91,10 @@ def test_the_worst_segments_come_first_and_no_other_is_named() -> None:
     country = [f"c{each}" for each in rng.integers(0, 12, 12_000)]
     wrong = np.array([each == "c7" for each in country])
     labels = (rng.random(12_000) < np.where(wrong, 0.5 * scores, scores)).astype(int)
-    rows: dict[str, list[float]] = {}
-    for name, score, label in zip(country, scores.tolist(), labels.tolist(), strict=True):
-        add_label(rows.setdefault(name, [0.0] * 6), score, score, label)
-    figures = group_figures(np.array(list(rows.values())))
-    names = list(rows)
+    groups = Groups()
+    for part in (slice(0, 5), slice(5, 7000), slice(7000, None)):
+        groups.add(country[part], np.stack([scores, scores])[:, part], labels[part].astype(float))
+    figures, names = group_figures(groups.sums), groups.names
     assert [names[at] for at in np.flatnonzero(figures.deviates)] == ["c7"]
     assert names[figures.worst_first[0]] == "c7"
 
@@ -108,17 +108,27 @@ def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
     for _ in range(1, 41):
         forecasts = rng.uniform(0.05, 0.4, (300, 50))
         labels = (rng.random((300, 50)) < forecasts).astype(int)
-        for group in range(300):
-            row = sums[group].tolist()
-            for forecast, label in zip(forecasts[group].tolist(), labels[group].tolist(), strict=True):
-                add_label(row, forecast, forecast, label)
-            sums[group] = row
+        at = np.repeat(np.arange(300), 50)
+        add_labels(sums, at, np.stack([forecasts.ravel()] * 2), labels.ravel().astype(float))
         given = sums.copy()
         if broken:
             given[:, 3] *= 0.1
         figures = group_figures(given)
         missed |= (figures.low > 0.0) | (figures.high < 0.0)
     assert (missed.sum() > 30) == broken
+
+
+def test_groups_with_few_labels_are_forgotten_first() -> None:
+    groups = Groups(kept=3)
+    names = [f"g{each}" for each in range(7) for _ in range(each % 4 + 1)]
+    groups.add(names, np.full((2, len(names)), 0.5), np.ones(len(names)))
+    groups.prune()
+    assert groups.names == ["g2", "g3", "g6"]
+    again = Groups.restore(groups.state)
+    assert again.names == groups.names
+    np.testing.assert_array_equal(again.sums[:, 0], [3.0, 4.0, 3.0])
+    again.add(["g9", "g3"], np.full((2, 2), 0.5), np.zeros(2))
+    np.testing.assert_array_equal(again.sums[:, 0], [3.0, 5.0, 3.0, 1.0])
 
 
 def run(folder: Path, *more: str, expect: int = 0) -> str:

@@ -105,7 +105,7 @@ def build_status(
         ],
         times=tally.times,
         unknown_fields=None if sources is None else _ignored(unknown),
-        missing_segments=pipeline.missing_segments(first.values()),
+        missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],

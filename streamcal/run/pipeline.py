@@ -153,12 +153,6 @@ class Pipeline:
         """Return the engines of the first so many keys: what can be shown where there are many."""
         return {key: self.engines[key] for key in islice(self.engines, count)}
 
-    def missing_segments(self, engines: Iterable[Engine]) -> list[str]:
-        """Return the fields of segments of which no label that these engines have learned had a value."""
-        segments = [each.segments for each in engines if isinstance(each, SegmentedEngine)]
-        missing = [each.missing for each in segments if each.has_labels]
-        return [name for name in self.segments.fields if missing and all(name in each for each in missing)]
-
     # Events
 
     def calibrate(self, batch: MicroBatch) -> Outcome:

@@ -114,17 +114,6 @@ class Segments:
                 rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
         return rows
 
-    @property
-    def missing(self) -> list[str]:
-        """Fields of which no label had a value, if there are labels."""
-        fields = zip(self.names, self.corrections.fields, strict=True)
-        return [name for name, field in fields if len(field) == 1 and field.find(None)]
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether corrections have learned labels."""
-        return len(self.corrections.fields[0]) > 0
-
     def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
         """Return the forecast for a score, see the module.
 

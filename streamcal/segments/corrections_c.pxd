@@ -10,12 +10,23 @@ cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
 @cython.final
 cdef class Corrections:
     cdef readonly BetweenSegments between
+    cdef object _read_row
+    cdef bint _some_stored
+    cdef long long _count, _now
     cdef dict _places
+    cdef list _names
     cdef float[::1] _rows
+    cdef unsigned char[::1] _changed
+    cdef long long[::1] _used
     cdef double[::1] _first
     cdef double _votes
 
+    @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t find(self, name) except -1
+    @cython.locals(place=Py_ssize_t)
+    cdef Py_ssize_t _fetch(self, name) except -1
+    @cython.locals(place=Py_ssize_t)
+    cdef Py_ssize_t _add(self, name) except -1
     @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t place(self, name) except -1
     @cython.locals(

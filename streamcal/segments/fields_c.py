@@ -13,7 +13,8 @@ Compiled where there is a C compiler; `fields_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -57,10 +58,11 @@ class FieldsState(msgspec.Struct):
 
 
 class Fields:
-    """Corrections of ``count`` fields."""
+    """Corrections of ``count`` fields; ``read_row`` gives those of a store, by field and name."""
 
-    def __init__(self, count: int) -> None:
-        self.fields = [Corrections() for _ in range(count)]
+    def __init__(self, count: int, read_row: Callable[[int, Name], bytes | None] | None = None) -> None:
+        readers = [None if read_row is None else partial(read_row, field) for field in range(count)]
+        self.fields = [Corrections(reader) for reader in readers]
         self._centre, self._centred = 0.0, 0
         self._score = self._information = 0.0  # of the common deviation
         self._places: Any = np.zeros(count, np.int64).data

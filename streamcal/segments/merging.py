@@ -76,7 +76,7 @@ def _merged_field(states: Sequence[CorrectionsState], shifts: Sequence[float]) -
         for k in range(3)
     ]
     most = min(_sum(votes) - FIRST_VOTES * (len(votes) - 1), MOST_VOTES)
-    return CorrectionsState(names, found.ravel(), between.evidence, weights, most)
+    return CorrectionsState(len(names), names, found.ravel(), between.evidence, weights, most)
 
 
 def _shifted(state: CorrectionsState, shift: float) -> Floats:

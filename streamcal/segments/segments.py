@@ -8,7 +8,7 @@ where there is none. Labels are judged by the row as of their prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -36,6 +36,9 @@ __all__ = [
 
 Name = str | None
 """Value of a field; None: the field is missing."""
+
+ReadRow = Callable[[int, Name], bytes | None]
+"""Gives the row of a field's value that is in a store, None if it has none."""
 
 TERMS: Final = len(Term._fields)
 """Numbers of a field in a forecast."""
@@ -80,13 +83,15 @@ class Segments:
         Names of the fields.
     own_engines
         How many segments may have an engine of their own; with several fields none has one.
+    read_row
+        Gives what a store has of a segment, by number of the field and name; None: there is no store.
     """
 
     __slots__ = ("_has_own", "_limit", "_own", "corrections", "names")
 
-    def __init__(self, names: Sequence[str], own_engines: int) -> None:
+    def __init__(self, names: Sequence[str], own_engines: int, read_row: ReadRow | None = None) -> None:
         self.names = tuple(names)
-        self.corrections = Fields(len(self.names))
+        self.corrections = Fields(len(self.names), read_row)
         self._limit = own_engines
         self._has_own = len(self.names) == 1 and own_engines > 0
         self._own = OwnEngines(own_engines if self._has_own else 0)
@@ -176,9 +181,9 @@ class Segments:
         return SegmentsState(list(self.names), self._limit, self.corrections.to_state(), self._own.to_state())
 
     @classmethod
-    def restored(cls, state: SegmentsState) -> Segments:
+    def restored(cls, state: SegmentsState, read_row: ReadRow | None = None) -> Segments:
         """Restore from a state; raise ValueError if it cannot be one."""
-        made = cls(check_fields(state.names), check_own_engines(state.limit))
+        made = cls(check_fields(state.names), check_own_engines(state.limit), read_row)
         made.corrections.restore(state.corrections)
         made._own.restore(state.own, len(state.names))
         for each in state.own:

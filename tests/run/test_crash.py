@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal.cli.demo import data_folder
+from streamcal.run.ports import SegmentId
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50
@@ -101,9 +103,41 @@ def crash(
             "told": db.execute(TOLD).fetchall(),
             "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
+            "segments": corrections(outputs["--store"]),
         }
     db.close()
     return contents, state, int(killed), float(seconds)
+
+
+def corrections(path: Path) -> dict[SegmentId, bytes]:
+    """Return those of all segments: how they are divided between table and log depends on the batches."""
+    store = SqliteStore(path, read_only=True)
+    found = dict(store.load().segments)
+    store.close()
+    return found
+
+
+@pytest.mark.crash
+def test_killed_fifty_times_with_segments(tmp_path: Path) -> None:
+    """Each prediction has one of 2,000 segments, and one of 3 devices."""
+    inputs = flights(tmp_path, FEWER)
+    rows = map(msgspec.json.decode, inputs["--events"].read_bytes().splitlines())
+    lines = [
+        msgspec.json.encode(row | {"shop": f"s{at * at % 2003}", "device": at % 3})
+        for at, row in enumerate(rows)
+    ]
+    inputs["--events"].write_bytes(b"\n".join(lines) + b"\n")
+    inputs["--config"] = tmp_path / "run.toml"
+    inputs["--config"].write_text('[segments]\nfields = ["shop", "device"]\n')
+    start = time.monotonic()
+    whole, state, _ = crash(tmp_path, inputs, "whole")
+    seconds = time.monotonic() - start
+    broken, restored, killed = crash(tmp_path, inputs, "broken", KILLS, seconds / 30)
+    for name, each in state.items():
+        assert restored[name] == each, name
+    assert broken == whole
+    assert len(state["segments"]) > 500
+    assert killed == KILLS
 
 
 @pytest.mark.crash

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +17,8 @@ from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.build import verdicts
+from streamcal.monitor.build import group_columns, verdicts
+from streamcal.monitor.status import GroupColumns
 from streamcal.monitor.summary import delay_rows, quality_rows
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
@@ -25,10 +26,11 @@ from streamcal.quality.verdict import Verdict
 from streamcal.run.config import RunConfig
 from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Store
+from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_pipeline
+from streamcal.segments.stored_rows import with_rows
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 
@@ -83,6 +85,8 @@ class Served(msgspec.Struct):
     tally: Tally
     quality: dict[str, Figures]
     """Quality of the forecasts, before and after recalibration."""
+    groups: GroupColumns
+    """Segments and keys, the worst first."""
     join: JoinCounts
     pending: int
     delay: Delay
@@ -91,6 +95,8 @@ class Served(msgspec.Struct):
 
 
 _NO_CLAIM: Final = "no claim"
+
+_SHOWN_GROUPS: Final = 10
 
 _Object: Any = dict[str, Any] | None
 
@@ -159,6 +165,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         maps,
         pipeline.tally,
         pipeline.quality.figures,
+        group_columns(pipeline.quality),
         pipeline.join.counts,
         pipeline.join.pending,
         pipeline.delay,
@@ -210,6 +217,8 @@ def show_table(found: Served) -> Group:
     judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
     for figures in quality_rows(found.quality):
         judged.add_row(*figures)
+    groups = _groups_table(found.groups)
+    shown_groups: list[Text | Table] = [] if groups is None else [Text(), groups]
     now = _table(
         "Served now, and what is certified of it: risk at most",
         (
@@ -241,8 +250,41 @@ def show_table(found: Served) -> Group:
     below += [Text(f"{more:,} more keys: --only KEY")] if more else []
     verdict = verdict_text(found.verdict)
     return Group(
-        verdict, Text(), moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below
+        verdict,
+        Text(),
+        moved,
+        *above,
+        Text(),
+        totals,
+        Text(),
+        came,
+        Text(),
+        judged,
+        *shown_groups,
+        Text(),
+        now,
+        *below,
     )
+
+
+def _groups_table(groups: GroupColumns) -> Table | None:
+    """Return the table of the worst segments and keys; None if there are none."""
+    if not groups.name:
+        return None
+    table = _table(
+        f"Segments and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
+        ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
+        left=("", "key"),
+    )
+    table.columns[1].header = "value"
+    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
+    for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
+        zip(*columns, strict=True), _SHOWN_GROUPS
+    ):
+        gap = f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}"
+        cells = (field, name, labels, f"{forecast:.4f}", f"{rate:.4f}", gap, f"{before:.4f}", f"{after:.4f}")
+        table.add_row(*map(_cell, cells))
+    return table
 
 
 def replay_table(
@@ -274,11 +316,13 @@ def replay_table(
     table = Table(box=None, pad_edge=False)
     for column in ("key", "source labels", "target labels", "state"):
         table.add_column(column)
-    rebuilt, stored = pipeline.engines, checkpoint.engines
+    rebuilt, stored, segments = pipeline.engines, checkpoint.engines, _by_key(checkpoint.segments)
     keys = _in_order(rebuilt.keys() | stored.keys())
     shown, equal = set(_first(keys)), True
     for key in keys:
         here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
+        if there is not None and pipeline.segments.fields:
+            there = with_rows(there, segments.get(key, ()))
         same = here == there or (
             here is not None and there is not None and here == pipeline.as_written(key, there)
         )
@@ -332,3 +376,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.5f}" if isinstance(value, float) else str(value)
+
+
+def _by_key(segments: Mapping[SegmentId, Row]) -> dict[str | None, list[tuple[int, str | None, Row]]]:
+    """Return the corrections of each key: field, value and row."""
+    found = defaultdict(list)
+    for (key, field, name), row in segments.items():
+        found[key].append((field, name, row))
+    return found

@@ -43,6 +43,7 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.join.tables import Tables
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
     "REQUESTS",
@@ -59,7 +60,9 @@ __all__ = [
     "Position",
     "Positions",
     "Role",
+    "Row",
     "RowKind",
+    "SegmentId",
     "Sink",
     "SinkOptions",
     "Source",
@@ -316,6 +319,8 @@ class Checkpoint(msgspec.Struct):
     """By name of the source."""
     sinks: dict[str, Position] = {}
     """The result of every sink's last commit, by name of the sink."""
+    segments: Mapping[SegmentId, Row] = {}
+    """Corrections of segments, each asked for as the engines are."""
 
 
 class Change(msgspec.Struct):
@@ -329,6 +334,8 @@ class Change(msgspec.Struct):
     maps: Sequence[MapRow]
     """Map versions served since the last commit."""
     rejects: Sequence[RejectRow]
+    segments: Mapping[SegmentId, Row] = {}
+    """Corrections of segments that have changed."""
 
 
 class Store(Protocol):

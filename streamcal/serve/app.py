@@ -175,10 +175,14 @@ class App:
     async def _model(self, request: Request) -> Response:
         name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
-        tensors = {"score": "FP64", "id": "BYTES", "probability": "FP64", "map_version": "INT64"}
-        each = [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+        inputs = {"score": "FP64", "id": "BYTES", **dict.fromkeys(self._columns.carried, "BYTES")}
+        outputs = {"probability": "FP64", "map_version": "INT64"}
+        described = [
+            [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+            for tensors in (inputs, outputs)
+        ]
         about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
-        return _json({**about, "inputs": each[:2], "outputs": each[2:]})
+        return _json({**about, "inputs": described[0], "outputs": described[1]})
 
     # Who may ask
 

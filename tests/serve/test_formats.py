@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from tests.serve.servers import LINES, Served, lines
@@ -105,3 +107,38 @@ def test_a_model_may_have_any_name(server: Served) -> None:
     status, problem = server.ask("GET", "/v2/models/%FF")
     assert (status, "UTF-8" in problem["detail"]) == (400, True)
     assert server.ask("GET", "/v2/models/a/b")[0] == 404
+
+
+def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:
+    options = tmp_path / "c.toml"
+    options.write_text('[segments]\nfields = ["country", "tier"]\n')
+    served = Served(tmp_path / "store.db", "--config", options)
+    fields = served.ask("GET", "/openapi.json")[1]["components"]["schemas"]["Prediction"]["properties"]
+    assert {"country", "tier"} <= fields.keys()
+    rng = np.random.default_rng(0)
+    for begin in range(0, 1200, 200):
+        predictions, labels = [], []
+        for number in range(begin, begin + 200):
+            country = ("NL", "PL")[number % 2]
+            rate = 0.2 if country == "NL" else 0.8
+            predictions.append({"id": f"a{number}", "score": 0.5, "country": country, "tier": number % 3})
+            labels.append({"id": f"a{number}", "label": int(rng.random() < rate)})
+        assert served.ask("POST", "/v1/predictions", lines(*predictions), LINES)[0] == 200
+        assert served.ask("POST", "/v1/labels", lines(*labels), LINES)[0] == 200
+    one = [
+        served.predict(id=f"b{country}", score=0.5, country=country, tier=1)[1]["probability"]
+        for country in ("NL", "PL")
+    ]
+    assert one[0] < 0.3 < 0.7 < one[1]
+    asked = infer(0.5, 0.5)
+    asked["inputs"] += [
+        {"name": "country", "shape": [2], "datatype": "BYTES", "data": ["NL", "PL"]},
+        {"name": "tier", "shape": [2], "datatype": "INT64", "data": [1, 1]},
+    ]
+    assert served.ask("POST", "/v2/models/_/infer", asked)[1]["outputs"][0]["data"] == one
+    described = served.ask("GET", "/v2/models/_")[1]["inputs"]
+    assert [each["name"] for each in described] == ["score", "id", "country", "tier"]
+    asked["inputs"][2]["name"] = "land"
+    status, problem = served.ask("POST", "/v2/models/_/infer", asked)
+    assert (status, "country, tier" in problem["detail"]) == (400, True)
+    served.stop()

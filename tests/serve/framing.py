@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import random
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from tests.serve.fuzz import PATIENCE, files, memory
 from tests.serve.servers import Served
 
-CONNECTIONS = 16
+CONNECTIONS = 32
 IDS = 500  # the same ids again and again, so that the state does not grow
 MOST_GROWTH = 32 << 10  # KiB
 
@@ -180,14 +181,25 @@ def pieces(rng: random.Random, text: bytes) -> list[bytes]:
         cuts = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(1, 12)))
     else:
         start = rng.randrange(len(text))
-        cuts = list(range(start, min(start + 300, len(text)), rng.randrange(1, 4)))
+        cuts = list(range(start, min(start + 60, len(text)), rng.randrange(1, 4)))
     edges = [0, *cuts, len(text)]
     return [text[low:high] for low, high in pairwise(edges) if high > low]
 
 
-async def connection(port: int, rng: random.Random, most: int, counts: Counter[str]) -> int:
+async def received(connection: socket.socket, reader: asyncio.StreamReader) -> None:
+    """Give a reader what comes, to the end; asyncio's own drops it when it is closed while it sends."""
+    loop = asyncio.get_running_loop()
+    try:
+        while data := await loop.sock_recv(connection, 65536):
+            reader.feed_data(data)
+    except ConnectionError:  # it was closed, and bytes were left
+        pass
+    reader.feed_eof()
+
+
+async def converse(port: int, rng: random.Random, most: int, counts: Counter[str]) -> int:
     """Send some requests over one connection, and something at its end; return how many requests."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     asked = [request(rng) for _ in range(min(most, rng.choice((1, 2, 5, 20, 60))))]
     end = rng.choice(("closing", "malformed", "cut"))
     last = {
@@ -199,38 +211,40 @@ async def connection(port: int, rng: random.Random, most: int, counts: Counter[s
     async def send() -> None:
         try:
             for piece in pieces(rng, b"".join(each.text for each in asked) + last):
-                writer.write(piece)
-                await writer.drain()
+                await loop.sock_sendall(connection, piece)
                 await asyncio.sleep(0)
-        except ConnectionError:  # it was closed: behind what is malformed, bytes may be left
+        except ConnectionError:  # it was closed behind what is malformed
             assert end == "malformed"
 
-    sending = asyncio.create_task(send())
-    for each in asked:
-        status, body = await answer(reader, bodiless=each.bodiless)
-        assert status == each.status, (status, body, each)
-        if each.status == 200 and not each.bodiless and each.ids:
-            assert [json.loads(line)["id"] for line in body.splitlines()] == each.ids, (body, each)
-        counts[str(status)] += 1
-    await sending
-    if end == "cut":
-        writer.write_eof()
-    if end == "closing":
-        status, body = await answer(reader)
-        assert status == (200 if b"GET" in last else 400), (status, body, last)
-    else:
-        try:
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        receiving, sending = asyncio.create_task(received(connection, reader)), asyncio.create_task(send())
+        for number, each in enumerate(asked):
+            try:
+                status, body = await answer(reader, bodiless=each.bodiless)
+            except asyncio.IncompleteReadError as error:
+                answered = f"answer {number} of {len(asked)}, then {end}: {last[-60:]!r}; {error.partial!r}"
+                raise AssertionError(f"closed in {answered}") from error
+            assert status == each.status, (status, body, each)
+            if each.ids:
+                assert [json.loads(line)["id"] for line in body.splitlines()] == each.ids, (body, each)
+            counts[str(status)] += 1
+        await sending
+        if end == "cut":
+            connection.shutdown(socket.SHUT_WR)
+        if end == "closing":
             status, body = await answer(reader)
-        except ConnectionError:
-            status = 400
-        except asyncio.IncompleteReadError as error:  # it was closed
-            status, body = 500 if error.partial else 400, error.partial
-        assert 400 <= status < 500, (status, body, last)
-    try:
+            assert status == (200 if b"GET" in last else 400), (status, body, last)
+        else:
+            try:
+                status, body = await answer(reader)
+            except asyncio.IncompleteReadError as error:  # it was closed
+                status, body = 500 if error.partial else 400, error.partial
+            assert 400 <= status < 500, (status, body, last)
         assert not await reader.read(), last
-    except ConnectionError:
-        assert end == "malformed"
-    writer.close()
+        await receiving
     counts[end] += 1
     return len(asked)
 
@@ -239,7 +253,7 @@ async def client(port: int, rng: random.Random, count: int, counts: Counter[str]
     while count > 0:
         state = rng.getstate()
         try:
-            count -= await asyncio.wait_for(connection(port, rng, count, counts), PATIENCE)
+            count -= await asyncio.wait_for(converse(port, rng, count, counts), PATIENCE)
         except Exception as error:
             rng.setstate(state)
             seen = [repr(request(rng))[:300] for _ in range(3)]
@@ -259,7 +273,8 @@ def run(requests: int, seed: int, watch: Callable[[str], object] = print) -> str
     with tempfile.TemporaryDirectory() as folder:
         server = Served(Path(folder) / "store.db")
         try:
-            asyncio.run(load(server.port, seed + 1, max(requests // 5, 320)))  # what is cached, is now
+            first = min(max(requests // 5, 320), 4_000)
+            asyncio.run(load(server.port, seed + 1, first))  # what is cached, is now
             before = files(server.process.pid), memory(server.process.pid)
             watch(f"begins at {before[1] >> 10} MiB")
             counts = asyncio.run(load(server.port, seed, requests))

@@ -1,9 +1,9 @@
 """HTTP of one connection: uvicorn's protocol on httptools, and the limits that it leaves to others.
 
-Others were weighed, all with a bare application. uvicorn on h11 bounds heads and trailers, but chunks of a byte
-stop it for seconds, it takes 40 % of the requests, and clients that say nothing stay. hypercorn bounds nearly
-all, and takes a fifth of the requests. granian does as much at uvicorn's speed, but its server for use inside a
-program is experimental. None has one budget for all bodies, or room for a newcomer.
+Others were weighed, all with a bare application. uvicorn on h11 bounds heads and trailers, but chunks of a
+byte stop it for seconds, it takes 40 % of the requests, and clients that say nothing stay. hypercorn bounds
+nearly all, and takes a fifth of the requests. granian does as much at uvicorn's speed, but its server for
+use inside a program is experimental. None has one budget for all bodies, or room for a newcomer.
 """
 # ruff: noqa: D102  # the methods are those that asyncio, uvicorn and httptools call
 

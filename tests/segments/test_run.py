@@ -280,6 +280,7 @@ def test_killed_and_yet_the_same(tmp_path: Path, options: str) -> None:
     assert found[0][1].count(b"\n") == 1_000
 
 
+@pytest.mark.filterwarnings("ignore:Forecasts of . of . segments are surely off")
 def test_corrected_labels_bring_a_run_to_what_right_labels_give() -> None:
     """A third of the positives is told as 0 at first, and as 1 after 300 predictions.
 

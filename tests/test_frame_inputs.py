@@ -41,7 +41,7 @@ class Case(NamedTuple):
     joined: int = N
     options: Mapping[str, Any] = {}
     figures: str | None = None
-    """Labels whose figures these must be: ``all``, or ``others``; None: as ``joined`` says, or any."""
+    """Whose figures these must be: of ``all`` labels, or ``others``; None: as ``joined`` says, or any."""
 
 
 def both(change: Callable[[pd.DataFrame], Any]) -> Callable[[pd.DataFrame, pd.DataFrame], Frames]:

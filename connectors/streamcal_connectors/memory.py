@@ -17,7 +17,16 @@ import msgspec
 from streamcal.events import Event, Origin
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.join.tables import Tables
-from streamcal.run.ports import Change, Checkpoint, Position, Positions, SinkOptions, SourceOptions
+from streamcal.run.ports import (
+    Change,
+    Checkpoint,
+    Position,
+    Positions,
+    Row,
+    SegmentId,
+    SinkOptions,
+    SourceOptions,
+)
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
@@ -192,8 +201,9 @@ class MemoryStore:
         self.job = f"memory {name}"
         self.tables = Tables()
         self._engines: dict[str | None, bytes] = {}
-        self._checkpoint = Checkpoint(self._engines)
-        self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
+        self._segments: dict[SegmentId, Row] = {}
+        self._checkpoint = Checkpoint(self._engines, segments=self._segments)
+        self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
         self._maps: list[MapRow] = []
         self._rejects: list[RejectRow] = []
 
@@ -204,11 +214,13 @@ class MemoryStore:
     def commit(self, change: Change) -> None:
         """Commit the changes of a micro-batch."""
         self._engines.update(change.engines)
+        self._segments.update(change.segments)
         positions = copy.deepcopy(change.positions)
-        self._checkpoint = Checkpoint(self._engines, change.run, positions, dict(change.sinks))
+        sinks = dict(change.sinks)
+        self._checkpoint = Checkpoint(self._engines, change.run, positions, sinks, self._segments)
         self._maps += change.maps
         self._rejects += change.rejects
-        self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
+        self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
 
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served."""
@@ -220,7 +232,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """Go back to the last commit."""
-        self._checkpoint, self._engines, self.tables = copy.deepcopy(self._committed)
+        self._checkpoint, self._engines, self._segments, self.tables = copy.deepcopy(self._committed)
 
 
 def _name(url: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -26,10 +26,11 @@ from streamcal.quality.verdict import Verdict
 from streamcal.run.config import RunConfig
 from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Store
+from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_pipeline
+from streamcal.segments.stored_rows import with_rows
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 
@@ -315,11 +316,13 @@ def replay_table(
     table = Table(box=None, pad_edge=False)
     for column in ("key", "source labels", "target labels", "state"):
         table.add_column(column)
-    rebuilt, stored = pipeline.engines, checkpoint.engines
+    rebuilt, stored, segments = pipeline.engines, checkpoint.engines, _by_key(checkpoint.segments)
     keys = _in_order(rebuilt.keys() | stored.keys())
     shown, equal = set(_first(keys)), True
     for key in keys:
         here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
+        if there is not None and pipeline.segments.fields:
+            there = with_rows(there, segments.get(key, ()))
         same = here == there or (
             here is not None and there is not None and here == pipeline.as_written(key, there)
         )
@@ -373,3 +376,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.5f}" if isinstance(value, float) else str(value)
+
+
+def _by_key(segments: Mapping[SegmentId, Row]) -> dict[str | None, list[tuple[int, str | None, Row]]]:
+    """Return the corrections of each key: field, value and row."""
+    found = defaultdict(list)
+    for (key, field, name), row in segments.items():
+        found[key].append((field, name, row))
+    return found

@@ -203,9 +203,9 @@ def _replayed(
         deployment.append(FrameSource(labels, "labels", names))
         if "label" in of_predictions.roles:
             raise ValueError(
-                f"predictions have labels of their own, in column"
-                f" {shown(of_predictions.roles['label'])},"
-                " which would be known at once, and labels are given, too: drop that column, or give none"
+                f"predictions have labels of their own, in column {shown(of_predictions.roles['label'])},"
+                " which would be known at once, and labels are given, too: drop that column, or give no"
+                " labels"
             )
         _check_times(*deployment)
     outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])

@@ -42,7 +42,7 @@ from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import FileSource, Source
+from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
@@ -105,6 +105,7 @@ def build_status(
         ],
         times=tally.times,
         unknown_fields=None if sources is None else _ignored(unknown),
+        missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],
@@ -129,7 +130,8 @@ def build_status(
         warnings=[],
         options=dict(options or {}),
     )
-    status.warnings = remarks(status)
+    over_http = any(source.name == REQUESTS for source in sources or ())
+    status.warnings = remarks(status, over_http=over_http)
     _mark_over(status)
     return status
 

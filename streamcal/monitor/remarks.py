@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
@@ -26,14 +27,22 @@ _SEVERAL: Final = 3  # keys
 _PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
+_OVER_HTTP: Final = (
+    ("--rejects FILE keeps each with its reason.", "The answer to each says why."),
+    ("and that --events and --labels are not exchanged", "and send a label when its prediction was answered"),
+    ("before them in their file", "of their kind that was sent before"),
+    ("Sort the files by time.", "Send predictions, and labels, in the order of their times."),
+)
+"""Words of files, and those of requests."""
 
-def remarks(status: Status) -> list[str]:
+
+def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
-    lines that were left are those of this run's sources.
+    lines that were left are those of this run's sources. ``over_http``: what came were requests, not files.
     """
-    return [
+    words = [
         *of_rejects(status),
         *_join(status),
         *_classes(status),
@@ -44,9 +53,13 @@ def remarks(status: Status) -> list[str]:
         *_small_keys(status),
         *_groups(status),
         *_times(status.times, status.events),
+        *_segments(status),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
     ]
+    for of_files, of_requests in _OVER_HTTP if over_http else ():
+        words = [each.replace(of_files, of_requests) for each in words]
+    return words
 
 
 def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
@@ -173,6 +186,15 @@ def _source(status: Status) -> list[str]:
         " from before the deployment with --calibration, each with its key if there are keys, or take"
         ' [recalibrator] mode = "auto" or "target", which need none.'
     ]
+
+
+def _segments(status: Status) -> list[str]:
+    words = []
+    for name in status.missing_segments:
+        near = get_close_matches(name, status.unknown_fields or (), 1)
+        meant = f"did you mean {shown(near[0])}?" if near else "check the name."
+        words.append(f"No prediction with a label has {shown(name)}, of [segments] fields: {meant}")
+    return words
 
 
 def _guarded(status: Status) -> list[str]:

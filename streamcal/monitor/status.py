@@ -289,6 +289,8 @@ class Status(msgspec.Struct):
     """Event times by how they were taken."""
     unknown_fields: dict[str, int] | None
     """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
+    missing_segments: list[str]
+    """Fields of segments of which no label had a value."""
     unfinished: list[str]
     """Ends of inputs that a later run reads, and what to do."""
     join: JoinCounts

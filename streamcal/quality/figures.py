@@ -267,14 +267,14 @@ class Unrated(msgspec.Struct):
     """Event time of the prediction; NaN: none."""
     times: array[float] = msgspec.field(default_factory=_numbers)
     """Time by which each label counts: its own, or that of maturity; NaN: none."""
-    segments: list[Carried] = []
-    """Values that engines kept with each prediction, where these have segments."""
     weights: dict[int, float] = {}
     """Weights other than 1, by index."""
     predictions: array[float] = msgspec.field(default_factory=_numbers)
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
+    segments: list[Carried] = []
+    """Values that engines kept with each prediction, where these have segments."""
 
     def add(self, joined: Joined) -> None:
         """Add a joined label."""

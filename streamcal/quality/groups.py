@@ -106,7 +106,7 @@ class Groups:
         if len(places) > len(self._sums):
             more = np.zeros((2 * len(places) - len(self._sums), _SUMS))
             self._sums = np.concatenate([self._sums, more])
-        add_labels(self._sums, at, forecasts, labels)
+        add_labels(self._sums, at, np.ascontiguousarray(forecasts), labels)
 
     def prune(self) -> None:
         """Forget the groups with the fewest labels, once there are twice as many as are kept."""

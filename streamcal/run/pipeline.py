@@ -47,7 +47,7 @@ from streamcal.run.rows import (
     reject_row,
 )
 from streamcal.segments.segmented_engine import SegmentedEngine
-from streamcal.segments.segments import Segments
+from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import Counts, Floats, Labels, class_name
@@ -132,6 +132,7 @@ class Pipeline:
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._row_of = answer_rows(columns.keep) if columns.keep else None
+        self._rows: StoredRows | None = None  # of segments, where there is a store
         self._places = [columns.carried.index(name) for name in self.segments.fields]
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
@@ -364,7 +365,12 @@ class Pipeline:
     # State
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
-        """Return the state but for the tables: its own, and that of engines changed since the last call."""
+        """Return the state but for the tables: its own, and that of engines changed since the last call.
+
+        With a store, `changed_segments` then gives what these have of segments.
+        """
+        if self._rows is not None:
+            self._rows.share(len(self.segments.fields) * self.engines.in_memory)
         own = PipelineState(
             self.join.state,
             self.tally,
@@ -378,7 +384,13 @@ class Pipeline:
         )
         return encoded(own, json=True), self.engines.snapshot()
 
-    def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
+    def changed_segments(self) -> dict[SegmentId, Row]:
+        """Return the corrections of segments that have changed, to be committed with a snapshot."""
+        return {} if self._rows is None else self._rows.changes()
+
+    def restore(
+        self, own: bytes, engines: Mapping[str | None, bytes], segments: Mapping[SegmentId, Row] | None = None
+    ) -> None:
         """Go on from what snapshots gave, with the tables of the same moment.
 
         Parameters
@@ -388,6 +400,8 @@ class Pipeline:
         engines
             their states by key, each asked for when it is needed; for as long as this pipeline is used, it
             has to show what was committed last.
+        segments
+            corrections of segments, in the same way; None: they are in the states of engines.
 
         Raises
         ------
@@ -421,6 +435,7 @@ class Pipeline:
                     self._quality = Quality.restore(state.quality)
                     self._quality.matures = self.label_delay_limit is not None
                 self._raised = state.raised
+        self._rows = None if segments is None else StoredRows(segments)
         self.engines.restore(engines)
         if not self._unpublished.keys() <= self.engines.known.keys():
             raise DamagedStateError(
@@ -461,8 +476,9 @@ class Pipeline:
         certifies = partial(self._certifies, key)
         engine: Engine
         if self.segments.fields:
-            segments = Segments(self.segments.fields, self.segments.own_engines)
-            engine = SegmentedEngine.make(self._config, key, certifies, segments, self._places, data)
+            engine = SegmentedEngine.make(
+                self._config, key, certifies, self.segments, self._places, data, self._rows
+            )
         elif data is None:
             return Engine(self._config, key, certifies)
         else:

@@ -34,7 +34,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -43,8 +43,10 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.join.tables import Tables
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
+    "REQUESTS",
     "Batch",
     "Change",
     "Checkpoint",
@@ -58,7 +60,9 @@ __all__ = [
     "Position",
     "Positions",
     "Role",
+    "Row",
     "RowKind",
+    "SegmentId",
     "Sink",
     "SinkOptions",
     "Source",
@@ -73,6 +77,9 @@ Position: TypeAlias = Any
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
+
+REQUESTS: Final = "http"
+"""Name of the source of a server's requests, in positions and rejects."""
 
 RowKind = Literal["answers", "rejects", "maps", "alarms"]
 """Kind of the rows that a sink takes: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`."""
@@ -312,6 +319,8 @@ class Checkpoint(msgspec.Struct):
     """By name of the source."""
     sinks: dict[str, Position] = {}
     """The result of every sink's last commit, by name of the sink."""
+    segments: Mapping[SegmentId, Row] = {}
+    """Corrections of segments, each asked for as the engines are."""
 
 
 class Change(msgspec.Struct):
@@ -325,6 +334,8 @@ class Change(msgspec.Struct):
     maps: Sequence[MapRow]
     """Map versions served since the last commit."""
     rejects: Sequence[RejectRow]
+    segments: Mapping[SegmentId, Row] = {}
+    """Corrections of segments that have changed."""
 
 
 class Store(Protocol):

@@ -206,7 +206,7 @@ class Runner:
                 state = RunState(msgspec.Raw(b""), {})
                 if checkpoint.run:
                     state = decoded(checkpoint.run, RunState, "a run", json=True)
-                self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
+                self._pipeline.restore(bytes(state.pipeline), checkpoint.engines, checkpoint.segments)
             except DamagedStateError as error:
                 raise _unusable(error) from error
             except ValueError as error:
@@ -445,6 +445,7 @@ class Runner:
                 sinks=self._lengths,
                 maps=maps,
                 rejects=rejects,
+                segments=self._pipeline.changed_segments(),
             )
         )
 

@@ -69,7 +69,7 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     segments = SegmentsConfig(fields=tuple(own.segments), own_engines=own.own_engines)
     columns = Columns(positive=positive).with_segments(own.segments)
     pipeline = Pipeline(options, join, tables=store.tables, columns=columns, segments=segments)
-    pipeline.restore(encoded(own, json=True), checkpoint.engines)
+    pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments)
     return pipeline
 
 

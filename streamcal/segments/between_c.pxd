@@ -4,7 +4,7 @@ cimport libc.math as math
 
 cdef int _OFFSETS, _SLOPES, _SIZE
 cdef const double[::1] _OFFSET_PRECISION, _SLOPE_PRECISION, _LOG_OFFSET_PRECISION, _LOG_SLOPE_PRECISION
-cdef double _ODDS, _SURE
+cdef double _ODDS, _SURE, _FINENESS
 
 
 @cython.final
@@ -14,12 +14,16 @@ cdef class BetweenSegments:
 
     @cython.locals(
         aa=double, ab=double, bb=double, a=double, b=double, old_aa=double, old_ab=double, old_bb=double,
-        old_a=double, old_b=double, i=int, j=int, first=double, second=double, of_new=double, of_old=double,
-        difference=double,
+        old_a=double, old_b=double, i=int, j=int, first=double, second=double, had_labels=bint,
     )
     cpdef replace(self, const float[::1] rows, Py_ssize_t old, Py_ssize_t new)
     @cython.locals(top=double, k=int, i=int, j=int, total=double, offset=double, slope=double, part=double, factor=double)
     cpdef refresh(self)
+
+@cython.locals(both=double, found=double)
+cdef double _log_marginal(
+    double first, double second, double aa, double ab, double bb, double a, double b
+) noexcept
 
 cpdef double determinant(
     double offset_precision, double slope_precision, double aa, double ab, double bb

@@ -3,19 +3,30 @@ cimport cython
 cimport libc.math as math
 from streamcal.segments.between_c cimport BetweenSegments, determinant
 
-cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _MOST_VOTES, _MOST_LABELS, _MOST
+cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
 
 
 @cython.final
 cdef class Corrections:
     cdef readonly BetweenSegments between
+    cdef object _read_row
+    cdef bint _some_stored
+    cdef long long _count, _now
     cdef dict _places
+    cdef list _names
     cdef float[::1] _rows
+    cdef unsigned char[::1] _changed
+    cdef long long[::1] _used
     cdef double[::1] _first
     cdef double _votes
 
+    @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t find(self, name) except -1
+    @cython.locals(place=Py_ssize_t)
+    cdef Py_ssize_t _fetch(self, name) except -1
+    @cython.locals(place=Py_ssize_t)
+    cdef Py_ssize_t _add(self, name) except -1
     @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t place(self, name) except -1
     @cython.locals(
@@ -27,14 +38,23 @@ cdef class Corrections:
     cpdef read(self, Py_ssize_t place, double x, double own, double[::1] out, Py_ssize_t at)
     @cython.locals(
         row=Py_ssize_t, losses=Py_ssize_t, slow=double, fast=double, then_slow=double, then_fast=double,
-        own=double, none=double, slow_saved=double, fast_saved=double, own_saved=double, best=double,
-        excess=double, least=double, p=double, curvature=double, part=double, step=double, weight=double,
+        own=double, none=double, slow_saved=double, fast_saved=double, own_saved=double, p=double, curvature=double, part=double, step=double, weight=double,
         count=double,
     )
     cpdef learn(
         self, Py_ssize_t place, double x, int label, double[::1] read, Py_ssize_t at, double offset,
         double noise, then, double then_offset
     )
+    @cython.locals(
+        row=Py_ssize_t, slow=double, fast=double, p=double, step=double, score=Py_ssize_t, k=Py_ssize_t,
+        saved=Py_ssize_t, added=double,
+    )
+    cpdef relabel(
+        self, Py_ssize_t place, double x, double change, double[::1] read, Py_ssize_t at, double noise,
+        double offset, then
+    )
+    @cython.locals(best=double, excess=double, least=double)
+    cdef _set_losses(self, Py_ssize_t at, double slow, double fast, double own)
     @cython.locals(k=Py_ssize_t)
     cdef _share(self, Py_ssize_t row)
     @cython.locals(shared=double, k=Py_ssize_t)
@@ -45,6 +65,8 @@ cpdef check_rows(const float[::1] rows)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept
+
+cpdef double taken_back(double value, double change) noexcept
 
 @cython.locals(wrong=double)
 cpdef double log_loss(double logit, int label) noexcept

@@ -22,6 +22,7 @@ Compiled where there is a C compiler; `corrections_c.pxd` has the types.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -29,10 +30,30 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.segments.between_c import BetweenSegments, determinant
-from streamcal.sketch.decoding import MOST, Finite, Probability, require
+from streamcal.sketch.decoding import MOST, Count, Finite, Probability, require, restoring
 from streamcal.values import Floats
 
-__all__ = ["READ", "Corrections", "CorrectionsState", "Name", "Rows", "Term", "expit", "log_loss"]
+__all__ = [
+    "AHEAD",
+    "BEHIND",
+    "COLUMNS",
+    "FIRST_VOTES",
+    "LABELS_AT",
+    "LOSSES_AT",
+    "MOST_LABELS",
+    "MOST_VOTES",
+    "READ",
+    "SHARED",
+    "Corrections",
+    "CorrectionsState",
+    "Name",
+    "Rows",
+    "Term",
+    "expit",
+    "log_loss",
+    "order",
+    "taken_back",
+]
 
 Name = str | None
 """Value of a field; None: the field is missing."""
@@ -40,7 +61,19 @@ Name = str | None
 Rows = npt.NDArray[np.float32]
 
 _FIRST: Final = (0.1, 0.75, 0.05)  # weights of pooled, slow and fast before there are labels
-_VOTES: Final = 20.0  # of the first weights, in segments
+FIRST_VOTES: Final = 20.0
+"""Votes of the first weights, in segments."""
+MOST_VOTES: Final = 1000.0
+"""Votes at most: beyond, older ones are forgotten."""
+MOST_LABELS: Final = 2**24 - 1
+"""Labels of a segment that a float32 counts."""
+AHEAD: Final = 12.0
+"""Most that a candidate is ahead of pooled, in log odds."""
+BEHIND: Final = 16.0
+"""Most that a candidate is behind the best, in log odds."""
+COLUMNS, LOSSES_AT, SHARED, LABELS_AT = 16, 7, 10, 15
+"""Numbers of a row: H_aa, H_ab, H_bb, g_a and g_b; H and g of the fast offset; d of slow, fast and own; the
+first five as `BetweenSegments` has read them; and the number of labels."""
 
 # As C has them.
 _SLOW = 1.0 - 1e-5  # kept of the slow correction's information, a label of the segment
@@ -48,16 +81,12 @@ _FAST = 1.0 - 1.0 / 500.0
 _KEPT = 1.0 - 1.0 / 2000.0  # of the losses that weigh candidates, a label of the segment
 _FAST_PRECISION = 20.0  # prior of the fast offset
 _OWN = 0.1  # first weight of an own engine, always
-_AHEAD = 12.0  # most that a candidate is ahead of pooled, in log odds
-_BEHIND = 16.0  # most that a candidate is behind the best
-_MOST_VOTES = 1000.0
+_AHEAD, _BEHIND, _VOTES, _MOST_VOTES = AHEAD, BEHIND, FIRST_VOTES, MOST_VOTES
 _LEAST_LABELS = 32  # of a segment that has a vote
-_MOST_LABELS = float(2**24 - 1)  # that a float32 counts
+_MOST_LABELS = float(MOST_LABELS)
 _MOST = float(MOST)
 
-# Columns of a row: H_aa, H_ab, H_bb, g_a and g_b; H and g of the fast offset; d of slow, fast and own; at
-# _SHARED the first five as `BetweenSegments` has read them; and the number of labels.
-_COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = 16, 5, 7, 10, 15
+_COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHARED, LABELS_AT
 
 READ: Final = 8
 """Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
@@ -80,6 +109,8 @@ class Term(NamedTuple):
 class CorrectionsState(msgspec.Struct):
     """State of one field."""
 
+    count: Count
+    """Number of values with labels; the rows of those without a name here are in a store."""
     names: list[str | None]
     rows: Rows
     evidence: Floats
@@ -88,18 +119,35 @@ class CorrectionsState(msgspec.Struct):
 
 
 class Corrections:
-    """Corrections of the values of one field; a value is a text, or None where the field is missing."""
+    """Corrections of the values of one field; a value is a text, or None where the field is missing.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    read_row
+        gives the row of a value that is in a store, 64 bytes, or None; None: there is no store.
+    """
+
+    def __init__(self, read_row: Callable[[Name], bytes | None] | None = None) -> None:
         self.between = BetweenSegments()
-        # Place 0 is of all values without labels: a row of zeros.
-        self._places: dict[Name, int] = {}
-        self._rows: Any = _rows(8)
+        self._read_row: Any = read_row
+        self._count, self._some_stored = 0, False
+        self._now = 0  # number of calls of `take_changed`
+        self._begin([], _rows(8))
         self._first: Any = np.array(_FIRST)
         self._votes = _VOTES
 
+    def _begin(self, names: Sequence[Name], rows: Any) -> None:
+        """Hold these rows in memory, those of names at the places from 1 on."""
+        # Place 0 is of all values without labels: a row of zeros.
+        self._names: list[Name] = [None, *names]
+        self._places: dict[Name, int] = {name: place for place, name in enumerate(names, 1)}
+        self._rows: Any = rows
+        capacity = len(rows) // _COLUMNS
+        self._changed: Any = np.zeros(capacity, np.uint8).data
+        self._used: Any = np.full(capacity, self._now, np.int64).data
+
     def __len__(self) -> int:
-        return len(self._places)
+        return self._count
 
     @property
     def bytes_each(self) -> int:
@@ -113,15 +161,41 @@ class Corrections:
     def find(self, name: Name) -> int:
         """Return the place of a value; 0: it has no labels."""
         found = self._places.get(name)
-        return 0 if found is None else found
+        if found is None:
+            return self._fetch(name) if self._some_stored else 0
+        place: int = found
+        self._used[place] = self._now
+        return place
+
+    def _fetch(self, name: Name) -> int:
+        """Return the place of a value that may be in the store."""
+        data = self._read_row(name)
+        if data is None:
+            return 0
+        with restoring(f"the correction of segment {name!r}"):
+            row = np.frombuffer(data, np.float32)
+            require(len(row) == _COLUMNS, f"{len(row)} numbers")
+            check_rows(row)
+        place = self._add(name)
+        np.asarray(self._rows)[_COLUMNS * place : _COLUMNS * (place + 1)] = row
+        return place
+
+    def _add(self, name: Name) -> int:
+        """Return a new place."""
+        place = self._places[name] = len(self._names)
+        self._names.append(name)
+        if _COLUMNS * place == len(self._rows):
+            self._rows = _grown(self._rows)
+            self._changed, self._used = _grown(self._changed), _grown(self._used)
+        self._used[place] = self._now
+        return place
 
     def place(self, name: Name) -> int:
         """Return the place of a value, which gets one if it has none."""
         place = self.find(name)
         if not place:
-            place = self._places[name] = len(self._places) + 1
-            if _COLUMNS * place == len(self._rows):
-                self._rows = _rows(2 * place, self._rows)
+            place = self._add(name)
+            self._count += 1
         return place
 
     def read(self, place: int, x: float, own: float, out: Floats, at: int) -> None:
@@ -194,6 +268,7 @@ class Corrections:
             forecast of this field, and the logit without this field, as of the prediction.
         """
         row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
+        self._changed[place] = 1
         then_slow, then_fast, own = then[1], then[2], then[3]
         none, losses = log_loss(then_offset, label), row + _LOSSES_AT
         slow_saved = _KEPT * self._rows[losses] + none - log_loss(then_offset + then_slow, label)
@@ -201,11 +276,7 @@ class Corrections:
         own_saved = float(self._rows[losses + 2])
         if own == own:
             own_saved = _KEPT * own_saved + none - log_loss(then_offset + own, label)
-        best = max(max(slow_saved, fast_saved), max(own_saved, 0.0))
-        excess, least = max(best - _AHEAD, 0.0), min(best, _AHEAD) - _BEHIND
-        self._rows[losses] = max(slow_saved - excess, least)
-        self._rows[losses + 1] = max(fast_saved - excess, least)
-        self._rows[losses + 2] = max(own_saved - excess, least)
+        self._set_losses(losses, slow_saved, fast_saved, own_saved)
 
         p = expit(offset + slow)
         curvature = p * (1.0 - p)
@@ -228,18 +299,69 @@ class Corrections:
         self._rows[row + _LABELS_AT] = count
         if _due(int(count)):
             self._share(row)
+            self.between.refresh()
             if count >= _LEAST_LABELS:
                 self.read(place, x, own, read, at)
                 self._vote(read, at + 4)
 
+    def relabel(
+        self,
+        place: int,
+        x: float,
+        change: float,
+        read: Floats,
+        at: int,
+        noise: float,
+        offset: float,
+        then: Term,
+    ) -> None:
+        """Replace a label that was learned before by the other.
+
+        What remembers some hundred labels, the fast offset and the losses, is taken back as far as to
+        nothing: many old labels that are corrected at once must not turn it round.
+
+        Parameters
+        ----------
+        place, x, read, at, noise, offset, then
+            as in `learn`.
+        change
+            new label less the old one, or a part of it.
+        """
+        row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
+        self._changed[place] = 1
+        p = expit(offset + slow)
+        step = change / (1.0 + p * (1.0 - p) * noise)
+        self._rows[row + 3] += step
+        self._rows[row + 4] += step * x
+        p = expit(offset + fast)
+        score = row + _FAST_AT + 1
+        self._rows[score] = taken_back(self._rows[score], change / (1.0 + p * (1.0 - p) * noise))
+        # The log loss of a logit z is log(1 + e^z) − label·z, so what is saved moves by what is added to z.
+        for k in range(3):
+            saved = row + _LOSSES_AT + k
+            added = then[k + 1]
+            if added == added:
+                self._rows[saved] = taken_back(self._rows[saved], change * added)
+        self._share(row)
+        self.between.refresh()
+
     def forget_own(self, name: Name) -> None:
         """Forget the losses of a value's own engine, which is gone."""
-        self._rows[_COLUMNS * self.find(name) + _LOSSES_AT + 2] = 0.0
+        place = self.find(name)
+        self._changed[place] = 1
+        self._rows[_COLUMNS * place + _LOSSES_AT + 2] = 0.0
+
+    def _set_losses(self, at: int, slow: float, fast: float, own: float) -> None:
+        """Write what the candidates have saved, within bounds, from ``at`` on."""
+        best = max(max(slow, fast), max(own, 0.0))
+        excess, least = max(best - _AHEAD, 0.0), min(best, _AHEAD) - _BEHIND
+        self._rows[at] = max(slow - excess, least)
+        self._rows[at + 1] = max(fast - excess, least)
+        self._rows[at + 2] = max(own - excess, least)
 
     def _share(self, row: int) -> None:
         """Let the prior of all segments know what one has learned."""
         self.between.replace(self._rows, row + _SHARED, row)
-        self.between.refresh()
         for k in range(_FAST_AT):
             self._rows[row + _SHARED + k] = self._rows[row + k]
 
@@ -255,19 +377,47 @@ class Corrections:
 
     def to_state(self) -> CorrectionsState:
         """Return the state; it does not depend on the order in which values first came."""
-        names = sorted(self._places, key=_order)
+        names = sorted(self._places, key=order) if self._read_row is None else []
         rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[self._places[name] for name in names]]
-        first = np.asarray(self._first).tolist()
-        return CorrectionsState(names, rows.ravel(), self.between.evidence, first, self._votes)
+        first, evidence = np.asarray(self._first).tolist(), self.between.evidence
+        return CorrectionsState(self._count, names, rows.ravel(), evidence, first, self._votes)
+
+    def take_changed(self, most: int) -> list[tuple[Name, bytes]]:
+        """Return the rows that have changed since the last call, for the store.
+
+        Of more than ``most`` rows in memory, those that were used last stay.
+        """
+        self._now += 1
+        changed, held = np.asarray(self._changed), np.asarray(self._rows).reshape(-1, _COLUMNS)
+        changed[0] = 0
+        places = np.flatnonzero(changed)
+        data, size = held[places].tobytes(), _COLUMNS * held.itemsize
+        changed[places] = 0
+        found = [
+            (self._names[place], data[size * at : size * (at + 1)])
+            for at, place in enumerate(places.tolist())
+        ]
+        if len(self._places) > most:
+            self._some_stored = True
+            used, kept = np.asarray(self._used)[: len(self._names)], max(3 * most // 4, 1)
+            latest = np.sort(np.argpartition(used[1:], -kept)[-kept:] + 1)
+            names = [self._names[place] for place in latest.tolist()]
+            stamps = used[latest]
+            self._begin(names, _rows(len(names) + 1, held[[0, *latest.tolist()]].ravel()))
+            np.asarray(self._used)[1:] = stamps
+        return found
 
     def restore(self, state: CorrectionsState) -> None:
         """Set the state; raise ValueError if it cannot be one."""
         count = len(state.names)
-        self._places = {name: place for place, name in enumerate(state.names, 1)}
-        require(len(self._places) == count, "a segment comes twice")
+        require(len(set(state.names)) == count, "a segment comes twice")
         require(len(state.rows) == _COLUMNS * count, f"{len(state.rows)} numbers of {count} segments")
+        require(state.count == count or (self._read_row and state.count > count), "segments without rows")
         check_rows(state.rows)
-        self._rows = _rows(max(8, count + 1), np.append(np.zeros(_COLUMNS, np.float32), state.rows))
+        rows = _rows(max(8, count + 1), np.append(np.zeros(_COLUMNS, np.float32), state.rows))
+        self._begin(state.names, rows)
+        self._count, self._some_stored = state.count, state.count > count
+        np.asarray(self._changed)[1 : count + 1] = 1  # these are not in the store, if there is one
         self.between.restore(state.evidence)
         total = sum(state.weights)
         require(abs(total - sum(_FIRST)) < 1e-6 and min(state.weights) > 0.0, f"weights with sum {total}")
@@ -304,6 +454,13 @@ def expit(logit: float) -> float:
     return odds / (1.0 + odds)
 
 
+def taken_back(value: float, change: float) -> float:
+    """Return a value that is moved by a change as far as to 0, and not away from it."""
+    if value * change >= 0.0:
+        return value
+    return value + change if abs(change) < abs(value) else 0.0
+
+
 def log_loss(logit: float, label: int) -> float:
     """Return the log loss in nats of the forecast expit(logit) for a label, 0 or 1."""
     wrong = -logit if label else logit
@@ -318,9 +475,15 @@ def _due(count: int) -> bool:
     return count < _MOST_LABELS and count % step == 0
 
 
-def _order(name: Name) -> tuple[bool, str]:
+def order(name: Name) -> tuple[bool, str]:
     """Return what names are sorted by: the missing value comes first."""
     return name is not None, name or ""
+
+
+def _grown(column: Any) -> Any:
+    """Return a column of twice the size that begins with another."""
+    before = np.asarray(column)
+    return np.append(before, np.zeros_like(before)).data
 
 
 def _rows(count: int, before: Any = ()) -> Any:

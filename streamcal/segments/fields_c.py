@@ -13,21 +13,35 @@ Compiled where there is a C compiler; `fields_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from streamcal.segments.corrections_c import READ, Corrections, CorrectionsState, Name, Term, expit
+from streamcal.segments.corrections_c import (
+    READ,
+    Corrections,
+    CorrectionsState,
+    Name,
+    Term,
+    expit,
+    taken_back,
+)
 from streamcal.sketch.decoding import Count, Finite, require
 
-__all__ = ["Fields", "FieldsState"]
+__all__ = ["CENTRED", "MOST_COMMON", "Fields", "FieldsState"]
+
+CENTRED: Final = 1000
+"""Labels whose mean logit is the centre."""
+MOST_COMMON: Final = 125.0
+"""Information about the common offset that 500 labels can have."""
 
 # As C has them.
 _COMMON = 1.0 - 1.0 / 500.0
 _COMMON_PRECISION = 25.0
-_CENTRED = 1000  # labels whose mean logit is the centre
+_CENTRED = CENTRED
 _FARTHEST = 4.0  # from the centre, where slopes end
 _READ = READ
 _NEW = tuple.__new__  # without a call of Python
@@ -44,14 +58,25 @@ class FieldsState(msgspec.Struct):
 
 
 class Fields:
-    """Corrections of ``count`` fields."""
+    """Corrections of ``count`` fields; ``read_row`` gives those of a store, by field and name."""
 
-    def __init__(self, count: int) -> None:
-        self.fields = [Corrections() for _ in range(count)]
+    def __init__(self, count: int, read_row: Callable[[int, Name], bytes | None] | None = None) -> None:
+        readers = [None if read_row is None else partial(read_row, field) for field in range(count)]
+        self.fields = [Corrections(reader) for reader in readers]
         self._centre, self._centred = 0.0, 0
         self._score = self._information = 0.0  # of the common deviation
         self._places: Any = np.zeros(count, np.int64).data
         self._read: Any = np.zeros(_READ * count).data
+
+    @property
+    def centre(self) -> float:
+        """Logit at which slopes add nothing."""
+        return self._centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return _FARTHEST
 
     def forecast(self, logit: float, names: Sequence[Name], own: Sequence[float]) -> list[Term]:
         """Return the forecast of each field.
@@ -89,16 +114,11 @@ class Fields:
             self._centred += 1
             self._centre += (logit - self._centre) / self._centred
         x, read, count = self._x(logit), self._read, len(self.fields)
-        before, added, noise = logit, 0.0, 0.0
         for i in range(count):
-            field, term = self.fields[i], then[i]
+            field = self.fields[i]
             self._places[i] = field.place(names[i])
-            field.read(self._places[i], x, term[3], read, _READ * i)
-            added += read[_READ * i]
-            noise += read[_READ * i + 3]
-            before += term[0]
+        before, now, noise = self._sums(logit, x, then)
         common = self._score / (self._information + _COMMON_PRECISION)
-        now = logit + common + added
         p = expit(now)
         curvature = p * (1.0 - p)
         self._information = _COMMON * self._information + curvature
@@ -109,6 +129,38 @@ class Fields:
             field.learn(
                 self._places[i], x, label, read, _READ * i, others, their_noise, term, before - term[0]
             )
+
+    def relabel(self, logit: float, label: int, names: Sequence[Name], then: Sequence[Term]) -> None:
+        """Replace a label that was learned before by ``label``; parameters as in `learn`.
+
+        Each field takes a share of the change by its variance: with the whole, all would make up for it.
+        """
+        x, read, count = self._x(logit), self._read, len(self.fields)
+        for i in range(count):
+            field = self.fields[i]
+            self._places[i] = field.find(names[i])
+        _, now, noise = self._sums(logit, x, then)
+        change = 2.0 * label - 1.0
+        self._score = taken_back(self._score, change)
+        for i in range(count):
+            field, variance = self.fields[i], read[_READ * i + 3]
+            if self._places[i]:
+                share = change * variance / noise
+                others = now - read[_READ * i]
+                field.relabel(self._places[i], x, share, read, _READ * i, noise - variance, others, then[i])
+
+    def _sums(self, logit: float, x: float, then: Sequence[Term]) -> tuple[float, float, float]:
+        """Read each field at its place; return the logits as of the prediction and now, and the variance."""
+        read = self._read
+        before, added, noise = logit, 0.0, 0.0
+        for i in range(len(self.fields)):
+            field, term = self.fields[i], then[i]
+            field.read(self._places[i], x, term[3], read, _READ * i)
+            added += read[_READ * i]
+            noise += read[_READ * i + 3]
+            before += term[0]
+        common = self._score / (self._information + _COMMON_PRECISION)
+        return before, logit + common + added, noise
 
     def _x(self, logit: float) -> float:
         """Return the logit less the centre, within the range of slopes."""

@@ -14,6 +14,9 @@ from typing import Annotated, Final
 import msgspec
 
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.join.outcomes import Relabelled
+from streamcal.segments.corrections_c import order
+from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require
 
 __all__ = ["OwnEngines", "OwnState", "logit_of"]
@@ -37,11 +40,12 @@ class OwnState(msgspec.Struct):
 class OwnEngines:
     """Engines by segment, at most ``limit``."""
 
-    __slots__ = ("_engines", "_limit")
+    __slots__ = ("_bytes", "_engines", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._engines: dict[Segment, Recalibrator] = {}
+        self._bytes: dict[Segment, bytes] = {}  # of those that have not learned since: two ms each
 
     def __len__(self) -> int:
         return len(self._engines)
@@ -74,19 +78,54 @@ class OwnEngines:
             if len(self._engines) >= self._limit:
                 if before.bit_length() == after.bit_length():  # looked at when labels have doubled
                     return None
-                gone = min(self._engines, key=lambda each: self._engines[each].target.labels)
+                gone = self._smallest()
                 if 2 * self._engines[gone].target.labels >= after:
                     return None
                 del self._engines[gone]
+                self._bytes.pop(gone, None)
             self._engines[segment] = Recalibrator()
-        self._engines[segment].learn_many(scores, labels)
+        self._bytes.pop(segment, None)
+        engine = self._engines[segment]
+        if len(scores) == 1:  # as in a run; the state is the same, in half the time
+            engine.learn_one(scores[0], labels[0])
+        else:
+            engine.learn_many(scores, labels)
         return gone
+
+    def relabel(self, segment: Segment, score: float, label: int) -> None:
+        """Replace a label that was learned in a call of its own, if the segment has an engine."""
+        if segment in self._engines:
+            changed = Relabelled(score, label, "target", None, None, AT_ONCE, None)
+            self._engines[segment]._engine.relabel(changed)
+            self._bytes.pop(segment, None)
+
+    def merge(self, others: Sequence[OwnEngines]) -> list[Segment]:
+        """Add the engines of other shards; return the segments of those that had to make room."""
+        self._bytes.clear()
+        for segment, engine in [each for other in others for each in other._engines.items()]:
+            if segment in self._engines:
+                self._engines[segment].merge(engine)
+            else:
+                self._engines[segment] = Recalibrator.from_bytes(engine.to_bytes())
+        gone = []
+        while len(self._engines) > self._limit:
+            gone.append(self._smallest())
+            del self._engines[gone[-1]]
+        return gone
+
+    def _smallest(self) -> Segment:
+        """Return the segment whose engine has fewest labels; of several, the first by name."""
+        return min(self._engines, key=lambda each: (self._engines[each].target.labels, _order(each)))
 
     # State
 
     def to_state(self) -> list[OwnState]:
         """Return the state."""
-        return [OwnState(field, name, each.to_bytes()) for (field, name), each in self._engines.items()]
+        segments = sorted(self._engines, key=_order)
+        for segment in segments:
+            if segment not in self._bytes:
+                self._bytes[segment] = self._engines[segment].to_bytes()
+        return [OwnState(*segment, self._bytes[segment]) for segment in segments]
 
     def restore(self, state: list[OwnState], fields: int) -> None:
         """Set the state; raise ValueError if it cannot be one."""
@@ -94,6 +133,12 @@ class OwnEngines:
         require(all(each.field < fields for each in state), "an own engine of no field")
         self._engines = {(each.field, each.name): Recalibrator.from_bytes(each.engine) for each in state}
         require(len(self._engines) == len(state), "a segment has two own engines")
+        self._bytes = {}
+
+
+def _order(segment: Segment) -> tuple[int, tuple[bool, str]]:
+    """Return what segments are sorted by."""
+    return segment[0], order(segment[1])
 
 
 def logit_of(probability: float) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Self
+from functools import partial
+from typing import Protocol, Self
 
 import msgspec
 
@@ -19,11 +20,24 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import compressed, expanded, unpack
 from streamcal.events import Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
-from streamcal.join.outcomes import Joined
+from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, served
+from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
 
 __all__ = ["SegmentedEngine", "names_of"]
+
+
+class SegmentsOptions(Protocol):
+    """Options of segments, see `streamcal.run.config.SegmentsConfig`."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields."""
+
+    @property
+    def own_engines(self) -> int:
+        """Number of segments that may have an engine of their own."""
 
 
 class SegmentedEngine(Engine):
@@ -33,6 +47,8 @@ class SegmentedEngine(Engine):
     """Corrections and own engines."""
     _places: Sequence[int]
     _carried: Carried = ()
+    _rows: StoredRows | None = None
+    _of: str | None = None
 
     @classmethod
     def make(
@@ -40,9 +56,10 @@ class SegmentedEngine(Engine):
         config: RecalibratorConfig,
         key: str | None,
         certifies: Callable[[], bool],
-        segments: Segments,
+        segments: SegmentsOptions,
         places: Sequence[int],
         data: bytes | None = None,
+        rows: StoredRows | None = None,
     ) -> Self:
         """Return the engine of a key.
 
@@ -51,11 +68,13 @@ class SegmentedEngine(Engine):
         config, key, certifies
             As of `streamcal.engine.event_rules_c.EventRules`.
         segments
-            New ones, with the fields of the run.
+            Options of the segments of the run.
         places
             Index of each field among the values that an event keeps.
         data
             State of such an engine; None: a new one.
+        rows
+            What a store has of its corrections; None: there is no store.
 
         Raises
         ------
@@ -64,24 +83,27 @@ class SegmentedEngine(Engine):
         ValueError
             If they are of other fields.
         """
+        read_row = None if rows is None else partial(rows.read, key)
         if data is None:
             made = cls(config, key, certifies)
+            made.segments = Segments(segments.fields, segments.own_engines, read_row)
         else:
             made = cls.from_bytes(data, key, certifies)
             state = decoded(expanded(unpack(data, 3)[2]), SegmentsState, "segments")
             with restoring("not the state of segments"):
-                restored = Segments.restored(state)
-            if restored.names != segments.names:
+                made.segments = Segments.restored(state, read_row)
+            if made.segments.names != tuple(segments.fields):
                 raise ValueError(
-                    f"the stored engine has segments by {', '.join(restored.names)}, not by"
-                    f" {', '.join(segments.names)}: give these, or begin with a new store"
+                    f"the stored engine has segments by {', '.join(made.segments.names)}, not by"
+                    f" {', '.join(segments.fields)}: give these, or begin with a new store"
                 )
-            segments = restored
-        made.segments, made._places = segments, places
+        made._places, made._rows, made._of = places, rows, key
         return made
 
     def parts(self) -> list[bytes]:
         """Return the parts of the state: those of the pooled engine, and the segments."""
+        if self._rows is not None:
+            self._rows.take(self._of, self.segments.corrections.fields)
         return [*super().parts(), compressed(encoded(self.segments.to_state()))]
 
     # A prediction
@@ -114,6 +136,13 @@ class SegmentedEngine(Engine):
             names, row = self._split(joined.carried)
             self.segments.learn([joined.score], [joined.label], [names], [row])
         return emissions
+
+    def relabel(self, relabelled: Relabelled) -> None:
+        """Replace a learned label by another; see `Engine.relabel`."""
+        super().relabel(relabelled)
+        if relabelled.domain == "target" and relabelled.carried is not None:
+            names, row = self._split(relabelled.carried)
+            self.segments.relabel(relabelled.score, relabelled.label, names, row)
 
     # Inside
 

@@ -8,29 +8,61 @@ where there is none. Labels are judged by the row as of their prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from streamcal.segments.corrections_c import Term, expit
 from streamcal.segments.fields_c import Fields, FieldsState
+from streamcal.segments.merging import merged
 from streamcal.segments.own import OwnEngines, OwnState, logit_of
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
 
-__all__ = ["Name", "Segments", "SegmentsState", "check_fields", "check_own_engines", "name_of", "served"]
+__all__ = [
+    "NEAREST",
+    "Name",
+    "SegmentCorrection",
+    "Segments",
+    "SegmentsState",
+    "check_fields",
+    "check_own_engines",
+    "logit_of",
+    "name_of",
+    "served",
+]
 
 Name = str | None
 """Value of a field; None: the field is missing."""
+
+ReadRow = Callable[[int, Name], bytes | None]
+"""Gives the row of a field's value that is in a store, None if it has none."""
 
 TERMS: Final = len(Term._fields)
 """Numbers of a field in a forecast."""
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
+_MISSING: Final = ("NAType", "NaTType")  # of pandas
+_NOBODY: Final = "\0" * 4097  # longer than a name
 _LONGEST: Final = 4096  # bytes of a name
+
+
+NEAREST: Final = 1e-9
+"""Distance of probabilities from 0 and 1 in logits, at least."""
+
+
+class SegmentCorrection(NamedTuple):
+    """Correction of one segment: offset_ + slope · x on the logit, x the logit less its centre."""
+
+    field: str
+    segment: str | None
+    """Value of the field; None: it is missing."""
+    labels: int
+    offset_: float
+    slope: float
 
 
 class SegmentsState(msgspec.Struct):
@@ -51,13 +83,15 @@ class Segments:
         Names of the fields.
     own_engines
         How many segments may have an engine of their own; with several fields none has one.
+    read_row
+        Gives what a store has of a segment, by number of the field and name; None: there is no store.
     """
 
     __slots__ = ("_has_own", "_limit", "_own", "corrections", "names")
 
-    def __init__(self, names: Sequence[str], own_engines: int) -> None:
+    def __init__(self, names: Sequence[str], own_engines: int, read_row: ReadRow | None = None) -> None:
         self.names = tuple(names)
-        self.corrections = Fields(len(self.names))
+        self.corrections = Fields(len(self.names), read_row)
         self._limit = own_engines
         self._has_own = len(self.names) == 1 and own_engines > 0
         self._own = OwnEngines(own_engines if self._has_own else 0)
@@ -66,6 +100,24 @@ class Segments:
     def width(self) -> int:
         """Number of numbers of a forecast."""
         return 1 + TERMS * len(self.names)
+
+    def has_own(self, names: Sequence[Name]) -> bool:
+        """Whether a segment has an engine of its own that is served."""
+        return any(each == each for each in self._own.forecast(0.5, 0.0, names))
+
+    def table(self) -> list[SegmentCorrection]:
+        """Return the corrections as they are served now, without own engines."""
+        rows, centre, none = list[SegmentCorrection](), self.corrections.centre, float("nan")
+        for at, (field, each) in enumerate(zip(self.names, self.corrections.fields, strict=True)):
+            for name in each.to_state().names:
+                names: list[Name] = [_NOBODY] * len(self.names)
+                names[at] = name
+                offset, further = (
+                    self.corrections.forecast(centre + x, names, [none] * len(names))[at].added
+                    for x in (0.0, 1.0)
+                )
+                rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
+        return rows
 
     def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
         """Return the forecast for a score, see the module.
@@ -104,21 +156,34 @@ class Segments:
                 _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
                 its_scores.append(score)
                 its_labels.append(label)
-            terms = [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
-            self.corrections.learn(logit_of(row[0]), label, each, terms)
+            self.corrections.learn(logit_of(row[0]), label, each, _terms(row))
         for name, (before, its_scores, its_labels) in by_segment.items():
             gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
             if gone is not None:
                 only.forget_own(gone[1])
+
+    def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
+        """Replace a learned label, whose forecast was this row, by ``label``."""
+        self.corrections.relabel(logit_of(row[0]), label, names, _terms(row))
+        if self._has_own:
+            self._own.relabel((0, names[0]), score, label)
+
+    def merge(self, others: Sequence[Segments]) -> None:
+        """Add the corrections and own engines of other shards, which have the same fields."""
+        if not others:
+            return
+        self.corrections.restore(merged([each.corrections.to_state() for each in (self, *others)]))
+        for field, name in self._own.merge([other._own for other in others]):
+            self.corrections.fields[field].forget_own(name)
 
     def to_state(self) -> SegmentsState:
         """Return the state."""
         return SegmentsState(list(self.names), self._limit, self.corrections.to_state(), self._own.to_state())
 
     @classmethod
-    def restored(cls, state: SegmentsState) -> Segments:
+    def restored(cls, state: SegmentsState, read_row: ReadRow | None = None) -> Segments:
         """Restore from a state; raise ValueError if it cannot be one."""
-        made = cls(check_fields(state.names), check_own_engines(state.limit))
+        made = cls(check_fields(state.names), check_own_engines(state.limit), read_row)
         made.corrections.restore(state.corrections)
         made._own.restore(state.own, len(state.names))
         for each in state.own:
@@ -131,6 +196,10 @@ def served(row: Sequence[float]) -> float:
     """Return the probability of a forecast."""
     added = sum(row[1::TERMS])
     return expit(logit_of(row[0]) + added) if added else row[0]
+
+
+def _terms(row: Sequence[float]) -> list[Term]:
+    return [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
 
 
 def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
@@ -160,14 +229,16 @@ def name_of(value: object) -> Name:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or value == "" or value != value:
-        return None
     if isinstance(value, str):
         if len(value.encode()) > _LONGEST:
             raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value)
+        return str(value) or None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
+        if value != value:
+            return None
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    if value is None or type(value).__name__ in _MISSING:
+        return None
     raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

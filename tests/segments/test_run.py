@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +21,13 @@ from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.groups_c import add_labels
-from streamcal.run.config import RunConfig
+from streamcal.run.config import RunConfig, read_config
+from streamcal.segments.segments import Segments
 
+CRASH = Path(__file__).parents[1] / "crash.py"
+KILLS = int(
+    os.environ.get("STREAMCAL_CRASH_KILLS", "20" if os.environ.get("STREAMCAL_CRASH") == "full" else "4")
+)
 FIELDS = ("country", "device")
 
 
@@ -174,7 +185,6 @@ def test_a_store_keeps_its_fields(tmp_path: Path) -> None:
     [
         ({"columns": {"weight": "w"}}, "take every label once"),
         ({"recalibrator": {"guard": "raw"}}, "another probability is served"),
-        ({"join": {"corrections": True}}, "cannot take back a label"),
         ({"columns": {"key": "country"}}, "'country' is the column of the key"),
         ({"segments": {"fields": ["country", "country"]}}, "different names"),
     ],
@@ -190,3 +200,102 @@ def test_a_column_that_is_not_there_is_named() -> None:
         backtest(predictions, labels, segments="contry")
     with pytest.raises(ValueError, match="there are no segments"):
         _ = backtest(predictions, labels).by_segment
+
+
+def test_a_field_that_no_event_has_is_said(tmp_path: Path) -> None:
+    """JSON lines have no header that could tell."""
+    predictions, labels = stream(300)
+    written(predictions, tmp_path / "p.jsonl", 9e9)
+    written(labels, tmp_path / "l.jsonl", 9e9)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["contry", "device"]\n')
+    said = " ".join(run(tmp_path).split())
+    assert "No prediction with a label has 'contry', of [segments] fields: did you mean 'country'?" in said
+    assert "has 'device'" not in said
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('[segments]\nfields = "country"\n', "[segments] fields: must be a list; got 'country'"),
+        ('[segments]\nfields = ["id"]\n[secret]\ntoken = "x"', "'id' is the column of the id, and makes no"),
+    ],
+)
+def test_wrong_fields_are_said_in_words_of_the_file(tmp_path: Path, table: str, message: str) -> None:
+    """Of options that exclude each other no value is shown: the whole may hold secrets."""
+    (tmp_path / "c.toml").write_text(table)
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        read_config(tmp_path / "c.toml", ["secret"])
+    assert "{" not in str(raised.value)
+
+
+def test_own_engines_are_written_as_they_are() -> None:
+    """Bytes are kept of those that learn nothing; what is answered between changes nothing of them."""
+    rng, written_before = np.random.default_rng(3), 0
+    segments = Segments(["country"], 3)
+    for score in rng.random(4000).tolist():
+        names = ["abcde"[int(5.0 * rng.random() ** 2)]]
+        row = segments.forecast(score, score, names)
+        if rng.random() < 0.9:
+            segments.learn([score], [int(rng.random() < score)], [names], [row])
+        if rng.random() < 0.1:
+            states = segments.to_state().own
+            written_before += len(states)
+            fresh = [each.to_bytes() for each in segments._own._engines.values()]
+            assert [each.engine for each in states] == fresh
+    assert written_before > 600
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("options", ["", '[columns]\nkey = "device"\n[keys]\nactive = 2\n'], ids=["", "keys"])
+def test_killed_and_yet_the_same(tmp_path: Path, options: str) -> None:
+    """Answers and states are those of a run that went through, and what is replayed is the same."""
+    predictions, labels = stream(1_000)
+    predictions.write_csv(tmp_path / "p.csv")
+    labels.write_parquet(tmp_path / "l.parquet")
+    (tmp_path / "c.toml").write_text(f'[segments]\nfields = ["country"]\n{options}')
+    inputs = ["--events", "p.csv", "--labels", "l.parquet", "--config", "c.toml"]
+    outputs = ["--output", "o.jsonl", "--rejects", "r.jsonl", "--maps", "m.jsonl", "--store", "s.db"]
+    given = [each if each.startswith("--") else str(tmp_path / each) for each in inputs]
+    found, seconds = [], 0.0
+    for kills in (0, KILLS):
+        folder = tmp_path / str(kills)
+        folder.mkdir()
+        made = [each if each.startswith("--") else str(folder / each) for each in outputs]
+        done = subprocess.run(
+            [sys.executable, CRASH, "11", str(kills), str(seconds / KILLS), "50", "--", "run", *given, *made],
+            capture_output=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        last, killed = done.stdout.split()[-3::2]
+        assert int(killed) == kills
+        seconds = float(last)
+        with closing(sqlite3.connect(folder / "s.db")) as db:
+            engines = db.execute("SELECT key, state FROM engines ORDER BY key").fetchall()
+        found.append([engines, *[(folder / name).read_bytes() for name in ("o.jsonl", "r.jsonl", "m.jsonl")]])
+        result = CliRunner().invoke(app, ["replay", "--store", str(folder / "s.db"), *given])
+        assert result.exit_code == 0, result.output
+    assert found[0] == found[1]
+    assert found[0][1].count(b"\n") == 1_000
+
+
+@pytest.mark.filterwarnings("ignore:Forecasts of . of . segments are surely off")
+def test_corrected_labels_bring_a_run_to_what_right_labels_give() -> None:
+    """A third of the positives is told as 0 at first, and as 1 after 300 predictions.
+
+    In mode ``auto``, the mixture stays with the labels that came first (`Engine.relabel`).
+    """
+    predictions, labels = stream(6000)
+    rng = np.random.default_rng(3)
+    late = pl.Series((rng.random(6000) < 0.33) & (labels["label"] == 1).to_numpy())
+    wrong = labels.with_columns(label=pl.when(late).then(0).otherwise(pl.col("label")))
+    told = pl.concat([wrong, labels.filter(late).with_columns(time=pl.col("time") + 300.0)]).sort("time")
+    corrects = streamcal.JoinConfig(corrections=True)
+    right, uncorrected, corrected = (
+        backtest(predictions, given, segments=FIELDS[:1], join=join, mode="target")
+        .frame["probability"]
+        .to_numpy()[-2000:]
+        for given, join in ((labels, None), (wrong, None), (told, corrects))
+    )
+    assert np.abs(corrected - right).mean() < 0.65 * np.abs(uncorrected - right).mean()

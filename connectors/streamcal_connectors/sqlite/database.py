@@ -1,8 +1,8 @@
 """The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
 
-Every row of engines, maps, rejects and the journal ends with a checksum of its values, as does every block
-of the join's entries. The other tables, `Sealed`, have one checksum together; they also hold the number of
-rows of each table.
+Every row of engines, maps, rejects, segments, their log and the journal ends with a checksum of its values,
+as does every block of the join's entries. The other tables, `Sealed`, have one checksum together; they also
+hold the number of rows of each table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "write_sealed",
 ]
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Value of ``PRAGMA user_version``. A store of another version is refused."""
 
 APPLICATION: Final = 0x5343414C
@@ -55,7 +55,9 @@ CREATE TABLE maps (
 CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
     crc INTEGER NOT NULL);
-CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL)
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE segment_log (seq INTEGER PRIMARY KEY, changes BLOB NOT NULL, crc INTEGER NOT NULL)
 """
 
 # Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The

@@ -33,6 +33,7 @@ from streamcal_connectors.sqlite.database import (
     with_sum,
     write_sealed,
 )
+from streamcal_connectors.sqlite.segments import SqliteSegments
 from streamcal_connectors.sqlite.tables import SqliteTables
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
@@ -80,6 +81,7 @@ class SqliteStore:
                 self._prepare(read_only=read_only)
                 self._sealed = read_sealed(self._db)
                 self.tables = SqliteTables(self._db, self._sealed.counts)
+                self._segments = SqliteSegments(self._db, self._sealed.counts)
             self._opened = opened.pop_all()
 
     @property
@@ -96,7 +98,8 @@ class SqliteStore:
             if found != rows:
                 raise self._db.damaged(f"table engines has {found} rows of {rows}")
             sinks = {name: json.loads(text) for name, text in sealed.sinks.items()}
-            checkpoint = Checkpoint(engines, sealed.meta["run"].encode(), sinks=sinks)
+            run = sealed.meta["run"].encode()
+            checkpoint = Checkpoint(engines, run, sinks=sinks, segments=self._segments)
             for (source, partition), text in sealed.positions.items():
                 checkpoint.positions.setdefault(source, {})[partition] = json.loads(text)
         return checkpoint
@@ -107,6 +110,9 @@ class SqliteStore:
         with db.errors("written"), db.transaction():
             self.tables.write()
             counts = self._sealed.counts | self.tables.counts
+            if change.segments:
+                self._segments.write(change.segments)
+                counts |= self._segments.counts
             if change.engines:
                 counts["engines"] = self._write_engines(change.engines)
             counts["maps"] = self._append_maps(counts.get("maps", _NONE), change.maps)

@@ -1,0 +1,126 @@
+"""Corrections in a store: read and written exactly, however few are in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamcal_connectors.memory import stores
+from streamcal_connectors.sqlite.database import Counts
+from streamcal_connectors.sqlite.store import SqliteStore
+from typer.testing import CliRunner
+
+from streamcal.cli.app import app
+from streamcal.errors import DamagedStateError, StoreError
+from streamcal.run.ports import Change, SegmentId
+from streamcal.segments import stored_rows
+from streamcal.segments.corrections_c import Corrections
+from streamcal.segments.stored_rows import StoredRows
+from tests.segments.test_run import run, stream, written
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    stores.clear()
+    yield
+    stores.clear()
+
+
+def changed(store: SqliteStore, rows: dict[SegmentId, bytes]) -> None:
+    store.commit(Change({None: b"e"}, b"{}", {}, {}, [], [], rows))
+
+
+def test_what_was_committed_of_segments_is_there_again(tmp_path: Path) -> None:
+    """Through table and log, with names of any kind."""
+    rng = np.random.default_rng(1)
+    names = [None, "", "ü", "NL", '"', *map(str, range(300))]
+    expected: dict[SegmentId, bytes] = {}
+    folded = 0
+    for _ in range(30):
+        store = SqliteStore(tmp_path / "s.db")
+        assert dict(store.load().segments) == expected
+        for _ in range(3):
+            some = rng.choice(len(names), 12).tolist()
+            rows = {(None if at % 3 else "k", at % 2, names[at]): rng.bytes(64) for at in some}
+            changed(store, rows)
+            expected |= rows
+            assert all(store.load().segments[each] == row for each, row in rows.items())
+            folded += not store._segments._recent
+        assert len(store.load().segments) == len(expected)
+        assert store.load().segments.get(("nobody", 0, "x")) is None
+        store.close()
+    assert 10 < folded < 80
+
+
+@pytest.mark.parametrize(
+    ("what", "statement"),
+    [
+        ("does not match its checksum", "UPDATE segments SET row = x'00'"),
+        ("table segments has", "DELETE FROM segments WHERE segment LIKE '%1%'"),
+        ("does not match its checksum", "UPDATE segment_log SET changes = x'00'"),
+        ("table segment_log has", "DELETE FROM segment_log"),
+    ],
+)
+def test_damage_is_noticed(tmp_path: Path, what: str, statement: str) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    changed(store, {(None, 0, str(each)): bytes(64) for each in range(40)})
+    changed(store, {(None, 0, "7"): b"1" * 64})
+    store.close()
+    with sqlite3.connect(tmp_path / "s.db") as db:
+        db.execute(statement)
+    db.close()
+    with pytest.raises(StoreError, match=what):
+        dict(SqliteStore(tmp_path / "s.db", read_only=True).load().segments)
+
+
+def test_counts_of_a_store_without_segments(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    assert store._segments.counts == {"segments": Counts(), "segment_log": Counts()}
+    assert not store.load().segments
+    store.close()
+
+
+def test_a_row_that_cannot_be_is_refused() -> None:
+    rows, nothing = StoredRows({(None, 0, "x"): bytes(60)}), Corrections().to_state()
+    nothing.count = 1
+    field = Corrections(lambda name: rows.read(None, 0, name))
+    field.restore(nothing)
+    with pytest.raises(DamagedStateError, match="correction of segment 'x': 15 numbers"):
+        field.find("x")
+
+
+@pytest.mark.parametrize("fields", ['["country", "device"]', '["country"]'])
+def test_few_rows_in_memory_give_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: str
+) -> None:
+    """Rows that were dropped are read again to the last bit, in one run and in one that resumes."""
+    predictions, labels = stream(2500)
+    predictions = predictions.with_columns(
+        country=predictions["device"].cast(str) + predictions["id"].str.slice(-2)
+    )
+    found = []
+    for most in (1 << 20, 8):
+        monkeypatch.setattr(stored_rows, "_MOST", most)
+        monkeypatch.setattr(stored_rows, "_FEWEST", 4)
+        folder = tmp_path / str(most)
+        folder.mkdir()
+        (folder / "c.toml").write_text(f"[segments]\nfields = {fields}\n")
+        for until in (600.0, 900.0, 2000.0, 9e9):
+            written(predictions, folder / "p.jsonl", until)
+            written(labels, folder / "l.jsonl", until)
+            run(folder)
+        store = SqliteStore(folder / "s.db", read_only=True)
+        checkpoint = store.load()
+        found.append(
+            ((folder / "out.jsonl").read_bytes(), dict(checkpoint.segments), dict(checkpoint.engines))
+        )
+        store.close()
+        inputs = ["--events", str(folder / "p.jsonl"), "--labels", str(folder / "l.jsonl")]
+        options = ["--config", str(folder / "c.toml"), "--store", str(folder / "s.db")]
+        replayed = CliRunner().invoke(app, ["replay", *inputs, *options])
+        assert "byte-equal" in replayed.output, replayed.output
+    assert found[0] == found[1]
+    assert len(found[0][1]) > 200

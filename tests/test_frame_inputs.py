@@ -303,7 +303,7 @@ CASES: dict[str, Case] = {
     "time missing in rows of labels": Case(
         theirs(time=some(moments(LABEL_TIMES), pd.NaT)), warning=r"75 of 300 rows of labels have no time"
     ),
-    "time of labels long after": Case(theirs(time=TIMES + 200 * 86400.0), error=r"label_ttl"),
+    "time of labels long after": Case(theirs(time=TIMES + 200 * 86400.0), error=r"200 days after.*P200D"),
     "time of labels months after": Case(
         theirs(time=TIMES + 100 * 86400.0), options={"join": {"label_ttl": "P180D"}}, figures="others"
     ),
@@ -327,6 +327,10 @@ CASES: dict[str, Case] = {
     "columns of other names": Case(
         both(lambda frame: frame.rename(columns={"id": "request_id", "score": "p", "time": "ts"})),
         error=r"columns=\{'id': 'request_id', 'score': 'p', 'time': 'ts'\}",
+    ),
+    "columns of names that tell nothing": Case(
+        both(lambda frame: frame.rename(columns={"id": "loan", "score": "pd"})),
+        error=r"no column 'id', 'score': columns=\{'id': 'NAME', 'score': 'NAME'\} names those; .*'loan'",
     ),
     "column of labels missing": Case(
         both(lambda frame: frame.rename(columns={"label": "target"})),

@@ -7,6 +7,7 @@ narwhals (extra ``frames``), and matplotlib (extra ``plots``) to draw.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from streamcal.run.config import RunConfig, SegmentsConfig, problems
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.times import show_duration
 from streamcal.values import shown
 
 if TYPE_CHECKING:
@@ -403,12 +405,16 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
             )
     if not others or counts.joined + counts.implied:
         return
-    if counts.late:
-        raise ValueError(
-            f"none of the {counts.labels:,} labels came in time: {counts.late:,} came when their prediction"
-            ' had expired. Let predictions wait longer, such as with join={"label_ttl": "P180D"}; it is 30'
-            " days if not given"
-        )
+    if "time" in predictions.roles:
+        made, came = predictions.moments(), others[0].moments()
+        delays = sorted(came[each] - made[each] for each in made.keys() & came.keys())
+        if delays and delays[-1] > 0.0:
+            days = math.ceil(delays[-1] / 86_400.0)
+            raise ValueError(
+                f"none of the {counts.labels:,} labels came in time: half of them come more than"
+                f" {show_duration(delays[len(delays) // 2])} after their prediction. Let predictions wait"
+                f' longer (30 days if not given): join={{"label_ttl": "P{days}D"}} is enough for all'
+            )
     ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
     raise ValueError(
         f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -47,10 +48,14 @@ class _Batch:
         events: Sequence[Event | Malformed],
     ) -> None:
         self.events = events
-        self._name, self._first, self._numbers, self._rows = name, first, numbers, rows
+        self._name, self._first, self._numbers, self._frame = name, first, numbers, rows
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return self._frame.rows(named=True)
 
     def origin(self, index: int) -> Origin:
-        row = self._rows[index : index + 1].rows(named=True)[0]
+        row = self._rows[index]
         raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
         return Origin(self._name, int(self._numbers[index]) + 1, raw)
 
@@ -122,6 +127,11 @@ class FrameSource:
     def ids(self, count: int) -> list[str]:
         """Return the first so many ids, as they are to be shown."""
         return [shown(each) for each in _values("id", self._rows[self.roles["id"]].head(count))]
+
+    def moments(self) -> dict[str, float]:
+        """Return the time of each id, in seconds."""
+        ids, times = (_values(role, self._rows[self.roles[role]]) for role in ("id", "time"))
+        return dict(zip(ids, _moments(times).tolist(), strict=True))
 
     def answered(self, answers: Sequence[Recalibrated]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""
@@ -270,12 +280,11 @@ def _check_columns(
     if not absent:
         return
     looks = {did_you_mean(name): name for name in reversed(found)}
-    meant = {role: looks[role] for role in (*needed, "time") if role in missing and role in looks}
-    hint = (
-        f": columns={meant if kind == 'events' else {kind: meant}} says which may be meant" if meant else ""
-    )
+    meant = {role: looks.get(role, "NAME") for role in (*needed, "time") if role in missing}
+    hint = f"columns={meant if kind == 'events' else {kind: meant}} names those" if meant else "give others"
     raise ValueError(
-        f"{frame} has no column {', '.join(map(shown, absent))}{hint}; it has {', '.join(map(shown, found))}"
+        f"{frame} has no column {', '.join(map(shown, absent))}: {hint}; it has"
+        f" {', '.join(map(shown, found))}"
     )
 
 

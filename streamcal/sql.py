@@ -59,8 +59,8 @@ def segmented_query(
 ) -> str:
     """Return a query as `query` does, of the probabilities that are corrected for segments.
 
-    It also has the probability of the map of all, ``pooled``. The results may differ from `predict_many` in
-    the last bits.
+    It also has the probability of the map of all, ``pooled``. The results may differ from
+    ``predict_many`` of the engine in the last bits.
 
     Parameters
     ----------

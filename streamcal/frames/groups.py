@@ -6,7 +6,7 @@ from typing import Any
 
 from streamcal.quality.groups import SUMS, add_label
 from streamcal.run.pipeline import Pipeline
-from streamcal.segments.segmented_engine import names_of
+from streamcal.segments.segments import names_of
 
 __all__ = ["GroupedPipeline"]
 

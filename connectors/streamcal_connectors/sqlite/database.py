@@ -1,8 +1,8 @@
 """The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
 
 Every row of engines, maps, rejects, segments, their log and the journal ends with a checksum of its values,
-as does every block of the join's entries. The other tables, `Sealed`, have one checksum together; they also hold the number of
-rows of each table.
+as does every block of the join's entries. The other tables, `Sealed`, have one checksum together; they also
+hold the number of rows of each table.
 """
 
 from __future__ import annotations

@@ -63,10 +63,11 @@ def seconds_of(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def serve(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a server on a new store; return it and its URL once it takes requests."""
+def serve(folder: Path, *more: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a server on a new store, with further options; return it and its URL once it takes requests."""
     server = subprocess.Popen(  # noqa: S603
-        [*STREAMCAL, "serve", "--store", str(folder / "store.db"), "--port", "0"], stderr=subprocess.PIPE
+        [*STREAMCAL, "serve", "--store", str(folder / "store.db"), "--port", "0", *more],
+        stderr=subprocess.PIPE,
     )
     assert server.stderr is not None
     url = next(re.findall(rb"http://\S+", line)[0].decode() for line in server.stderr if b"http://" in line)

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Floats
@@ -26,7 +27,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from river.base.typing import ClfTarget, FeatureName
 
@@ -47,7 +48,13 @@ class _Stage(base.Classifier):
     _copy: Any
     _score: float
 
-    def _set_up(self, pos_val: ClfTarget, neg_val: ClfTarget, options: RecalibratorOptions) -> None:
+    def _set_up(
+        self,
+        pos_val: ClfTarget,
+        neg_val: ClfTarget,
+        segments: Sequence[str] | None,
+        options: RecalibratorOptions,
+    ) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
         values = every_option(options)
@@ -60,14 +67,34 @@ class _Stage(base.Classifier):
         self.neg_val = neg_val
         for name, value in values.items():
             setattr(self, name, value)
-        self._engine = Recalibrator(config)
+        self.segments = segments or None  # river's clone takes no empty tuple
+        engine = Recalibrator(config)
+        self._engine: Recalibrator | SegmentedRecalibrator = (
+            SegmentedRecalibrator(segments, engine) if segments else engine
+        )
         self._waiting = 0  # predictions whose label has not arrived
         self._forget()
 
     @property
     def engine(self) -> Recalibrator:
-        """The engine, with its map, certificate and alarms. It may learn a calibration set as the source."""
-        return self._engine
+        """The engine, with its map, certificate and alarms. It may learn a calibration set as the source.
+
+        With segments, it is the one that all of them share.
+        """
+        return self._engine.pooled if isinstance(self._engine, SegmentedRecalibrator) else self._engine
+
+    def _names(self, x: dict[FeatureName, Any]) -> tuple[Any, ...]:
+        """Return the segments of an event."""
+        return tuple([x.get(name) for name in self.segments or ()])
+
+    def _names_many(self, X: Any) -> list[tuple[Any, ...]]:  # noqa: N803
+        """Return the segments of each row."""
+        if not self.segments:
+            return [()] * len(frames.into_frame(X))
+        frame = frames.into_frame(X)
+        missing = [None] * len(frame)
+        columns = [frame[name].to_list() if name in frame.columns else missing for name in self.segments]
+        return list(zip(*columns, strict=True))
 
     @abstractmethod
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:
@@ -109,12 +136,12 @@ class _Stage(base.Classifier):
         weight = kwargs.get("w") if kwargs else None
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
-            self._learn_label(self._score, label, None, weight)
+            self._learn_label(self._score, label, self._names(x), None, weight)
             self._last, self._waiting = _NOTHING, 0
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
             # Of the oldest prediction that waits, or of none if none waits.
-            prediction_index = self._engine.prediction_count - self._waiting if self._waiting else None
-            self._learn_label(score, label, prediction_index, weight)
+            prediction_index = self.engine.prediction_count - self._waiting if self._waiting else None
+            self._learn_label(score, label, self._names(x), prediction_index, weight)
             self._waiting = max(0, self._waiting - 1)
             self._last = _NOTHING
 
@@ -128,8 +155,12 @@ class _Stage(base.Classifier):
         scores = self._scores_of(X, kwargs)
         if scores is None:
             return np.full(len(frames.into_frame(X)), self._prior())
-        probabilities = self._engine.predict_many(scores)
-        self._engine.observe_many(scores)
+        engine = self._engine
+        if isinstance(engine, SegmentedRecalibrator):
+            probabilities = engine.predict_many(scores, self._names_many(X))
+        else:
+            probabilities = engine.predict_many(scores)
+        self.engine.observe_many(scores)
         self._waiting += len(scores)
         self._forget()
         return probabilities
@@ -179,8 +210,8 @@ class _Stage(base.Classifier):
             some = given[given != 0]  # what counts nothing teaches nothing
             as_units(some, len(some))
             weights = given.tolist()
-        for score, label, weight in zip(values, labels, weights, strict=True):
-            self._learn_label(score, label, None, weight)
+        for score, label, names, weight in zip(values, labels, self._names_many(X), weights, strict=True):
+            self._learn_label(score, label, names, None, weight)
         self._waiting = max(0, self._waiting - len(labels))
         self._forget()
 
@@ -201,19 +232,32 @@ class _Stage(base.Classifier):
     def _answer(self, x: Any, score: float) -> dict[ClfTarget, float]:
         """Apply the map; observe the score, unless this only repeats the latest prediction."""
         engine = self._engine
-        probability = engine.predict_one(score)
+        if isinstance(engine, SegmentedRecalibrator):
+            probability = engine.predict_one(score, self._names(x))
+        else:
+            probability = engine.predict_one(score)
         if x is not self._last or not self._is_unchanged():
-            engine.observe_one(score)
+            self.engine.observe_one(score)
             self._waiting += 1
             self._last, self._score = x, score
             self._copy = x.copy() if type(x) is dict else x
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}
 
     def _learn_label(
-        self, score: float, label: int, prediction_index: int | None, weight: float | None
+        self,
+        score: float,
+        label: int,
+        names: tuple[Any, ...],
+        prediction_index: int | None,
+        weight: float | None,
     ) -> None:
-        if weight != 0:  # what counts nothing teaches nothing
-            self._engine.learn_one(score, label, "target", prediction_index=prediction_index, weight=weight)
+        engine = self._engine
+        if isinstance(engine, SegmentedRecalibrator):
+            if weight is not None:
+                raise ValueError(f"there are no weights with segments, got w={weight!r}")
+            engine.learn_one(score, label, names, prediction_index=prediction_index)
+        elif weight != 0:  # what counts nothing teaches nothing
+            engine.learn_one(score, label, "target", prediction_index=prediction_index, weight=weight)
 
     def _label(self, y: Any) -> int:
         if y == self.pos_val:
@@ -223,7 +267,7 @@ class _Stage(base.Classifier):
         raise ValueError(f"a label must be pos_val={self.pos_val!r} or neg_val={self.neg_val!r}, got {y!r}")
 
     def _prior(self) -> float:
-        prior = self._engine.target.prior
+        prior = self.engine.target.prior
         return _UNDECIDED if prior is None else prior
 
     # The state for pickle, deepcopy and river's clone. The engine is stored as its own bytes.
@@ -237,7 +281,8 @@ class _Stage(base.Classifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._engine = Recalibrator.from_bytes(state["_engine"])
+        kind = SegmentedRecalibrator if self.segments else Recalibrator
+        self._engine = kind.from_bytes(state["_engine"])
         self._forget()
 
 
@@ -271,6 +316,9 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         score counts as ½; if it gives none for ``pos_val``, as 0.
     pos_val, neg_val
         the labels of the positive and the negative class. The defaults also match 1 and 0.
+    segments
+        names of features, such as ``("country", "device")``, for whose values the map is corrected
+        (`streamcal.SegmentedRecalibrator`); labels have no weights then.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. The modes
         ``source``, ``label_shift`` and ``composite`` need labels of the source domain: pass them to
@@ -310,12 +358,13 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         classifier: base.Classifier,
         pos_val: ClfTarget = True,
         neg_val: ClfTarget = False,
+        segments: Sequence[str] | None = None,
         **options: Unpack[RecalibratorOptions],
     ) -> None:
         if not isinstance(classifier, base.Classifier):
             raise TypeError(f"classifier must be a river classifier, got {classifier!r}")
         self.classifier = classifier
-        self._set_up(pos_val, neg_val, options)
+        self._set_up(pos_val, neg_val, segments, options)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -390,6 +439,9 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         the name of the feature that holds the score, a number in [0, 1] for the positive class.
     pos_val, neg_val
         the labels of the positive and the negative class. The defaults also match 1 and 0.
+    segments
+        names of features, such as ``("country", "device")``, for whose values the map is corrected
+        (`streamcal.SegmentedRecalibrator`); labels have no weights then.
     **options
         as in `RecalibratedClassifier`.
 
@@ -415,10 +467,11 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         feature: FeatureName = "score",
         pos_val: ClfTarget = True,
         neg_val: ClfTarget = False,
+        segments: Sequence[str] | None = None,
         **options: Unpack[RecalibratorOptions],
     ) -> None:
         self.feature = feature
-        self._set_up(pos_val, neg_val, options)
+        self._set_up(pos_val, neg_val, segments, options)
 
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:  # noqa: ARG002
         score: float | None = x.get(self.feature)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -11,6 +12,7 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
+from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Floats, Labels
@@ -77,6 +79,9 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         the rarer class has rows, which must be at least 2.
     n_jobs
         how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
+    segments
+        names of columns of ``X``, a data frame, for whose values `partial_fit` learns corrections of the map
+        (`streamcal.SegmentedRecalibrator`); rows have no weights then.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. `fit` and the
         first `partial_fit` validate them. The modes ``source``, ``label_shift`` and ``composite`` need `fit`.
@@ -88,8 +93,10 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     estimator_ : estimator
         the fitted estimator.
     engine_ : Recalibrator
-        the engine, with its map, certificate and alarms. Predicting changes nothing: pass scores without
-        labels to ``engine_.observe_many``.
+        the engine, with its map, certificate and alarms; with segments, that of all. Predicting changes
+        nothing: pass scores without labels to ``engine_.observe_many``.
+    segmented_ : SegmentedRecalibrator
+        the engine with the corrections of segments, if there are any.
     n_features_in_, feature_names_in_
         those of ``estimator_``, if it has them.
 
@@ -117,11 +124,13 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         *,
         cv: Any = None,
         n_jobs: int | None = None,
+        segments: Sequence[str] = (),
         **options: Unpack[RecalibratorOptions],
     ) -> None:
         self.estimator = estimator
         self.cv = cv
         self.n_jobs = n_jobs
+        self.segments = segments
         for name, value in every_option(options).items():
             setattr(self, name, value)
 
@@ -153,7 +162,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             if there are weights, and the estimator does not take them.
         """
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X)
+        weights = self._weights(sample_weight, X)
         fit_params = self._fit_params(weights)
         unfitted, engine = self._unfitted(), self._new_engine()
         if isinstance(unfitted, FrozenEstimator):
@@ -204,9 +213,13 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
                 raise ValueError("classes must be passed on the first call to partial_fit")
             return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X)
+        weights = self._weights(sample_weight, X)
         scores = _scores(self.estimator_, self.classes_, X)
-        _learn(self.engine_, scores, _encode(labels, self.classes_), "target", weights)
+        known = _encode(labels, self.classes_)
+        if self.segments:
+            self.segmented_.learn_many(scores, known, _segments(X, self.segments))
+        else:
+            _learn(self.engine_, scores, known, "target", weights)
         if _learns(self.estimator_):
             self.estimator_.partial_fit(X, labels, **self._fit_params(weights, "partial_fit"))
         return self
@@ -214,7 +227,11 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     def predict_proba(self, X: Any) -> Floats:
         """Return the recalibrated probabilities, float64[n, 2], in the order of ``classes_``."""
         check_is_fitted(self)
-        probabilities = self.engine_.predict_many(_scores(self.estimator_, self.classes_, X))
+        scores = _scores(self.estimator_, self.classes_, X)
+        if self.segments:
+            probabilities = self.segmented_.predict_many(scores, _segments(X, self.segments))
+        else:
+            probabilities = self.engine_.predict_many(scores)
         return np.column_stack((1.0 - probabilities, probabilities))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -233,12 +250,22 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
+        if "segmented_" in state:
+            return {**state, "engine_": None, "segmented_": self.segmented_.to_bytes()}
         return {**state, "engine_": self.engine_.to_bytes()} if "engine_" in state else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "engine_" in state:
+        if "segmented_" in state:
+            self.segmented_ = SegmentedRecalibrator.from_bytes(state["segmented_"])
+            self.engine_ = self.segmented_.pooled
+        elif "engine_" in state:
             self.engine_ = Recalibrator.from_bytes(state["engine_"])
+
+    def _weights(self, sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
+        if sample_weight is not None and self.segments:
+            raise ValueError("there are no weights with segments: leave out sample_weight")
+        return _weights(sample_weight, X)
 
     def _unfitted(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
@@ -273,7 +300,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X)
+        weights = self._weights(sample_weight, X)
         _encode(labels, classes)
         engine = self._new_engine()
         params = self._fit_params(weights, "partial_fit")
@@ -282,6 +309,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
 
     def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
         self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
+        if self.segments:
+            self.segmented_ = SegmentedRecalibrator(self.segments, engine)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
@@ -300,6 +329,16 @@ def _learn(
     else:
         some = np.flatnonzero(weights)
         engine.learn_many(scores[some], labels[some], domain, weights=weights[some])
+
+
+def _segments(X: Any, fields: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the segments of each row of a data frame."""
+    names = list(getattr(X, "columns", ()))
+    for field in fields:
+        if field not in names:
+            found = f"it has {', '.join(map(repr, names))}" if names else "X must be a data frame"
+            raise ValueError(f"X has no column {field!r}, of whose values segments are made; {found}")
+    return list(zip(*(X[field].to_list() for field in fields), strict=True))
 
 
 def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:

@@ -10,8 +10,10 @@ from typing import Final, Literal
 
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.segments.segments import NEAREST
 
-__all__ = ["Dialect", "query"]
+__all__ = ["Dialect", "query", "segmented_query"]
 
 Dialect = Literal["bigquery", "duckdb", "postgres", "snowflake", "spark", "sqlite"]
 """The databases whose SQL can be written."""
@@ -43,12 +45,80 @@ def query(
     ImportError
         if sqlglot is not installed.
     """
+    selected = f"*, {_probability(recalibration, score)} AS probability"
+    text = f"SELECT {selected} FROM {_identifier(table)}"  # noqa: S608  # numbers, and identifiers in quotes
+    return _written(text, dialect)
+
+
+def segmented_query(
+    engine: SegmentedRecalibrator,
+    dialect: Dialect,
+    table: str = "predictions",
+    score: str = "score",
+    corrections: str = "corrections",
+) -> str:
+    """Return a query as `query` does, of the probabilities that are corrected for segments.
+
+    It also has the probability of the map of all, ``pooled``. The results may differ from `predict_many` in
+    the last bits.
+
+    Parameters
+    ----------
+    engine
+        engine without own engines: ``own_engines=0``, or several fields.
+    dialect, table, score
+        as of `query`; the table has a column for each field, of texts or whole numbers.
+    corrections
+        table of the rows of `SegmentedRecalibrator.corrections`: columns ``field``, ``segment``, ``labels``,
+        ``offset_`` and ``slope``.
+
+    Raises
+    ------
+    ImportError
+        if sqlglot is not installed.
+    ValueError
+        if a segment has an engine of its own.
+    """
+    engine.corrections()  # raises
+    least, one, far = _number(NEAREST), _number(1.0), _number(engine.farthest)
+    names = [f"c{index}" for index in range(len(engine.fields))]
+    joins = [
+        f"LEFT JOIN {_identifier(corrections)} AS {name} ON {name}.field = {_text(field)}"
+        f" AND COALESCE({name}.segment, '') = COALESCE(CAST(t.{_identifier(field)} AS TEXT), '')"
+        for name, field in zip(names, engine.fields, strict=True)
+    ]
+    zero = _number(0.0)
+    offset, slope = (
+        " + ".join(f"COALESCE({name}.{column}, {zero})" for name in names) for column in ("offset_", "slope")
+    )
+    steps = [
+        f"SELECT *, {_probability(engine.pooled.map, score)} AS pooled FROM {_identifier(table)}",  # noqa: S608
+        f"SELECT *, CASE WHEN pooled < {least} THEN {least}"  # noqa: S608
+        f" WHEN pooled > {one} - {least} THEN {one} - {least} ELSE pooled END AS within_ FROM a",
+        f"SELECT *, LN(within_ / ({one} - within_)) AS logit_, LN(within_ / ({one} - within_)) -"  # noqa: S608
+        f" {_number(engine.centre)} AS x_ FROM b",
+        f"SELECT t.*, {offset} + ({slope}) * CASE WHEN t.x_ < -{far} THEN -{far} WHEN t.x_ > {far} THEN {far}"  # noqa: S608
+        f" ELSE t.x_ END AS added_ FROM c AS t {' '.join(joins)}",
+        f"SELECT *, CASE WHEN added_ = {zero} THEN pooled ELSE {one} / ({one} + EXP(-(logit_ + added_)))"  # noqa: S608
+        " END AS probability FROM d",
+    ]
+    parts = ", ".join(f"{name} AS ({step})" for name, step in zip("abcd", steps, strict=False))
+    return _written(f"WITH {parts} {steps[-1]}", dialect)
+
+
+def _written(text: str, dialect: Dialect) -> str:
+    """Return a query in a dialect."""
     try:
         import sqlglot  # an extra; the command line knows the dialects without it
     except ImportError as error:
         raise ImportError(
             "streamcal.sql needs sqlglot: pip install '.[sql]' in a checkout of streamcal"
         ) from error
+    return sqlglot.transpile(text, read=_READ, write=dialect, pretty=True)[0]
+
+
+def _probability(recalibration: RecalibrationMap, score: str) -> str:
+    """Return the expression of the probability; NULL where the score is none."""
     name = _identifier(score)
     z = f"CAST({name} AS DOUBLE PRECISION)"
     edges, values, lines = pieces(recalibration)
@@ -69,9 +139,7 @@ def query(
         total = f"{_number(w1)} * {z} + {_number(w0)} * ({_number(1.0)} - {z})"
         probability = f"CASE WHEN {total} > 0 THEN {_number(w1)} * {z} / ({total}) ELSE {z} END"
     inside = f"{z} >= {_number(0.0)} AND {z} <= {_number(1.0)}"
-    selected = f"*, CASE WHEN {inside} THEN {probability} END AS probability"
-    text = f"SELECT {selected} FROM {_identifier(table)}"  # noqa: S608  # numbers, and identifiers in quotes
-    return sqlglot.transpile(text, read=_READ, write=dialect, pretty=True)[0]
+    return f"CASE WHEN {inside} THEN {probability} END"
 
 
 def _tree(z: str, edges: tuple[float, ...], start: int, end: int, leaf: Callable[[int], str]) -> str:
@@ -90,3 +158,7 @@ def _number(value: float) -> str:
 
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

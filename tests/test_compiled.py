@@ -24,6 +24,7 @@ from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
+from streamcal.quality import groups_c
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from streamcal.sketch.decoding import encoded
 from tests.uncompiled import joined, learned, uncompiled
@@ -67,6 +68,16 @@ def test_a_guard() -> None:
     states = [msgspec.structs.astuple(guard.to_state()) for guard in guards]
     assert states[0] == states[1]
     assert len(states[0][0]) == 3
+
+
+def test_sums_of_groups() -> None:
+    found = []
+    for module in (groups_c, uncompiled("streamcal.quality.groups_c")):
+        rng = np.random.default_rng(3)
+        sums, at = np.zeros((5, 6)), rng.integers(0, 5, 400)
+        module.add_labels(sums, at, rng.random((2, 400)), (rng.random(400) < 0.3).astype(float))
+        found.append(sums)
+    np.testing.assert_array_equal(*found)
 
 
 def test_corrections_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:

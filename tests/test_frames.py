@@ -65,7 +65,8 @@ def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: s
     made = streams()
     wanted, pipeline = of_files(tmp_path, made)
     make: Any = {"polars": pl.DataFrame, "pandas": pd.DataFrame, "arrow": pa.Table.from_pylist}[library]
-    done = streamcal.backtest(*(make(rows) for rows in made.values()), mode=MODE)
+    with pytest.warns(UserWarning, match=r"1 of 1,501 events were rejected .*duplicate prediction"):
+        done = streamcal.backtest(*(make(rows) for rows in made.values()), mode=MODE)
     assert type(done.frame) is type(make(made["labels"]))
     frame: Any = done.frame
     rows = narwhals.from_native(frame, eager_only=True).rows(named=True)
@@ -87,7 +88,7 @@ def test_dates_keys_missing_values_and_other_names() -> None:
     frame = pl.DataFrame(
         {"nr": [1, 2, 3, 4], "p": [0.1, None, 0.3, 1.4], "y": ["no", "yes", None, "yes"], "time": days}
     )
-    with pytest.raises(ValueError, match=r"predictions has no column 'score': columns=.'score': 'p'. takes"):
+    with pytest.raises(ValueError, match=r"predictions has no column 'score': columns=..*'score': 'p'"):
         streamcal.backtest(frame.rename({"nr": "id"}))
     with pytest.warns(UserWarning, match="2 of 4 events were rejected"):
         done = streamcal.backtest(frame, columns={"id": "nr", "score": "p", "label": "y", "positive": "yes"})
@@ -265,7 +266,7 @@ def test_what_would_come_to_nothing_is_refused(columns: dict[str, Any], words: s
         ({"windw": 1_000}, "windw: is not known; did you mean window"),
         ({"join": {"lable_ttl": 1.0}}, "did you mean label_ttl"),
         ({"columns": {"scor": "p"}}, "did you mean score"),
-        ({"join": {"label_ttl": 60.0}}, "none of the 400 labels met"),
+        ({"join": {"label_ttl": 60.0}}, r"400 labels came in time: half .* than (1|3600) \w+ after"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:

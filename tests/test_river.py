@@ -117,7 +117,7 @@ def test_it_passes_the_checks_of_river(model: base.Classifier) -> None:
 
 @pytest.mark.parametrize("stage", [RecalibratedClassifier, Recalibrate])
 def test_its_options_are_those_of_the_engine(stage: type) -> None:
-    own = {"classifier", "feature", "pos_val", "neg_val"}
+    own = {"classifier", "feature", "pos_val", "neg_val", "segments"}
     parameters = inspect.signature(stage).parameters
     options = {name: parameter.default for name, parameter in parameters.items() if name not in own}
     assert options == RecalibratorConfig().model_dump()

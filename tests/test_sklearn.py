@@ -91,7 +91,7 @@ def test_it_passes_the_checks_of_scikit_learn() -> None:
 
 def test_its_options_are_those_of_the_engine() -> None:
     parameters = inspect.signature(StreamingCalibratedClassifier).parameters
-    own = {"estimator", "cv", "n_jobs"}
+    own = {"estimator", "cv", "n_jobs", "segments"}
     options = {name: parameter.default for name, parameter in parameters.items() if name not in own}
     assert options == RecalibratorConfig().model_dump()
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from streamcal import RecalibrationMap
+from streamcal import RecalibrationMap, SegmentedRecalibrator
 from tests.command_line import streamcal
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
@@ -22,7 +22,7 @@ if not os.environ.get("CI"):
 
 import duckdb
 
-from streamcal.sql import query
+from streamcal.sql import query, segmented_query
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,3 +99,51 @@ def test_every_dialect_is_written(dialect: Any) -> None:
     text = query(RecalibrationMap(version=1, edges=(0.0, 0.1, 1.0), values=(0.2, 0.7)), dialect)
     double = {"bigquery": "FLOAT64", "postgres": "DOUBLE PRECISION"}.get(dialect, "DOUBLE")
     assert f"< CAST('0.1' AS {double})" in text
+
+
+@pytest.mark.parametrize("dialect", RUN)
+def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
+    rng = np.random.default_rng(0)
+    scores, n = rng.random(4000), 4000
+    land, tier = rng.integers(0, 4, n), rng.integers(0, 3, n)
+    segments = [(None if a == 3 else f"o'{a}", int(b)) for a, b in zip(land, tier, strict=True)]
+    labels = (rng.random(n) < np.clip(scores + 0.2 * (land - 1.5), 0.0, 1.0)).astype(int)
+    engine = SegmentedRecalibrator(("it's land", "tier"))
+    engine.learn_many(scores, labels, segments)
+    table = pa.table(
+        {
+            "i": range(n + 2),
+            "score": [*scores, 0.3, 1.0],
+            "it's land": [*(each for each, _ in segments), "nowhere", ""],
+            "tier": [*(each for _, each in segments), 9, 1],
+        }
+    )
+    rows = engine.corrections()
+    corrections = pa.table({name: [getattr(row, name) for row in rows] for name in rows[0]._fields})
+    text = segmented_query(engine, dialect)
+    if dialect == "duckdb":
+        with duckdb.connect() as connection:
+            connection.register("predictions", table)
+            connection.register("corrections", corrections)
+            found = connection.sql(f"select probability from ({text}) order by i").fetchall()
+    else:
+        connection = sqlite3.connect(":memory:")
+        for name, each in (("predictions", table), ("corrections", corrections)):
+            columns = ", ".join(f'"{column}"' for column in each.column_names)
+            connection.execute(f"create table {name} ({columns})")
+            marks = ", ".join("?" * each.num_columns)
+            connection.executemany(
+                f"insert into {name} values ({marks})", zip(*each.to_pydict().values(), strict=True)
+            )
+        found = connection.execute(f"select probability from ({text}) order by i").fetchall()
+        connection.close()
+    served = engine.predict_many([*scores, 0.3, 1.0], [*segments, ("nowhere", 9), (None, 1)])
+    np.testing.assert_allclose([each for (each,) in found], served, rtol=1e-12, atol=1e-12)
+
+
+def test_own_engines_make_no_table() -> None:
+    rng = np.random.default_rng(0)
+    engine = SegmentedRecalibrator()
+    engine.learn_many(rng.random(5000), rng.integers(0, 2, 5000), ["a"] * 5000)
+    with pytest.raises(ValueError, match=r"segment 'a' has an engine of its own.*own_engines=0"):
+        segmented_query(engine, "duckdb")

@@ -17,7 +17,8 @@ from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.build import verdicts
+from streamcal.monitor.build import group_columns, verdicts
+from streamcal.monitor.status import GroupColumns
 from streamcal.monitor.summary import delay_rows, quality_rows
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
@@ -84,6 +85,8 @@ class Served(msgspec.Struct):
     tally: Tally
     quality: dict[str, Figures]
     """Quality of the forecasts, before and after recalibration."""
+    groups: GroupColumns
+    """Segments and keys, the worst first."""
     join: JoinCounts
     pending: int
     delay: Delay
@@ -92,6 +95,8 @@ class Served(msgspec.Struct):
 
 
 _NO_CLAIM: Final = "no claim"
+
+_SHOWN_GROUPS: Final = 10
 
 _Object: Any = dict[str, Any] | None
 
@@ -160,6 +165,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         maps,
         pipeline.tally,
         pipeline.quality.figures,
+        group_columns(pipeline.quality),
         pipeline.join.counts,
         pipeline.join.pending,
         pipeline.delay,
@@ -211,6 +217,8 @@ def show_table(found: Served) -> Group:
     judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
     for figures in quality_rows(found.quality):
         judged.add_row(*figures)
+    groups = _groups_table(found.groups)
+    shown_groups: list[Text | Table] = [] if groups is None else [Text(), groups]
     now = _table(
         "Served now, and what is certified of it: risk at most",
         (
@@ -242,8 +250,41 @@ def show_table(found: Served) -> Group:
     below += [Text(f"{more:,} more keys: --only KEY")] if more else []
     verdict = verdict_text(found.verdict)
     return Group(
-        verdict, Text(), moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below
+        verdict,
+        Text(),
+        moved,
+        *above,
+        Text(),
+        totals,
+        Text(),
+        came,
+        Text(),
+        judged,
+        *shown_groups,
+        Text(),
+        now,
+        *below,
     )
+
+
+def _groups_table(groups: GroupColumns) -> Table | None:
+    """Return the table of the worst segments and keys; None if there are none."""
+    if not groups.name:
+        return None
+    table = _table(
+        f"Segments and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
+        ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
+        left=("", "key"),
+    )
+    table.columns[1].header = "value"
+    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
+    for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
+        zip(*columns, strict=True), _SHOWN_GROUPS
+    ):
+        gap = f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}"
+        cells = (field, name, labels, f"{forecast:.4f}", f"{rate:.4f}", gap, f"{before:.4f}", f"{after:.4f}")
+        table.add_row(*map(_cell, cells))
+    return table
 
 
 def replay_table(

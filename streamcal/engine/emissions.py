@@ -25,7 +25,7 @@ class Recalibrated(msgspec.Struct, frozen=True, gc=False):
     map_version: int
     weights: tuple[float, float]
     """Weights (w₀, w₁) of the shift correction at that moment. With the map of this version, they reproduce
-    the probability."""
+    the probability, but for the corrections of segments."""
     key: str | None = None
     """Key of the prediction, None if it has none."""
     time: float | None = None

@@ -7,6 +7,7 @@ narwhals (extra ``frames``), and matplotlib (extra ``plots``) to draw.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +25,20 @@ from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOption
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.input_checks import MeaningError
-from streamcal.frames.groups import GroupedPipeline
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.build import build_status
+from streamcal.monitor.remarks import of_rejects
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import quality_rows, run_summary
-from streamcal.quality.groups import SUMS, group_figures
+from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.config import RunConfig, SegmentsConfig, problems
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.times import show_duration
 from streamcal.values import shown
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ _IN_PYTHON: Final = (
     (r"say with --positive VALUE", 'say with columns={"positive": VALUE}'),
     (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
     (r"--events and --labels are", "the two frames are"),
+    (r"\bline (?=\d)", "row "),
     (r"with --calibration", "as calibration"),
     (r"(?:\ba )?\[recalibrator\] (\w+)", r"option \1"),
     (r"(?:\ba )?\[join\] (\w+)", r'join={"\1": …}'),
@@ -188,13 +192,21 @@ def _replayed(
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
     names = whole.columns
-    pipeline = GroupedPipeline(config, joining, columns=names, segments=chosen)
+    pipeline = Pipeline(config, joining, columns=names, segments=chosen)
+    for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
+        groups.kept = None
     kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names)
     deployment = [of_predictions]
     if labels is not None:
         deployment.append(FrameSource(labels, "labels", names))
+        if "label" in of_predictions.roles:
+            raise ValueError(
+                f"predictions have labels of their own, in column {shown(of_predictions.roles['label'])},"
+                " which would be known at once, and labels are given, too: drop that column, or give no"
+                " labels"
+            )
         _check_times(*deployment)
     outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])
     try:
@@ -203,7 +215,8 @@ def _replayed(
         raise ValueError(_in_python(str(error))) from None
     status = build_status(pipeline, (*before, *deployment), claims=False)
     _check_outcome(status, kept["rejects"].rows, deployment)
-    remarks = [_in_python(remark) for remark in status.warnings]
+    every_reject = of_rejects(status, 0.0)  # in a stream a few are nothing; here, each can be mended
+    remarks = [_in_python(remark) for remark in dict.fromkeys([*every_reject, *status.warnings])]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         remarks.append(
             "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"
@@ -235,7 +248,7 @@ def _replayed(
 class Backtest:
     """Results of a replay."""
 
-    _pipeline: GroupedPipeline
+    _pipeline: Pipeline
     _predictions: FrameSource
     _status: Status
     _answers: Sequence[Recalibrated]
@@ -293,7 +306,8 @@ class Backtest:
         Columns ``field``, ``segment`` (missing: no value), ``labels``, ``forecast`` (mean of what was
         served), ``rate`` (of label 1), ``gap`` (their difference), ``gap_low`` and ``gap_high`` (confidence
         sequence of each segment alone, 95 %), ``brier_before``, ``brier_after`` and ``deviates``: the gap is
-        surely not 0. Of the segments found so, one in twenty is wrong on average.
+        surely more than a tenth of the rarer class. Of the segments found so, at most one in twenty is wrong
+        on average.
 
         Raises
         ------
@@ -302,25 +316,26 @@ class Backtest:
         """
         if not self._pipeline.segments.fields:
             raise ValueError("there are no segments: name columns with segments=…")
-        return self._framed(("field", "segment"), self._pipeline.by_segment)
+        return self._framed("segment", self._pipeline.quality.segments)
 
     @cached_property
     def by_key(self) -> Frame:
         """Figures of each key by its labels, the worst first; ``key``, then as in `by_segment`."""
-        return self._framed(("key",), self._pipeline.by_key)
+        return self._framed("key", {"": self._pipeline.quality.groups})
 
-    def _framed(self, names: tuple[str, ...], sums: Mapping[tuple[str | None, ...], list[float]]) -> Frame:
+    def _framed(self, name: str, by_field: Mapping[str, Groups]) -> Frame:
         narwhals = narwhals_module()
         library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
-        figures = group_figures(np.array(list(sums.values()), np.float64).reshape(-1, SUMS))
-        order, groups = figures.worst_first, list(sums)
-        made: dict[str, Any] = {
-            name: [groups[at][column] for at in order] for column, name in enumerate(names)
-        }
+        figures = group_figures(np.concatenate([groups.sums for groups in by_field.values()]))
+        order = figures.worst_first
+        fields = [field for field, groups in by_field.items() for _ in range(len(groups))]
+        names = [each for groups in by_field.values() for each in groups.names]
+        made: dict[str, Any] = {"field": [fields[at] for at in order]} if name == "segment" else {}
+        made[name] = [names[at] for at in order]
         renamed = {"low": "gap_low", "high": "gap_high"}
-        made |= {renamed.get(name, name): each[order] for name, each in figures._asdict().items()}
+        made |= {renamed.get(column, column): each[order] for column, each in figures._asdict().items()}
         made["labels"] = made["labels"].astype(np.int64)
-        series = [narwhals.new_series(name, values, backend=library) for name, values in made.items()]
+        series = [narwhals.new_series(column, values, backend=library) for column, values in made.items()]
         return series[0].to_frame().with_columns(*series[1:]).to_native()
 
     @property
@@ -382,19 +397,24 @@ def _check_times(predictions: FrameSource, labels: FrameSource) -> None:
 def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequence[FrameSource]) -> None:
     """Refuse a run in which nothing was answered, or no label met its prediction."""
     counts, (predictions, *others) = status.join, sources
-    if len(predictions) and not counts.predictions:
-        first = next(row.reason for row in rejects if row.source == predictions.name)
-        raise ValueError(
-            f"all {len(predictions):,} rows of predictions were rejected, the first for: {_in_python(first)}"
-        )
-    if not others or not counts.labels or counts.joined + counts.implied:
+    for source, taken in zip(sources, (counts.predictions, counts.labels), strict=False):
+        if not taken:
+            first = next(row.reason for row in rejects if row.source == source.name)
+            raise ValueError(
+                f"all {len(source):,} rows of {source.name} were rejected, the first for: {_in_python(first)}"
+            )
+    if not others or counts.joined + counts.implied:
         return
-    if counts.late:
-        raise ValueError(
-            f"none of the {counts.labels:,} labels came in time: {counts.late:,} came when their prediction"
-            ' had expired. Let predictions wait longer, such as with join={"label_ttl": "P180D"}; it is 30'
-            " days if not given"
-        )
+    if "time" in predictions.roles:
+        made, came = predictions.moments(), others[0].moments()
+        delays = sorted(came[each] - made[each] for each in made.keys() & came.keys())
+        if delays and delays[-1] > 0.0:
+            days = math.ceil(delays[-1] / 86_400.0)
+            raise ValueError(
+                f"none of the {counts.labels:,} labels came in time: half of them come more than"
+                f" {show_duration(delays[len(delays) // 2])} after their prediction. Let predictions wait"
+                f' longer (30 days if not given): join={{"label_ttl": "P{days}D"}} is enough for all'
+            )
     ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
     raise ValueError(
         f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +18,7 @@ from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Position, Positions
-from streamcal.times import as_times, read_time
+from streamcal.times import as_times, read_time, seconds_of
 from streamcal.values import Counts, Floats, shown
 
 if TYPE_CHECKING:
@@ -46,10 +48,14 @@ class _Batch:
         events: Sequence[Event | Malformed],
     ) -> None:
         self.events = events
-        self._name, self._first, self._numbers, self._rows = name, first, numbers, rows
+        self._name, self._first, self._numbers, self._frame = name, first, numbers, rows
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return self._frame.rows(named=True)
 
     def origin(self, index: int) -> Origin:
-        row = self._rows[index : index + 1].rows(named=True)[0]
+        row = self._rows[index]
         raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
         return Origin(self._name, int(self._numbers[index]) + 1, raw)
 
@@ -83,10 +89,7 @@ class FrameSource:
             "calibration": ("score", "label"),
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
-        for name in own.carried:
-            _check_column(rows, name, "segment", self.name)
-        for role in (*needed[kind], *weights):
-            _check_column(rows, own.names[role], role, self.name)
+        _check_columns(rows, own, kind, self.name, (*needed[kind], *weights))
         self.columns: list[str] = rows.columns
         """All columns of the frame."""
         domain: Domain = "source" if kind == "calibration" else "target"
@@ -114,7 +117,7 @@ class FrameSource:
                 f"none of the {len(rows):,} rows of {self.name} has a label in column"
                 f" {shown(self.roles['label'])}"
                 if len(rows)
-                else f"there are no rows in {self.name}"
+                else f"there are no rows in {self.name}{'' if kind == 'events' else ': leave it out'}"
             )
         self._at, self.ended = 0, False
 
@@ -124,6 +127,11 @@ class FrameSource:
     def ids(self, count: int) -> list[str]:
         """Return the first so many ids, as they are to be shown."""
         return [shown(each) for each in _values("id", self._rows[self.roles["id"]].head(count))]
+
+    def moments(self) -> dict[str, float]:
+        """Return the time of each id, in seconds."""
+        ids, times = (_values(role, self._rows[self.roles[role]]) for role in ("id", "time"))
+        return dict(zip(ids, _moments(times).tolist(), strict=True))
 
     def answered(self, answers: Sequence[Recalibrated]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""
@@ -190,7 +198,10 @@ def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
             " pandas.DataFrame(…) makes one of a dictionary of columns, or of a list of rows"
         )
     if not all(isinstance(each, str) for each in names):
-        raise ValueError(f"names of columns must be texts, got {shown(names[0])} in {name}")
+        raise ValueError(
+            f"names of columns must be texts, got {shown(names[0])} in {name}: rename them, such as with"
+            " frame.columns = […]"
+        )
     rows: nw.DataFrame[Any] = found
     return rows
 
@@ -201,7 +212,7 @@ def _moments(values: Sequence[Any]) -> Floats:
     for index, value in enumerate(values):
         if value is not None:
             with suppress(ValueError):
-                latest = value if type(value) is float else read_time(value)
+                latest = seconds_of(read_time(value))
         found[index] = latest
     return found
 
@@ -224,9 +235,8 @@ def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
         return _with_gaps(np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64))
     if kind.is_integer() and role != "label":  # an id, a key or a domain
         column = column.cast(narwhals.String())
-    values: list[Any] = column.to_list()
-    if role in ("id", "key"):
-        values = [_as_text(value) for value in values]
+    as_told = _as_text if role in ("id", "key") else _as_number
+    values = [as_told(value) for value in column.to_list()]
     for index in np.flatnonzero(missing):
         values[index] = None
     return values
@@ -241,6 +251,13 @@ def _as_text(value: Any) -> Any:
     return value
 
 
+def _as_number(value: Any) -> Any:
+    """Return a number of numpy, or a decimal, as one of Python."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.item() if isinstance(value, np.number | np.bool_) else value
+
+
 def _with_gaps(numbers: Floats) -> list[float | None]:
     """Return numbers, None for NaN."""
     values: list[float | None] = numbers.tolist()
@@ -249,16 +266,26 @@ def _with_gaps(numbers: Floats) -> list[float | None]:
     return values
 
 
-def _check_column(rows: nw.DataFrame[Any], name: str, role: str, frame: str) -> None:
-    found = rows.columns
-    if name in found:
+def _check_columns(
+    rows: nw.DataFrame[Any], own: Columns, kind: InputKind, frame: str, needed: Sequence[Role]
+) -> None:
+    """Check that there are the columns of roles that are needed, and of segments."""
+    found, index = rows.columns, narwhals_module().maybe_get_index(rows)
+    missing = {role: name for role, name in own.names.items() if name not in found}
+    for name in missing.values():
+        if index is not None and name in index.names:
+            raise ValueError(f"{frame} has {shown(name)} as its index: reset_index() makes it a column")
+    absent = [own.names[role] for role in needed if role in missing]
+    absent += [name for name in own.carried if name not in found]
+    if not absent:
         return
-    index = narwhals_module().maybe_get_index(rows)
-    if index is not None and name in index.names:
-        raise ValueError(f"{frame} has {shown(name)} as its index: reset_index() makes it a column")
-    meant = [each for each in found if did_you_mean(each) == role]
-    hint = f": columns={{{role!r}: {meant[0]!r}}} takes {meant[0]!r} for it" if meant else ""
-    raise ValueError(f"{frame} has no column {shown(name)}{hint}; it has {', '.join(map(shown, found))}")
+    looks = {did_you_mean(name): name for name in reversed(found)}
+    meant = {role: looks.get(role, "NAME") for role in (*needed, "time") if role in missing}
+    hint = f"columns={meant if kind == 'events' else {kind: meant}} names those" if meant else "give others"
+    raise ValueError(
+        f"{frame} has no column {', '.join(map(shown, absent))}: {hint}; it has"
+        f" {', '.join(map(shown, found))}"
+    )
 
 
 def narwhals_module() -> Any:

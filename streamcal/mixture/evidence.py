@@ -16,7 +16,7 @@ import numpy as np
 
 from streamcal.maps.platt import IDENTITY, logit
 from streamcal.mixture.forecasts_c import Snapshot, forecast
-from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES
+from streamcal.mixture.names import DELAYED
 from streamcal.sketch.decoding import Probability, within
 from streamcal.values import Floats
 
@@ -80,6 +80,6 @@ def forecasts(snapshot: Snapshot, scores: Floats, logits: Floats | None = None) 
 
     ``logits`` are those of the scores, float64[n]; None: they are computed.
     """
-    values = np.empty((len(NAMES) + len(snapshot.logistic) - LOGISTIC_ROWS, len(scores)))
+    values = np.empty((snapshot.weights.shape[1], len(scores)))
     forecast(snapshot, scores, logit(scores) if logits is None else logits, values)
     return values

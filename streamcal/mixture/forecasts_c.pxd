@@ -31,7 +31,7 @@ cdef class Snapshot:
 
     @cython.locals(best=Py_ssize_t, k=Py_ssize_t)
     cpdef Py_ssize_t leader(self)
-    @cython.locals(row=Py_ssize_t, place=Py_ssize_t, forecast=double)
+    @cython.locals(row=Py_ssize_t, place=Py_ssize_t, forecast=double, first=Py_ssize_t, k=Py_ssize_t)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
     @cython.locals(line=Line)
     cdef double isotonic_at(self, Py_ssize_t row, double score, double logit) noexcept

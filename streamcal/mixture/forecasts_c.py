@@ -81,7 +81,8 @@ class Snapshot:
         θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
         them those of `names.DELAYED` where these are candidates.
     isotonic
-        One map per window; none before the first labels: these candidates equal the identity then.
+        One map per window, and behind them those of the user's own candidates, which come behind all others;
+        none before the first labels: these candidates equal the identity then.
     curve
         None before the first labels.
     source
@@ -137,6 +138,9 @@ class Snapshot:
             forecast = self._shifted.one(logit)
             out[_SHIFTED] = shifted(self._all_odds, forecast)
             out[_SHIFTED + 1] = shifted(self._recent_odds, forecast)
+        first = self._theta.shape[0] + _DELAYED - _SHIFTED + _LOGISTIC
+        for k in range(first, self._parts.shape[1]):
+            out[k] = self.isotonic_at(_WINDOWS + k - first, score, logit)
 
     def isotonic_at(self, row: int, score: float, logit: float) -> float:
         """Return the forecast of one window's isotonic map."""

@@ -31,6 +31,7 @@ from streamcal.mixture.forecasts_c import Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
+from streamcal.mixture.own import registered
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
 from streamcal.mixture.table import Mixed, Mixing, Table
@@ -73,6 +74,7 @@ class Mixture:
         "_leader",
         "_next_step",
         "_online",
+        "_own",
         "_recent",
         "_snapshots",
         "_source",
@@ -82,16 +84,17 @@ class Mixture:
     )
 
     def __init__(self, *, delayed: bool = False) -> None:
+        self._own = registered()
         self._counts = TargetCounts()
-        self._windows = Windows()
+        self._windows = Windows(self._own)
         self._online = OnlinePlatt()
         self._source: Source | None = None
         # Labels that are final come in the order of their predictions: neither class comes first.
         self._first_labels = FirstLabels(fair=delayed)
         self._evidence = NO_EVIDENCE if delayed else None
-        self._weights = Weights(delayed=delayed)
+        self._weights = Weights(delayed=delayed, own=len(self._own))
         self._leader = 0
-        self._recent = RecentLosses(names_of(delayed=delayed, by_scores=False))
+        self._recent = RecentLosses(self._names(by_scores=False))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
         self._next_step = next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
@@ -228,7 +231,7 @@ class Mixture:
             self._windows.add(scores, labels, units)
             if self._first_labels.judge(observed or Observed(0, 0.0)):
                 if self._first_labels.one_class_late:
-                    self._windows = Windows()
+                    self._windows = Windows(self._own)
                     self._table.expire()
                 known, told, weighed = self._windows.newest()
                 counted = shared(weighed, Mass.of(told, weighed), len(told), len(told))
@@ -267,11 +270,15 @@ class Mixture:
             self._snapshots.begin(snapshot)
         self._next_step = next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
-        names = names_of(delayed=self.delayed, by_scores=prior is not None)
+        names = self._names(by_scores=prior is not None)
         leader, before = snapshot.leader(), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
         return self._mixed(names, names[leader], reason)
+
+    def _names(self, *, by_scores: bool) -> tuple[str, ...]:
+        own = [each.name for each in self._own]
+        return names_of(delayed=self.delayed, by_scores=by_scores, own=own)
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return the map of the table and the latest snapshot."""
@@ -284,7 +291,7 @@ class Mixture:
         """
         self._weights.merge(other._weights, self.n / (self.n + other.n or 1))
         if self._first_labels.unfair and not other._first_labels.unfair:
-            self._windows = Windows()  # as when they had been found out
+            self._windows = Windows(self._own)  # as when they had been found out
         if self._first_labels.unfair or not other._first_labels.unfair:
             self._windows.merge(other._windows)
             self._online.merge(other._online, other._windows.n)
@@ -324,6 +331,7 @@ class Mixture:
                 recent=losses,
                 recent_labels=recent_labels,
                 evidence=self._evidence,
+                own=[each.name for each in self._own],
             )
         )
 
@@ -343,7 +351,8 @@ class Mixture:
         return mixture
 
     def _restore(self, state: codec.MixtureState) -> None:
-        n, candidates = state.counts.n, len(self._weights.active)
+        n, candidates, own = state.counts.n, len(self._weights.active), [each.name for each in self._own]
+        require(state.own == own, f"its own candidates are {state.own}, and {own} are registered")
         require(state.leader < candidates, f"led by candidate {state.leader}, of {candidates}")
         self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
         require(state.next_step <= next_step(n, at_once=False), f"the next step at {state.next_step} of {n}")
@@ -386,9 +395,11 @@ class Mixture:
             if not windows.n:  # before the first label the target's maps are those of the source
                 logistic[:LOGISTIC_ROWS] = 0.0
                 logistic[:LOGISTIC_ROWS, :2] = source.platt
-                isotonic, curve = (source.curve,) * len(WINDOWS), source.curve
+                isotonic, curve = (source.curve,) * (len(WINDOWS) + len(self._own)), source.curve
             if not self.n:
-                weights = by_source(source, shifted=prior is not None, delayed=self.delayed)
+                weights = by_source(
+                    source, shifted=prior is not None, delayed=self.delayed, own=len(self._own)
+                )
                 weights = np.tile(weights, (3, 1))
             odds = self._counts.odds(source.prior, prior)
         by_scores = source is not None and prior is not None
@@ -401,7 +412,8 @@ class Mixture:
             return made(weights)
         logistic[LOGISTIC_ROWS:, :2] = evidence.platt.reshape(-1, 2)
         weights = weights.copy()
-        weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
+        # As little as told positives are trusted, are their maps.
+        weights[0, len(NAMES) : len(NAMES) + len(DELAYED)] *= evidence.trust
         weights[0] /= weights[0].sum()
         weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.scores))
         return made(weights)
@@ -447,7 +459,7 @@ class Mixture:
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""
         if not self._weights.active[before]:
-            name = names_of(delayed=self.delayed, by_scores=False)[before]
+            name = self._names(by_scores=False)[before]
             return f"{name} is out: label shift is refuted"
         if self.delayed and int(self._weights.served[0].argmax()) != leader:
             return "the positives told so far fit it better than the final labels do"

@@ -6,6 +6,7 @@ A candidate is the identity, or one of the paper's estimators × a family of map
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -63,7 +64,7 @@ COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
 """Mask of the candidates that need a source and assume label shift between source and target, bool[K]."""
 
 
-def names_of(*, delayed: bool, by_scores: bool) -> tuple[str, ...]:
-    """Return the names of all candidates; ``by_scores`` as in `NAMES_BY_SCORES`."""
+def names_of(*, delayed: bool, by_scores: bool, own: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of all candidates; ``by_scores`` as in `NAMES_BY_SCORES`, ``own`` the user's."""
     names = NAMES_BY_SCORES if by_scores else NAMES
-    return names + DELAYED if delayed else names
+    return (*names, *(DELAYED if delayed else ()), *own)

@@ -15,6 +15,7 @@ from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
 from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES, WINDOWS
+from streamcal.mixture.own import FARTHEST
 from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
@@ -37,7 +38,6 @@ T = TypeVar("T")
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
-_FARTHEST: Final = 100.0  # logits of scores lie inside
 
 Odds = Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -100,6 +100,8 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     recent_labels: list[Count]
     evidence: Evidence | None = None
     """Evidence of early positives; None if exposures are not candidates."""
+    own: list[str] = []
+    """Names of the user's own candidates."""
 
 
 class _Shared:
@@ -153,15 +155,15 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     in_order = steps[0] == 0 and steps == sorted(set(steps)) and observed == sorted(observed)
     require(in_order, f"{len(steps)} snapshots are out of order")
-    more = 0 if state.evidence is None else len(DELAYED)
+    more, own = 0 if state.evidence is None else len(DELAYED), len(state.own)
     snapshots, size = [], FEATURES * (LOGISTIC_ROWS + more)
     for held in (*state.snapshots, state.arrival or state.snapshots[-1], state.now):
         windows = len(held.isotonic)
-        require(windows in (0, len(WINDOWS)), f"a snapshot of {windows} windows")
+        require(windows in (0, len(WINDOWS) + own), f"a snapshot of {windows} windows")
         require((held.curve < 0) == (windows == 0), "a snapshot of some windows only")
         snapshot = Snapshot(
             held.observed,
-            _weights(held.weights, len(NAMES) + more),
+            _weights(held.weights, len(NAMES) + more + own),
             within(held.logistic, -_MOST_PARAMETER, _MOST_PARAMETER, "maps", size).reshape(-1, FEATURES),
             tuple(_at(lines, index) for index in held.isotonic),
             None if held.curve < 0 else _at(lines, held.curve),
@@ -195,7 +197,7 @@ def _weights(values: Floats, candidates: int) -> Floats:
 
 
 def _line(logits: Floats, values: Floats) -> Line:
-    within(logits, -_FARTHEST, _FARTHEST, "knots")
+    within(logits, -FARTHEST, FARTHEST, "knots")
     require(len(logits) and (np.diff(logits) >= 0.0).all(), "a map has no knots, or knots that descend")
     return Line(logits, within(values, 0.0, 1.0, "values", len(logits)))
 

@@ -15,6 +15,7 @@ does not take part has weight 0. One that sleeps keeps its weight, and the other
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -66,9 +67,10 @@ class _Roles(NamedTuple):
     """Candidates that sleep while the source's labels are learned, 1 or 0."""
 
     @classmethod
-    def of(cls, exposures: int) -> Self:
-        composite = np.append(COMPOSITE, np.zeros(exposures, np.bool_))
-        delayed = np.append(np.zeros(len(COMPOSITE), np.bool_), np.ones(exposures, np.bool_))
+    def of(cls, exposures: int, own: int) -> Self:
+        composite = np.append(COMPOSITE, np.zeros(exposures + own, np.bool_))
+        delayed = np.zeros(len(composite), np.bool_)
+        delayed[len(COMPOSITE) : len(COMPOSITE) + exposures] = True
         without = np.where(composite | delayed, 0.0, 1.0)
         without[0] = _IDENTITY
         without *= (1.0 - _DELAYED * bool(exposures)) / without.sum()
@@ -85,8 +87,9 @@ def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Float
     return out
 
 
-_USUAL: Final = _Roles.of(0)
-_WITH_DELAYED: Final = _Roles.of(len(DELAYED))
+@cache
+def _roles_of(exposures: int, own: int) -> _Roles:
+    return _Roles.of(exposures, own)
 
 
 class Weights:
@@ -103,12 +106,14 @@ class Weights:
     ----------
     delayed
         whether `names.DELAYED` are candidates.
+    own
+        number of candidates of the user's own.
     """
 
     __slots__ = ("_each", "_lead", "_loss", "_roles", "_shift_allowed", "_sourced", "served")
 
-    def __init__(self, *, delayed: bool = False) -> None:
-        roles = self._roles = _WITH_DELAYED if delayed else _USUAL
+    def __init__(self, *, delayed: bool = False, own: int = 0) -> None:
+        roles = self._roles = _roles_of(len(DELAYED) if delayed else 0, own)
         self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
         # Discounted sums of the log loss by each tracker, and of labels.
         self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
@@ -235,7 +240,7 @@ class Weights:
         self._set(np.divide(kept, totals, out=first.copy(), where=totals > 0.0))
 
 
-def by_source(source: Source, *, shifted: bool, delayed: bool = False) -> Floats:
+def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int = 0) -> Floats:
     """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
     Parameters
@@ -244,6 +249,8 @@ def by_source(source: Source, *, shifted: bool, delayed: bool = False) -> Floats
         Whether the target's prior is known to differ: then only the composites follow it.
     delayed
         Whether `names.DELAYED` are candidates: they have a small part.
+    own
+        number of candidates of the user's own, which have none.
     """
     maps = np.exp(-_FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     weights = np.zeros(len(NAMES))
@@ -253,6 +260,6 @@ def by_source(source: Source, *, shifted: bool, delayed: bool = False) -> Floats
         weights[0], weights[NAMES.index("target/hinge/all")] = identity, platt
     total = float(weights.sum())
     weights = np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
-    if not delayed:
-        return weights
-    return np.append((1.0 - _DELAYED) * weights, [_DELAYED / len(DELAYED)] * len(DELAYED))
+    if delayed:
+        weights = np.append((1.0 - _DELAYED) * weights, [_DELAYED / len(DELAYED)] * len(DELAYED))
+    return np.append(weights, np.zeros(own))

@@ -5,6 +5,7 @@ Memory: the newest 16,000 labels take 4 bytes each, and the counts of all 16 byt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
+from streamcal.mixture.own import Candidate, fit_own
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
@@ -35,7 +37,7 @@ class Fits(NamedTuple):
     """Latest maps of all windows; its parts are never changed in place."""
 
     isotonic: tuple[Line, ...]
-    """Isotonic map of each window; none before the first fit."""
+    """Isotonic map of each window, then that of each own candidate; none before the first fit."""
     hinges: Floats
     """Parameters θ of the hinge map of each window, and of all labels, float64[W + 1, 7]."""
     curve: Line | None
@@ -46,6 +48,7 @@ NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
 """Maps before the first labels."""
 
 
+_ALL: Final = len(WINDOWS)  # place of the maps of all labels in the order of fits
 _NOTHING: Final = Line(np.zeros(1), np.zeros(1))
 
 
@@ -63,16 +66,22 @@ class Windows:
 
     The maps of a window are fitted again after a quarter of its labels, and those of all labels after an
     eighth.
+
+    Parameters
+    ----------
+    own
+        candidates of the user's own.
     """
 
-    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "fits", "n")
+    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "_own", "fits", "n")
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[Candidate] = ()) -> None:
+        self._own = own
         self.n = 0
         """Number of labels."""
         self._newest = RecentLabels(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
-        self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each was fitted
+        self._fitted_at = [0] * (_ALL + 1 + len(own))  # the label count at which each was fitted
         self._due = 0  # the label count at which the next maps are
         self.fits = NO_FITS
         """Latest maps."""
@@ -106,7 +115,7 @@ class Windows:
         n, fitted_at = self.n, self._fitted_at
         if n < self._due:
             return False
-        lines = list(self.fits.isotonic) or [_NOTHING] * len(WINDOWS)
+        lines = list(self.fits.isotonic) or [_NOTHING] * (len(WINDOWS) + len(self._own))
         hinges = self.fits.hinges.copy()
         for window, length in enumerate(WINDOWS):
             if n < _due_at(fitted_at[window], length):
@@ -119,15 +128,20 @@ class Windows:
                 lines[window] = fit_isotonic(logits, *counted)
                 hinges[window] = fit_map(HINGE, logits, counted, hinges[window])
             fitted_at[window] = n
-        is_due, curve = n >= _due_at(fitted_at[-1], None), self.fits.curve
+        is_due, curve = n >= _due_at(fitted_at[_ALL], None), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
             curve = fit_line(cells, level, *counted, monotone=False)[0]
             hinges[-1] = fit_map(HINGE, cell_logits(cells, level), counted, hinges[-1])
-            fitted_at[-1] = n
+            fitted_at[_ALL] = n
+        for place, each in enumerate(self._own):
+            if n >= _due_at(fitted_at[_ALL + 1 + place], each.memory):
+                cells, counted = self._newest.weighed(each.memory)
+                lines[_ALL + place] = fit_own(each, cell_logits(cells, grid.MIN_LEVEL), counted)
+                fitted_at[_ALL + 1 + place] = n
         self.fits = Fits(tuple(lines), hinges, curve)
-        self._due = min(map(_due_at, fitted_at, (*WINDOWS, None)))
+        self._due = min(map(_due_at, fitted_at, (*WINDOWS, None, *(each.memory for each in self._own))))
         return is_due
 
     def recent_edges(self) -> Cells:

@@ -16,6 +16,7 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.monitor.remarks import remarks
 from streamcal.monitor.run_history import RunHistory, claimed
 from streamcal.monitor.status import (
+    SHOWN_GROUPS,
     SHOWN_KEYS,
     Bands,
     Bins,
@@ -23,6 +24,7 @@ from streamcal.monitor.status import (
     Confidence,
     CurveColumns,
     DelayQuantile,
+    GroupColumns,
     Priors,
     Rating,
     RejectPlace,
@@ -32,18 +34,19 @@ from streamcal.monitor.status import (
     View,
     Windows,
 )
-from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
+from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
+from streamcal.quality.groups import group_figures
 from streamcal.quality.history import History, Totals
 from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import FileSource, Source
+from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "verdicts"]
+__all__ = ["build_status", "group_columns", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -102,6 +105,7 @@ def build_status(
         ],
         times=tally.times,
         unknown_fields=None if sources is None else _ignored(unknown),
+        missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
         ],
@@ -121,11 +125,13 @@ def build_status(
         keys=len(pipeline.engines),
         engines=[served[key] for key in first],
         views=[] if history is None else _views(pipeline, history, viewed, served, judged),
+        groups=group_columns(quality),
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
     )
-    status.warnings = remarks(status)
+    over_http = any(source.name == REQUESTS for source in sources or ())
+    status.warnings = remarks(status, over_http=over_http)
     _mark_over(status)
     return status
 
@@ -242,6 +248,36 @@ def verdicts(pipeline: Pipeline) -> dict[str | None, Verdict]:
         sentence += f" {len(worst)} of {len(by_key)} keys deviate, the surest first: {named}."
         of_all = msgspec.structs.replace(of_all, sentence=sentence)
     return {None: of_all, **by_key}
+
+
+def group_columns(quality: Quality) -> GroupColumns:
+    """Return the figures of segments, and of keys if there are several, the worst first."""
+    parts = dict(quality.segments)
+    if len(quality.groups) > 1:
+        parts = {"key": quality.groups, **parts}
+    named = [(field, name) for field, groups in parts.items() for name in groups.names]
+    if not named:
+        return GroupColumns([], [], [], [], [], [], [], [], [], [])
+    figures = group_figures(np.concatenate([groups.sums for groups in parts.values()]))
+    order = figures.worst_first[:SHOWN_GROUPS]
+    fields, names = zip(*(named[at] for at in order), strict=True)
+
+    def rounded(column: Floats) -> list[float]:
+        values: list[float] = np.round(column[order], 6).tolist()
+        return values
+
+    return GroupColumns(
+        list(fields),
+        list(names),
+        figures.labels[order].astype(int).tolist(),
+        rounded(figures.forecast),
+        rounded(figures.rate),
+        rounded(figures.low),
+        rounded(figures.high),
+        rounded(figures.brier_before),
+        rounded(figures.brier_after),
+        figures.deviates[order].tolist(),
+    )
 
 
 def _windows(history: History) -> Windows:

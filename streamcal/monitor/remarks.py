@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from streamcal.events.columns import did_you_mean
@@ -11,7 +13,7 @@ from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.times import show_duration
 from streamcal.values import shown
 
-__all__ = ["remarks"]
+__all__ = ["of_rejects", "remarks"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
@@ -21,32 +23,49 @@ _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _BACKWARDS: Final = 0.01  # share of the events
 _SHOWN_RANGES: Final = 3
+_SEVERAL: Final = 3  # keys
+_PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
+_OVER_HTTP: Final = (
+    ("--rejects FILE keeps each with its reason.", "The answer to each says why."),
+    ("and that --events and --labels are not exchanged", "and send a label when its prediction was answered"),
+    ("before them in their file", "of their kind that was sent before"),
+    ("Sort the files by time.", "Send predictions, and labels, in the order of their times."),
+)
+"""Words of files, and those of requests."""
 
-def remarks(status: Status) -> list[str]:
+
+def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
-    lines that were left are those of this run's sources.
+    lines that were left are those of this run's sources. ``over_http``: what came were requests, not files.
     """
-    return [
-        *_rejected(status),
+    words = [
+        *of_rejects(status),
         *_join(status),
         *_classes(status),
         *_trend(status),
         *_coverage(status),
         *_source(status),
         *_guarded(status),
+        *_small_keys(status),
+        *_groups(status),
         *_times(status.times, status.events),
+        *_segments(status),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
     ]
+    for of_files, of_requests in _OVER_HTTP if over_http else ():
+        words = [each.replace(of_files, of_requests) for each in words]
+    return words
 
 
-def _rejected(status: Status) -> list[str]:
+def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
+    """Return the remark that events were rejected, if they are more than a share of all."""
     rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
-    if rejected <= _REJECTED * events:
+    if rejected <= least * events:
         return []
     text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
     if len(most) > _SHOWN:
@@ -169,6 +188,15 @@ def _source(status: Status) -> list[str]:
     ]
 
 
+def _segments(status: Status) -> list[str]:
+    words = []
+    for name in status.missing_segments:
+        near = get_close_matches(name, status.unknown_fields or (), 1)
+        meant = f"did you mean {shown(near[0])}?" if near else "check the name."
+        words.append(f"No prediction with a label has {shown(name)}, of [segments] fields: {meant}")
+    return words
+
+
 def _guarded(status: Status) -> list[str]:
     guarded = [engine for engine in status.engines if engine.raw_since is not None]
     if not guarded:
@@ -216,3 +244,38 @@ def _field(name: str, count: int) -> str:
 
 def _often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
+
+
+def _small_keys(status: Status) -> list[str]:
+    if status.keys < _SEVERAL or not _FEW <= status.labels < _PER_KEY * status.keys:
+        return []
+    return [
+        f"{status.keys:,} keys have {status.labels / status.keys:,.0f} labels each on average, and each key"
+        " learns alone. If they are segments of one model, such as countries, [segments] fields lets them"
+        " share: docs/segments.md."
+    ]
+
+
+def _groups(status: Status) -> list[str]:
+    groups = status.groups
+    count = sum(groups.deviates)
+    if not count:
+        return []
+    named = zip(groups.field, groups.name, groups.gap_low, groups.gap_high, strict=True)
+    worst = [
+        f"{field} {'without a value' if name is None else shown(name)} ({_points(low, high)})"
+        for field, name, low, high in islice(named, min(count, _SHOWN))
+    ]
+    which = "segments" if any(field != "key" for field in groups.field) else "keys"
+    return [
+        f"Forecasts of {count:,} of {len(groups.deviates):,} {which} are surely off by more than a tenth of"
+        f" the rarer class since the first label, the worst: {', '.join(worst)}. See what is different there."
+    ]
+
+
+def _points(low: float, high: float) -> str:
+    """Return an interval of mean forecast − rate in points."""
+    if low < 0.0 < high:
+        return f"{-100.0 * low:.2g} points too low to {100.0 * high:.2g} too high"
+    ends = sorted((abs(100.0 * low), abs(100.0 * high)))
+    return f"{ends[0]:.2g} to {ends[1]:.2g} points too {'high' if low > 0.0 else 'low'}"

@@ -18,6 +18,7 @@ from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 
 __all__ = [
+    "SHOWN_GROUPS",
     "SHOWN_KEYS",
     "Alarm",
     "Bands",
@@ -26,6 +27,7 @@ __all__ = [
     "Confidence",
     "CurveColumns",
     "DelayQuantile",
+    "GroupColumns",
     "Priors",
     "Rating",
     "RecordedAlarm",
@@ -39,6 +41,9 @@ __all__ = [
 
 SHOWN_KEYS: Final = 20
 """Number of keys, the first ones, whose engines are part of a record."""
+
+SHOWN_GROUPS: Final = 1000
+"""Number of segments and keys, the worst ones, whose figures are part of a record."""
 
 
 class Bins(msgspec.Struct):
@@ -207,6 +212,30 @@ class View(msgspec.Struct):
     priors: Priors
 
 
+class GroupColumns(msgspec.Struct):
+    """Figures of segments, and of keys if there are several, the worst first; a value for each.
+
+    They are from the first label on, see `streamcal.quality.groups`.
+    """
+
+    field: list[str]
+    """Field that makes the segment; ``key`` of keys."""
+    name: list[str | None]
+    """Value of the field; None: it is missing."""
+    labels: list[int]
+    forecast: list[float]
+    """Mean served probability."""
+    rate: list[float]
+    """Rate of label 1."""
+    gap_low: list[float]
+    gap_high: list[float]
+    """Confidence sequence of mean served probability − rate, of each alone."""
+    brier_before: list[float]
+    brier_after: list[float]
+    deviates: list[bool]
+    """Whether the gap is surely more than a tenth of the rarer class."""
+
+
 class RejectPlace(msgspec.Struct):
     """Where a rejected event was, and the kind of the reason."""
 
@@ -260,6 +289,8 @@ class Status(msgspec.Struct):
     """Event times by how they were taken."""
     unknown_fields: dict[str, int] | None
     """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
+    missing_segments: list[str]
+    """Fields of segments of which no label had a value."""
     unfinished: list[str]
     """Ends of inputs that a later run reads, and what to do."""
     join: JoinCounts
@@ -289,6 +320,8 @@ class Status(msgspec.Struct):
     """Engines of the first `SHOWN_KEYS` keys."""
     views: list[View]
     """All events; then those of the first keys, if there are keys. Empty without a `RunHistory`."""
+    groups: GroupColumns
+    """Segments and keys, `SHOWN_GROUPS` at most."""
     alarms: list[RecordedAlarm]
     warnings: list[str]
     """Remarks on the run (`streamcal.monitor.remarks`)."""

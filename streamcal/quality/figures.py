@@ -22,6 +22,7 @@ from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
+from streamcal.quality.groups import Groups, GroupsState
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
 from streamcal.quality.verdict import Arrival, Verdict, judge
@@ -266,14 +267,14 @@ class Unrated(msgspec.Struct):
     """Event time of the prediction; NaN: none."""
     times: array[float] = msgspec.field(default_factory=_numbers)
     """Time by which each label counts: its own, or that of maturity; NaN: none."""
-    segments: list[Carried] = []
-    """Values that engines kept with each prediction, where these have segments."""
     weights: dict[int, float] = {}
     """Weights other than 1, by index."""
     predictions: array[float] = msgspec.field(default_factory=_numbers)
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
+    segments: list[Carried] = []
+    """Values that engines kept with each prediction, where these have segments."""
 
     def add(self, joined: Joined) -> None:
         """Add a joined label."""
@@ -331,6 +332,8 @@ class QualityState(msgspec.Struct):
     watches: dict[str, ForecastWatch] = {}
     watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
     arrival: Arrival = msgspec.field(default_factory=Arrival)
+    groups: GroupsState | None = None
+    segments: dict[str, GroupsState] = {}
 
 
 class Raised(NamedTuple):
@@ -366,6 +369,10 @@ class Quality(msgspec.Struct):
     """Arrival of the labels, as of the latest look."""
     matures: bool = False
     """Whether labels count when their predictions mature, in the order of these."""
+    groups: Groups = msgspec.field(default_factory=Groups)
+    """Sums of each key."""
+    segments: dict[str, Groups] = msgspec.field(default_factory=dict)
+    """Sums of the segments of each field."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -407,11 +414,16 @@ class Quality(msgspec.Struct):
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]), labels)
         self.coverage.add_labels(forecasts[0], predicted_at)
-        if end - begin == self.watch.until_look:
+        until_look = self.watch.until_look
+        if end - begin == until_look:
             self.arrival = self._arrival()
         found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
+        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01)
+        if end - begin == until_look:
+            for groups in (self.groups, *self.segments.values()):
+                groups.prune()
         for key in dict.fromkeys(key for key in keys if key is not None):
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
                 self.by_key[key], self.watches[key] = History(), ForecastWatch()
@@ -423,6 +435,14 @@ class Quality(msgspec.Struct):
                 )
                 raised += [Raised(key, *each) for each in found]
         return raised
+
+    def _add_to_groups(
+        self, keys: Sequence[str | None], segments: Sequence[Carried], forecasts: Floats, labels: Floats
+    ) -> None:
+        self.groups.add(keys, forecasts, labels)
+        for at, groups in enumerate(self.segments.values()):
+            names = [None if each[at] is None else str(each[at]) for each in segments]
+            groups.add(names, forecasts, labels)
 
     @property
     def state(self) -> QualityState:
@@ -438,6 +458,8 @@ class Quality(msgspec.Struct):
             self.watches,
             self.watch,
             self.arrival,
+            self.groups.state,
+            {field: groups.state for field, groups in self.segments.items()},
         )
 
     @classmethod
@@ -456,6 +478,8 @@ class Quality(msgspec.Struct):
             state.watch,
             state.watches,
             state.arrival,
+            groups=Groups() if state.groups is None else Groups.restore(state.groups),
+            segments={field: Groups.restore(each) for field, each in state.segments.items()},
         )
 
 

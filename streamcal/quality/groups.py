@@ -6,19 +6,25 @@ fewer sums and so a little wider: docs/proofs/verdict.md, lemma 6.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.quality.groups_c import add_labels
 from streamcal.quality.sequences import DELTA, limits
+from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 
-__all__ = ["SUMS", "GroupFigures", "add_label", "group_figures"]
+__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures"]
 
-SUMS: Final = 6
-"""Number of sums of a group."""
+KEPT: Final = 1000
+"""Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
 
+_SUMS: Final = 6
+_TOLERANCE: Final = 0.1  # of the rarer class
 _STAKES: Final = 0.45 * 2.0 ** -np.arange(14.0)
 _PENALTIES: Final = -np.log1p(-2.0 * _STAKES) - 2.0 * _STAKES
 
@@ -40,7 +46,7 @@ class GroupFigures(NamedTuple):
     brier_after: Floats
     """Brier scores of the scores and of the served probabilities."""
     deviates: npt.NDArray[np.bool_]
-    """Whether the gap is surely not 0: of those found so, at most `DELTA` are wrong on average."""
+    """Whether the gap is surely more than a tenth of the rarer class: at most `DELTA` of those are wrong."""
 
     @property
     def worst_first(self) -> npt.NDArray[np.intp]:
@@ -49,36 +55,101 @@ class GroupFigures(NamedTuple):
         return np.lexsort((-self.labels, -np.nan_to_num(sure), ~self.deviates))
 
 
-def add_label(sums: list[float], score: float, forecast: float, label: int) -> None:
-    """Add a label to the sums of its group, in the order in which labels come.
+class GroupsState(msgspec.Struct):
+    """State of `Groups`."""
+
+    names: list[str | None]
+    sums: bytes
+
+
+class Groups:
+    """Sums of groups by name; None is a name, too.
 
     Parameters
     ----------
-    sums
-        Labels, sum of the forecasts, sum of the labels, sum of squares about the mean difference so far, and
-        squared errors of scores and of forecasts: `SUMS` numbers, 0 at the beginning.
-    score, forecast
-        Score and served probability, in [0, 1].
-    label
-        0 or 1.
+    kept
+        how many groups `prune` leaves, those with the most labels; None: all.
     """
-    expected = (sums[2] - sums[1]) / sums[0] if sums[0] else 0.0
-    error = label - forecast
-    sums[0] += 1.0
-    sums[1] += forecast
-    sums[2] += label
-    sums[3] += (error - expected) * (error - expected)
-    sums[4] += (score - label) * (score - label)
-    sums[5] += error * error
+
+    __slots__ = ("_places", "_sums", "kept")
+
+    def __init__(self, kept: int | None = KEPT) -> None:
+        self.kept = kept
+        self._places: dict[str | None, int] = {}
+        self._sums = np.zeros((1, _SUMS))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the groups, in the order of `sums`."""
+        return list(self._places)
+
+    @property
+    def sums(self) -> Floats:
+        """Sums of each group, see `add_labels`: float64[n, 6]."""
+        return self._sums[: len(self)]
+
+    def add(self, names: Sequence[str | None], forecasts: Floats, labels: Floats) -> None:
+        """Add labels in the order in which they came.
+
+        Parameters
+        ----------
+        names
+            group of each.
+        forecasts, labels
+            scores and served probabilities, float64[2, n]; labels, float64[n].
+        """
+        places = self._places
+        at = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
+        if len(places) > len(self._sums):
+            more = np.zeros((2 * len(places) - len(self._sums), _SUMS))
+            self._sums = np.concatenate([self._sums, more])
+        add_labels(self._sums, at, np.ascontiguousarray(forecasts), labels)
+
+    def prune(self) -> None:
+        """Forget the groups with the fewest labels, once there are twice as many as are kept."""
+        if self.kept is None or len(self) <= 2 * self.kept:
+            return
+        chosen = np.sort(np.argsort(-self.sums[:, 0], kind="stable")[: self.kept])
+        names = self.names
+        self._sums = self._sums[chosen].copy()
+        self._places = {names[place]: new for new, place in enumerate(chosen.tolist())}
+
+    @property
+    def state(self) -> GroupsState:
+        """State, to be stored."""
+        return GroupsState(self.names, self.sums.astype("<f8").tobytes())
+
+    @classmethod
+    def restore(cls, state: GroupsState) -> Self:
+        """Go on from a state; raise ValueError if it is none."""
+        made = cls()
+        made._places = {name: place for place, name in enumerate(state.names)}
+        require(len(made) == len(state.names), "a group twice")
+        require(len(state.sums) == 8 * _SUMS * len(made), f"{len(state.sums)} bytes of groups")
+        sums = np.frombuffer(state.sums, "<f8").reshape(-1, _SUMS)
+        labels = sums[:, :1]
+        require(bool(np.all((sums >= 0.0) & (sums <= 4.0 * labels))), "sums of groups that none can have")
+        made._sums = np.concatenate([sums, np.zeros((1, _SUMS))])
+        return made
 
 
 def group_figures(sums: Floats) -> GroupFigures:
-    """Return the figures of groups, given their sums: float64[n, `SUMS`]."""
+    """Return the figures of groups, given their sums: float64[n, 6]."""
     labels, forecasts, positives, squares, before, after = sums.T
-    excess = positives - forecasts
-    penalty = squares[:, None] / 4.0 * _PENALTIES
-    processes = np.concatenate([excess[:, None] * _STAKES, -excess[:, None] * _STAKES], axis=1)
-    low, high, log_e = limits(processes - np.tile(penalty, 2), _STAKES, np.zeros(len(sums)))
+    excess, tolerated = positives - forecasts, _TOLERANCE * np.minimum(forecasts, labels - forecasts)
+    penalty, even = squares[:, None] / 4.0 * _PENALTIES, np.zeros(len(sums))
+
+    def processes(slack: Floats) -> Floats:
+        above, below = excess - slack, -excess - slack
+        return np.concatenate(
+            [above[:, None] * _STAKES - penalty, below[:, None] * _STAKES - penalty], axis=1
+        )
+
+    low, high, _ = limits(processes(even), _STAKES, even)
+    *_, log_e = limits(processes(tolerated), _STAKES, even)
     with np.errstate(invalid="ignore", divide="ignore"):
         forecast, rate = forecasts / labels, positives / labels
         low, high = np.maximum(-high / labels, forecast - 1.0), np.minimum(-low / labels, forecast)

@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.resources import files
+from itertools import islice
 from string import Template
 from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import Served, View
+from streamcal.monitor.status import GroupColumns, Served, View
 from streamcal.monitor.summary import delay_rows
 from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.quality.reliability import INTERVAL
@@ -34,6 +35,7 @@ MARK: Final = "streamcal report"
 
 _STATIC: Final = files("streamcal") / "page" / "static"
 _SCRIPTS: Final = ("uPlot.LICENSE", "uPlot.iife.min.js", "words.js", "charts.js", "report.js")
+_SHOWN_GROUPS: Final = 50
 _CARDS: Final = {
     "brier": ("Brier score", ".5f"),
     "log_loss": ("Log loss", ".5f"),
@@ -93,6 +95,7 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
     yield "certified", "What is certified", _certified([everything, *by_key])
     yield "labels", "Labels and predictions", _labels(report)
     yield "rejects", "Rejected events", _rejects(report)
+    yield "segments", "By segment and key", _by_group(status.groups)
     yield "keys", "By key", _by_key(by_key, status.keys)
     yield "figures", "All figures", _all_figures(report)
     yield "options", "Options", _options(status.options)
@@ -300,6 +303,36 @@ def _by_key(views: list[View], keys: int) -> Markup | None:
         data_table(["key", "labels", "Brier before", "after", "ECE before", "after"], rows),
         *parts,
     )
+
+
+def _by_group(groups: GroupColumns) -> Markup | None:
+    """Return a table of the worst segments and keys."""
+    if not groups.name:
+        return None
+    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
+    rows = [
+        [
+            tag("bdi", field),
+            "–" if name is None else tag("bdi", name),
+            f"{labels:,}",
+            f"{forecast:.4f}",
+            f"{rate:.4f}",
+            f"{low:+.4f} to {high:+.4f}",
+            "surely" if deviates else "",
+            f"{before:.5f}",
+            f"{after:.5f}",
+        ]
+        for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
+            zip(*columns, strict=True), _SHOWN_GROUPS
+        )
+    ]
+    words = (
+        f"The worst {len(rows)} of {len(groups.name):,}, from the first label on. Gap: mean forecast − rate,"
+        " 95% sure for each alone. Surely: off by more than a tenth of the rarer class; on average at most 5%"
+        " of these by chance."
+    )
+    head = ["field", "value", "labels", "forecast", "rate", "gap", "off", "Brier before", "after"]
+    return tag("div", tag("p", words), data_table(head, rows))
 
 
 def _all_figures(report: Report) -> Markup:

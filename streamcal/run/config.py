@@ -177,6 +177,8 @@ def _rule(kind: str, message: str, loc: tuple[int | str, ...], model: type[BaseM
         return "is missing"
     if kind == "extra_forbidden":
         return f"is not known{_meant(loc, model)}"
+    if kind == "tuple_type":
+        return "must be a list"
     message = message.removeprefix("Value error, ").replace("timedelta", "duration, such as 'P30D'")
     return f"must be {message.removeprefix(_WANTED)}" if message.startswith(_WANTED) else message
 
@@ -202,7 +204,7 @@ def _meant(loc: tuple[int | str, ...], model: type[BaseModel]) -> str:
 def _line(place: str, rules: list[str], value: object) -> str:
     first, *others = rules
     text = ", or ".join([first, *(rule.removeprefix("must be ") for rule in others)])
-    if not text.startswith("is "):
+    if place and not text.startswith("is "):  # the whole, which has no place, may hold secrets
         shown = repr(value)
         text += f"; got {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '…'}"
     return f"{place}: {text}" if place else text

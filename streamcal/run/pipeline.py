@@ -31,6 +31,7 @@ from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Raised, Unrated
+from streamcal.quality.groups import Groups
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
@@ -121,15 +122,16 @@ class Pipeline:
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
         self._unrated = Unrated()
-        self._quality = Quality(matures=self.label_delay_limit is not None)
+        self.segments = segments or SegmentsConfig()
+        """Fields that make segments, if there are any."""
+        groups = {field: Groups() for field in self.segments.fields}
+        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups)
         self._raised = list[Raised]()
         columns = columns or Columns()
         self.positive = columns.positive
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._row_of = answer_rows(columns.keep) if columns.keep else None
-        self.segments = segments or SegmentsConfig()
-        """Fields that make segments, if there are any."""
         self._rows: StoredRows | None = None  # of segments, where there is a store
         self._places = [columns.carried.index(name) for name in self.segments.fields]
         self.tally = Tally()

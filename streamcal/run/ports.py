@@ -34,7 +34,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -46,6 +46,7 @@ from streamcal.run.rows import MapRow, RejectRow
 from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
+    "REQUESTS",
     "Batch",
     "Change",
     "Checkpoint",
@@ -76,6 +77,9 @@ Position: TypeAlias = Any
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
+
+REQUESTS: Final = "http"
+"""Name of the source of a server's requests, in positions and rejects."""
 
 RowKind = Literal["answers", "rejects", "maps", "alarms"]
 """Kind of the rows that a sink takes: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`."""

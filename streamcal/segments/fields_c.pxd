@@ -16,6 +16,8 @@ cdef class Fields:
     cdef long long[::1] _places
     cdef double[::1] _read, _then
 
+    @cython.locals(x=double, read="double[::1]", i=Py_ssize_t, field=Corrections, out=list)
+    cpdef list added(self, double logit, names)
     @cython.locals(
         logit=double, x=double, added=double, read="double[::1]", i=Py_ssize_t, field=Corrections, delta=double,
         out=list,

@@ -74,6 +74,25 @@ class Fields:
         self.served = 0.0
         """Probability of the last forecast."""
 
+    @property
+    def centre(self) -> float:
+        """Logit at which slopes add nothing."""
+        return self._centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return _FARTHEST
+
+    def added(self, logit: float, names: Sequence[Name]) -> list[float]:
+        """Return what each field adds to the logit of a pooled probability, without own engines."""
+        x, read, out = self._x(logit), self._read, []
+        for i in range(len(self.fields)):
+            field = self.fields[i]
+            field.read(field.find(names[i]), x, _NONE, read, 0)
+            out.append(read[0])
+        return out
+
     def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> list[Any]:
         """Return values of the fields and their forecast: what `learn` is to be given with the label.
 

@@ -16,9 +16,12 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import (
     TERMS,
     Name,
+    SegmentCorrection,
     Segments,
     SegmentsState,
     check_fields,
@@ -107,6 +110,33 @@ class SegmentedRecalibrator:
         found = [(each.offset_precision**-0.5, each.slope_precision**-0.5, each.share) for each in between]
         return dict(zip(self._names, found, strict=True))
 
+    @property
+    def centre(self) -> float:
+        """Logit of the pooled probability at which slopes add nothing."""
+        return self._segments.corrections.centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return self._segments.corrections.farthest
+
+    def corrections(self) -> list[SegmentCorrection]:
+        """Return a row for each segment with labels: what is added to the logit of the pooled probability.
+
+        Raises
+        ------
+        ValueError
+            if a segment has an engine of its own: a row does not say what that adds.
+        """
+        rows = self._segments.table()
+        for row in rows:
+            if len(self._names) == 1 and self._segments.has_own((row.segment,)):
+                raise ValueError(
+                    f"segment {shown(row.segment)} has an engine of its own, which no row can say; with"
+                    " own_engines=0 there is none"
+                )
+        return rows
+
     # Predicting
 
     def predict_one(self, score: float, segments: object) -> float:
@@ -144,6 +174,23 @@ class SegmentedRecalibrator:
             as `predict_one`, with the index of the first bad value; or if the lengths differ.
         """
         return self.probabilities(self.forecast_many(scores, segments))
+
+    def map_for(self, segments: object) -> RecalibrationMap:
+        """Return one portable map for one segment: the map of all, then the corrections.
+
+        It is what is served now, up to rounding, and has the version of the pooled map.
+
+        Parameters
+        ----------
+        segments
+            as in `predict_one`.
+
+        Raises
+        ------
+        ValueError
+            if there are not as many values as fields, or the segment has an engine of its own, too.
+        """
+        return segment_map(self._pooled.map, self._segments, self._split(segments))
 
     def forecast_many(self, scores: Any, segments: Any) -> Floats:
         """Return what is forecast now, for `learn_many` to judge by when late labels come.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,12 +22,15 @@ from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
 
 __all__ = [
+    "NEAREST",
     "TERMS",
     "Name",
+    "SegmentCorrection",
     "Segments",
     "SegmentsState",
     "check_fields",
     "check_own_engines",
+    "logit_of",
     "name_of",
     "names_of",
     "served",
@@ -41,8 +44,25 @@ ReadRow = Callable[[int, Name], bytes | None]
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
+_MISSING: Final = ("NAType", "NaTType")  # of pandas
+_NOBODY: Final = "\0" * 4097  # longer than a name
 _LONGEST: Final = 4096  # bytes of a name
 _PLAIN: Final = _LONGEST // 4  # characters that cannot have more bytes
+
+
+NEAREST: Final = 1e-9
+"""Distance of probabilities from 0 and 1 in logits, at least."""
+
+
+class SegmentCorrection(NamedTuple):
+    """Correction of one segment: offset_ + slope · x on the logit, x the logit less its centre."""
+
+    field: str
+    segment: str | None
+    """Value of the field; None: it is missing."""
+    labels: int
+    offset_: float
+    slope: float
 
 
 class SegmentsState(msgspec.Struct):
@@ -80,6 +100,21 @@ class Segments:
     def width(self) -> int:
         """Number of numbers of a forecast."""
         return 1 + TERMS * len(self.names)
+
+    def has_own(self, names: Sequence[Name]) -> bool:
+        """Whether a segment has an engine of its own that is served."""
+        return any(each == each for each in self._own.forecast(0.5, 0.0, names))
+
+    def table(self) -> list[SegmentCorrection]:
+        """Return the corrections as they are served now, without own engines."""
+        rows, centre = list[SegmentCorrection](), self.corrections.centre
+        for at, (field, each) in enumerate(zip(self.names, self.corrections.fields, strict=True)):
+            for name in each.to_state().names:
+                names: list[Name] = [_NOBODY] * len(self.names)
+                names[at] = name
+                offset, further = (self.corrections.added(centre + x, names)[at] for x in (0.0, 1.0))
+                rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
+        return rows
 
     def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
         """Return the forecast for a score, see the module.
@@ -208,14 +243,16 @@ def name_of(value: object) -> Name:
         return value
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or value == "" or value != value:
-        return None
     if isinstance(value, str):
         if len(value.encode()) > _LONGEST:
             raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value)
+        return str(value) or None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
+        if value != value:
+            return None
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    if value is None or type(value).__name__ in _MISSING:
+        return None
     raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -175,10 +175,14 @@ class App:
     async def _model(self, request: Request) -> Response:
         name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
-        tensors = {"score": "FP64", "id": "BYTES", "probability": "FP64", "map_version": "INT64"}
-        each = [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+        inputs = {"score": "FP64", "id": "BYTES", **dict.fromkeys(self._columns.carried, "BYTES")}
+        outputs = {"probability": "FP64", "map_version": "INT64"}
+        described = [
+            [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+            for tensors in (inputs, outputs)
+        ]
         about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
-        return _json({**about, "inputs": each[:2], "outputs": each[2:]})
+        return _json({**about, "inputs": described[0], "outputs": described[1]})
 
     # Who may ask
 
@@ -187,9 +191,8 @@ class App:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            given = _token_in(
-                given, basic=scope["method"] == "GET"
-            )  # to read, and for no other site to write
+            # a browser's user may read; else another site could make the browser write
+            given = _token_in(given, basic=scope["method"] == "GET")
             if not hmac.compare_digest(given, self._token):
                 raise RefusedError(
                     401, "the header Authorization must be 'Bearer ' and the token of the server"
@@ -251,9 +254,7 @@ def _problem(problem: Problem, allow: str = "POST") -> Response:
         headers.append("www-authenticate", 'Basic realm="streamcal: the token is the password"')
     if problem.status == 405:
         headers["allow"] = allow
-    if (
-        problem.status == 408
-    ):  # the rest would come no sooner; else it is dropped, so that the client reads this
+    if problem.status == 408:  # the rest would come no sooner; after others it is dropped, and so read
         headers["connection"] = "close"
     return response
 

@@ -84,6 +84,7 @@ _decode_event: Final = msgspec.json.Decoder(CloudEvent).decode
 _decode_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_infer: Final = msgspec.json.Decoder(InferRequest).decode
 _INPUTS: Final = {"score": ("FP32", "FP64"), "id": ("BYTES",), "time": ("FP64",)}
+_OF_SEGMENTS: Final = ("BYTES", "BOOL", "INT32", "INT64", "FP64")
 
 
 def content_type(headers: Mapping[str, str]) -> str:
@@ -186,12 +187,13 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
         if it is no such request.
     """
     request = _decoded(_decode_infer, body, "an inference request")
+    inputs = {**dict.fromkeys(columns.carried, _OF_SEGMENTS), **_INPUTS}
     found: dict[str, list[Any]] = {}
     for index, tensor in enumerate(request.inputs):
         name, size = tensor.name, len(tensor.data)
-        types = _INPUTS.get(name, ())
+        types = inputs.get(name, ())
         for field, right, words in (
-            ("name", types and name not in found, f"inputs are {', '.join(_INPUTS)}, each once"),
+            ("name", types and name not in found, f"inputs are {', '.join(inputs)}, each once"),
             ("datatype", tensor.datatype in types, f"the datatype of {name} must be {' or '.join(types)}"),
             (
                 "shape",
@@ -210,7 +212,7 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
         sizes = ", ".join(f"{name} {len(values)}" for name, values in found.items())
         raise RefusedError(400, f"inputs must have as many values each, got {sizes}", pointer="#/inputs")
     _checked(found["score"])
-    names = [getattr(columns, name) for name in found]
+    names = [getattr(columns, name) if name in _INPUTS else name for name in found]
     more = {} if key is None else {columns.key: key}
     rows = zip(*found.values(), strict=True)
     return request, [msgspec.json.encode({**dict(zip(names, row, strict=True)), **more}) for row in rows]

@@ -191,6 +191,7 @@ def _event_schemas(columns: Columns) -> dict[str, Any]:
                 columns.time: time,
                 columns.key: {**_NAME, "type": ["string", "null"]},
                 columns.domain: {"enum": ["source", "target", None]},
+                **{name: {"type": ["string", "number", "boolean", "null"]} for name in columns.carried},
                 **_weights(columns),
             },
             "description": "The id may be missing only where the label is with it.",

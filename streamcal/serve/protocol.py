@@ -1,9 +1,9 @@
 """HTTP of one connection: uvicorn's protocol on httptools, and the limits that it leaves to others.
 
-uvicorn on httptools stays, with the class below: uvicorn on h11 bounds heads and trailers itself, but 256 kB
-of one-byte chunks stop it for 0.6 seconds (here 9 ms), and a request costs 44 % more. hypercorn leaves
-pipelined requests unanswered, granian has no stable server for use inside a program and makes no room for a
-newcomer, and both need the same limits on bodies.
+Others were weighed, all with a bare application. uvicorn on h11 bounds heads and trailers, but chunks of a
+byte stop it for seconds, it takes 40 % of the requests, and clients that say nothing stay. hypercorn bounds
+nearly all, and takes a fifth of the requests. granian does as much at uvicorn's speed, but its server for use
+inside a program is experimental. None has one budget for all bodies, or room for a newcomer.
 """
 # ruff: noqa: D102  # the methods are those that asyncio, uvicorn and httptools call
 
@@ -31,18 +31,28 @@ MOST_HEAD_BYTES: Final = 16 << 10
 MOST_HEADERS: Final = 100
 """Most fields of a head: an object each, many times as large as a short field."""
 
-_PIECE: Final = 1024  # bytes that are parsed at once: all requests in them are held
+_MOST_DROPPED: Final = 1 << 20
+"""Most bytes behind what is malformed that are read, so that they do not take the answers before them."""
+
+_PIECE: Final = 1024  # bytes that are parsed at once: all requests in them are held, and all chunks
+_LARGE_PIECE: Final = 64 << 10  # … of a body whose length is known
+_PIECES: Final = 16  # that are parsed before other connections have their turn
+
+_REFUSAL: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n%b"
+)
 
 
 class _Flow(FlowControl):
-    """uvicorn's, that reads no more while requests wait for their turn."""
+    """uvicorn's, that reads no more while something waits for its turn."""
 
     def __init__(self, protocol: LimitedProtocol) -> None:
         super().__init__(protocol.transport)
-        self._pipeline = protocol.pipeline
+        self._protocol = protocol
 
     def resume_reading(self) -> None:
-        if not self._pipeline:
+        if self._protocol.refused or not (self._protocol.pipeline or self._protocol._rest):
             super().resume_reading()
 
 
@@ -51,8 +61,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     cycle: Any  # the newest request; None before the first
     _in_head = False
+    _left = 0  # bytes of a body whose length is known
+    _more: asyncio.Handle | None = None  # there is one while the rest waits for the turn of others
     _unparsed = 0  # bytes since a head, a part of a body or a request was complete
-    _rest = b""  # what came behind requests that wait for their turn
+    refused: str = ""  # why nothing more is parsed
+    _dropped = 0  # bytes since then
+    _rest = b""  # what waits to be parsed
     _late: asyncio.TimerHandle | None = None  # there is one while it waits for its client
     _since = 0.0  # when it began to wait
     _running: RequestResponseCycle | None = None  # what is being answered; uvicorn knows the newest
@@ -69,28 +83,51 @@ class LimitedProtocol(HttpToolsProtocol):
             min(waiting, key=lambda each: each._since, default=self)._leave()
 
     def data_received(self, data: bytes) -> None:
+        if self.refused:
+            self._dropped += len(data)
+            if self._dropped > _MOST_DROPPED:
+                self._leave()
+            return
         data = self._rest + data
         self._rest = b""
-        for start in range(0, len(data), _PIECE):
-            if self.pipeline:  # answers first: memory is bounded, and so is the time until others have theirs
-                self.flow.pause_reading()
-                self._rest = data[start:]
-                return
-            piece = data[start : start + _PIECE]
+        start = 0
+        for _ in range(_PIECES):
+            if start >= len(data) or self.pipeline:
+                break
+            piece = data[start : start + max(_PIECE, min(_LARGE_PIECE, self._left))]
+            start += len(piece)
             self._unparsed += len(piece)
             super().data_received(piece)
             if self._unparsed > MOST_HEAD_BYTES:
                 self.send_400_response(f"A head may have {MOST_HEAD_BYTES:,} bytes, and so may trailers.")
-            if self.transport.is_closing():
+            if self._ended:
                 return
+        if start < len(data):  # answers, and others, first: memory is bounded, and so is the time until then
+            self._rest = data[start:]
+            self.flow.pause_reading()
+            if not self.pipeline and self._more is None:
+                self._more = self.loop.call_soon(self._go_on)
         if data and self._late is None and self._answered:
             self._wait()
 
+    def _go_on(self) -> None:
+        """Parse the rest."""
+        self._more = None
+        if not (self.pipeline or self.transport.is_closing()):
+            self.data_received(b"")
+            if not self._rest:
+                self.flow.resume_reading()
+
     def on_response_complete(self) -> None:
+        was_last = not self.pipeline
         super().on_response_complete()
         if self.transport.is_closing():
             return
         self._since = self.loop.time()
+        if self.refused:
+            if was_last:
+                self._refuse()
+            return
         if not self.pipeline:
             self.data_received(b"")  # the rest
             self.flow.resume_reading()
@@ -107,14 +144,30 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()
 
     def resume_writing(self) -> None:
-        self._stop_waiting()
+        if not self.refused:
+            self._stop_waiting()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        if self.pipeline or not (self.cycle is None or self.cycle.more_body or self._answered):
-            self.cycle.keep_alive = False  # those before it are answered first
-        else:
-            super().send_400_response(msg)
+        """Parse no more; answer the requests before this one, then this one, then close."""
+        self.refused = msg
+        busy = not self._answered
+        if busy and self.cycle.more_body:  # it is malformed itself
+            busy = bool(self.pipeline)
+            if busy:
+                self.pipeline.popleft()
+        self.flow.resume_reading()
+        if not busy:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Answer what is malformed, unless it was answered before its body; close once its client has."""
+        self._forget()
+        if not (self._answered and self.cycle is not None and self.cycle.more_body):
+            text = self.refused.encode()
+            self.transport.write(_REFUSAL % (len(text), text))
+        self.transport.write_eof()
+        self._wait()
 
     # What its parser calls
 
@@ -125,6 +178,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer
             super().on_header(name, value)
+            if name.lower() == b"content-length":
+                self._left = int(value)
             if len(self.headers) > MOST_HEADERS:
                 raise ValueError(f"more than {MOST_HEADERS} header fields")
 
@@ -137,11 +192,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
+        self._left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._unparsed = 0
+        self._unparsed = self._left = 0
         super().on_message_complete()
+
+    @property
+    def _ended(self) -> bool:
+        return bool(self.refused) or self.transport.is_closing()
 
     # Whom it waits for
 

@@ -23,10 +23,10 @@ from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome
-from streamcal.run.ports import JournalStore, Position, Positions, Sink
+from streamcal.run.ports import REQUESTS, JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.http_problems import RefusedError
-from streamcal.serve.served_pipeline import NAME, Result, ServedPipeline
+from streamcal.serve.served_pipeline import Result, ServedPipeline
 
 __all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue", "replay"]
 
@@ -38,6 +38,9 @@ STARTING: Final = "the server is starting: it reads its store and its calibratio
 
 ANSWER_SECONDS: Final = 30.0
 """Time limit for events to be taken, and of an answer to a question, in seconds."""
+
+PATIENCE_SECONDS: Final = 5.0
+"""Time that a micro-batch may take before further requests are told at once to come again, in seconds."""
 
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
@@ -94,7 +97,7 @@ class _Batch:
             self.events += [_of_kind(decode(line), kind) for line in group.lines]
 
     def origin(self, index: int) -> Origin:
-        return Origin(NAME, self._first + index + 1, self._raws[index])
+        return Origin(REQUESTS, self._first + index + 1, self._raws[index])
 
     def position(self, count: int) -> Position:
         return self._first + count
@@ -112,7 +115,7 @@ def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
 class _Source:
     """Base of the sources here; see `streamcal.run.ports.Source`."""
 
-    name = NAME
+    name = REQUESTS
     endless = True
     ended = False
 
@@ -163,6 +166,7 @@ class RequestQueue(_Source):
         self._asked: list[_Question] = []
         self._events = self._bytes = 0  # that wait
         self._taken: list[_Ticket] = []
+        self._taken_at = 0.0
         self._row: _Kept | None = None  # of the micro-batch in hand
         self._since = self._since_bytes = 0  # events since the last commit, and their bytes
         self._commit_at = 0.0
@@ -179,7 +183,7 @@ class RequestQueue(_Source):
         Raises
         ------
         RefusedError
-            if it is not ready, or too many wait, or these were not taken in time. Events that are taken are
+            if it is not ready, or too many wait, or those before these take long. Events that are taken are
             answered, however long it takes.
         """
         size = sum(map(len, lines))
@@ -189,12 +193,9 @@ class RequestQueue(_Source):
             if self._events and (
                 self._events + len(lines) > MOST_WAITING or self._bytes + size > _MOST_BYTES
             ):
-                raise RefusedError(
-                    429,
-                    f"{self._events:,} events wait to be answered, at most {MOST_WAITING:,} may:"
-                    " send the same request again",
-                    retry_after=1,
-                )
+                raise _busy(f"{self._events:,} events wait to be answered, at most {MOST_WAITING:,} may")
+            if self._taken and time.monotonic() > self._taken_at + PATIENCE_SECONDS:
+                raise _busy(f"the events before these take more than {PATIENCE_SECONDS:g} seconds")
             self._events += len(lines)
             self._bytes += size
             self._waiting.append(ticket)
@@ -227,11 +228,7 @@ class RequestQueue(_Source):
             self._waiting.remove(ticket)
             self._events -= len(ticket.group.lines)
             self._bytes -= sum(map(len, ticket.group.lines))
-        raise RefusedError(
-            429,
-            f"the events before these took more than {ANSWER_SECONDS:g} seconds: send the same request again",
-            retry_after=1,
-        )
+        raise _busy(f"the events before these took more than {ANSWER_SECONDS:g} seconds")
 
     def close(self) -> None:
         """Take no more requests; those that wait are answered."""
@@ -273,9 +270,9 @@ class RequestQueue(_Source):
                 self._bytes -= sum(map(len, ticket.group.lines))
             self._events -= count
         _answer([(each.waiting, _found(each.ask)) for each in asked])
-        self._taken = taken
         if not taken:
             return ()
+        self._taken, self._taken_at = taken, time.monotonic()
         groups = [ticket.group for ticket in taken]
         self._row = _Kept(self._next, self._options, groups)
         return [self._batch(groups)]
@@ -368,6 +365,10 @@ def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] |
 def fingerprint(options: RunConfig) -> str:
     """Return the options on which the outcome of an event depends, beside those of engines."""
     return options.model_dump_json(include={"join", "keys", "columns", "segments"})
+
+
+def _busy(why: str) -> RefusedError:
+    return RefusedError(429, f"{why}: send the same request again", retry_after=1)
 
 
 async def _within(waiting: asyncio.Future[T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -12,15 +13,12 @@ from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Pending, Settled
 from streamcal.run.config import RunConfig
-from streamcal.run.order import MicroBatch
+from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import JournalStore
+from streamcal.run.ports import REQUESTS, JournalStore
 from streamcal.serve.http_problems import Fault, Problem
 
-__all__ = ["NAME", "LabelAnswer", "Result", "ServedPipeline"]
-
-NAME: Final = "http"
-"""The name of the source of requests, in positions and rejects."""
+__all__ = ["LabelAnswer", "Result", "ServedPipeline"]
 
 _UNPROCESSABLE: Final = 422
 
@@ -52,19 +50,31 @@ class ServedPipeline(Pipeline):
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
         self._entry_of = store.tables.get
+        self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""
+        batch.times_read.backwards = self._backwards(batch)
         outcome = super().process(batch)
         self.results = list(self._results(batch, outcome))
         return outcome
 
+    def _backwards(self, batch: MicroBatch) -> int:
+        """Return how many events go back among those of their kind: labels come later than predictions."""
+        count, latest = 0, self._latest
+        for event in batch.events:
+            if (time := event.time) is not None:
+                kind = isinstance(event, LabelEvent)
+                count += time < latest[kind] - BACKWARDS
+                latest[kind] = max(latest[kind], time)
+        return count
+
     def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
         """Yield the result of every event, after a micro-batch and before its commit."""
         first = batch.origin(0).line
-        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
+        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == REQUESTS}
         events = batch.events
         if self.positive is not None:
             events = self.tally.deployment.decide(events, self.positive)

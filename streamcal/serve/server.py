@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from threading import Thread
@@ -34,6 +35,7 @@ __all__ = ["BACKLOG", "Server"]
 
 _KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
 _STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
+_SWITCH_SECONDS: Final = 0.0005  # that one thread keeps the other from going on: it stops often, to write
 BACKLOG: Final = 2048
 
 log = logging.getLogger("streamcal")
@@ -113,6 +115,7 @@ class Server:
         StoreError, OutputError, StoppedError, OSError, ValueError
             if the run cannot go on; see `Runner.run`.
         """
+        sys.setswitchinterval(_SWITCH_SECONDS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(listener))
         if self._error is not None:

@@ -164,7 +164,7 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
             one = one.replace('missing_labels = "drop"', 'missing_labels = "negative"')
         RunConfig.model_validate(tomllib.loads(one))
     written = tomllib.loads(comment.sub("", text))
-    tables = config.model_dump(include={"recalibrator", "join", "keys", "columns"})
+    tables = config.model_dump(include={"recalibrator", "join", "keys", "segments", "columns"})
     assert {name: set(table) for name, table in written.items()} == {
         name: set(table) for name, table in tables.items()
     }

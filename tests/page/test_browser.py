@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
+from streamcal import LabelEvent, PredictionEvent
+from streamcal.events.columns import Columns
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
+from streamcal.run.config import SegmentsConfig
 from streamcal.run.pipeline import Pipeline
 from tests.page.flights import LiveFlights
 from tests.page.streams import labelled, processed
@@ -230,4 +233,31 @@ def test_each_key_has_its_figures(chromium: Browser) -> None:
             "north",
             "<b>south",
         ]
+    server.close()
+
+
+def test_segments_come_worst_first_and_can_be_searched(chromium: Browser) -> None:
+    names = [*(f"c{number:02}" for number in range(40)), "<i>PL"]
+    columns = Columns().with_segments(["country"])
+    pipeline = Pipeline(columns=columns, segments=SegmentsConfig(fields=("country",), own_engines=0))
+    events: list[PredictionEvent | LabelEvent] = []
+    for number in range(41 * 60):
+        name = names[number % 41]
+        label = int(name == "<i>PL" or number // 41 % 2)
+        events.append(PredictionEvent(f"a{number}", 0.5, float(number), kept=(name,)))
+        events.append(LabelEvent(f"a{number}", label, float(number)))
+    processed(pipeline, events)
+    server = PageServer("127.0.0.1", 0)
+    server.show(LatestStatus(pipeline, {}))
+    with viewing(chromium, server.url) as viewer:
+        page = viewer.page
+        page.wait_for_selector("#groups:visible")
+        rows = page.locator("#groups tbody tr")
+        assert (rows.count(), viewer.text("#groups-count")) == (20, "20 of 41")
+        assert rows.first.inner_text().split("\t")[:3] == ["country", "<i>PL", "60"]
+        page.fill("#groups-search", "C3")
+        assert (rows.count(), viewer.text("#groups-count")) == (10, "10 of 10")
+        page.fill("#groups-search", "nowhere")
+        assert (rows.count(), viewer.text("#groups-count")) == (0, "0 of 0")
+        assert page.locator("#keys").is_hidden()
     server.close()

@@ -27,7 +27,7 @@ from tests.page.streams import labelled, processed
 def latest() -> LatestStatus:
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
-    source: Any = SimpleNamespace(unknown_fields={"x": 1})
+    source: Any = SimpleNamespace(name="p", unknown_fields={"x": 1})
     return LatestStatus(pipeline, {"keys": {"limit": 7}}, [source])
 
 

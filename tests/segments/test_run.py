@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +19,15 @@ from typer.testing import CliRunner
 import streamcal
 from streamcal.cli.app import app
 from streamcal.frames import backtest
-from streamcal.quality.groups import add_label, group_figures
-from streamcal.run.config import RunConfig
+from streamcal.quality.groups import Groups, group_figures
+from streamcal.quality.groups_c import add_labels
+from streamcal.run.config import RunConfig, read_config
+from streamcal.segments.segments import Segments
 
+CRASH = Path(__file__).parents[1] / "crash.py"
+KILLS = int(
+    os.environ.get("STREAMCAL_CRASH_KILLS", "20" if os.environ.get("STREAMCAL_CRASH") == "full" else "4")
+)
 FIELDS = ("country", "device")
 
 
@@ -79,11 +91,10 @@ def test_the_worst_segments_come_first_and_no_other_is_named() -> None:
     country = [f"c{each}" for each in rng.integers(0, 12, 12_000)]
     wrong = np.array([each == "c7" for each in country])
     labels = (rng.random(12_000) < np.where(wrong, 0.5 * scores, scores)).astype(int)
-    rows: dict[str, list[float]] = {}
-    for name, score, label in zip(country, scores.tolist(), labels.tolist(), strict=True):
-        add_label(rows.setdefault(name, [0.0] * 6), score, score, label)
-    figures = group_figures(np.array(list(rows.values())))
-    names = list(rows)
+    groups = Groups()
+    for part in (slice(0, 5), slice(5, 7000), slice(7000, None)):
+        groups.add(country[part], np.stack([scores[part], scores[part]]), labels[part].astype(float))
+    figures, names = group_figures(groups.sums), groups.names
     assert [names[at] for at in np.flatnonzero(figures.deviates)] == ["c7"]
     assert names[figures.worst_first[0]] == "c7"
 
@@ -97,17 +108,27 @@ def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
     for _ in range(1, 41):
         forecasts = rng.uniform(0.05, 0.4, (300, 50))
         labels = (rng.random((300, 50)) < forecasts).astype(int)
-        for group in range(300):
-            row = sums[group].tolist()
-            for forecast, label in zip(forecasts[group].tolist(), labels[group].tolist(), strict=True):
-                add_label(row, forecast, forecast, label)
-            sums[group] = row
+        at = np.repeat(np.arange(300), 50)
+        add_labels(sums, at, np.stack([forecasts.ravel()] * 2), labels.ravel().astype(float))
         given = sums.copy()
         if broken:
             given[:, 3] *= 0.1
         figures = group_figures(given)
         missed |= (figures.low > 0.0) | (figures.high < 0.0)
     assert (missed.sum() > 30) == broken
+
+
+def test_groups_with_few_labels_are_forgotten_first() -> None:
+    groups = Groups(kept=3)
+    names = [f"g{each}" for each in range(7) for _ in range(each % 4 + 1)]
+    groups.add(names, np.full((2, len(names)), 0.5), np.ones(len(names)))
+    groups.prune()
+    assert groups.names == ["g2", "g3", "g6"]
+    again = Groups.restore(groups.state)
+    assert again.names == groups.names
+    np.testing.assert_array_equal(again.sums[:, 0], [3.0, 4.0, 3.0])
+    again.add(["g9", "g3"], np.full((2, 2), 0.5), np.zeros(2))
+    np.testing.assert_array_equal(again.sums[:, 0], [3.0, 5.0, 3.0, 1.0])
 
 
 def run(folder: Path, *more: str, expect: int = 0) -> str:
@@ -181,6 +202,85 @@ def test_a_column_that_is_not_there_is_named() -> None:
         _ = backtest(predictions, labels).by_segment
 
 
+def test_a_field_that_no_event_has_is_said(tmp_path: Path) -> None:
+    """JSON lines have no header that could tell."""
+    predictions, labels = stream(300)
+    written(predictions, tmp_path / "p.jsonl", 9e9)
+    written(labels, tmp_path / "l.jsonl", 9e9)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["contry", "device"]\n')
+    said = " ".join(run(tmp_path).split())
+    assert "No prediction with a label has 'contry', of [segments] fields: did you mean 'country'?" in said
+    assert "has 'device'" not in said
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('[segments]\nfields = "country"\n', "[segments] fields: must be a list; got 'country'"),
+        ('[segments]\nfields = ["id"]\n[secret]\ntoken = "x"', "'id' is the column of the id, and makes no"),
+    ],
+)
+def test_wrong_fields_are_said_in_words_of_the_file(tmp_path: Path, table: str, message: str) -> None:
+    """Of options that exclude each other no value is shown: the whole may hold secrets."""
+    (tmp_path / "c.toml").write_text(table)
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        read_config(tmp_path / "c.toml", ["secret"])
+    assert "{" not in str(raised.value)
+
+
+def test_own_engines_are_written_as_they_are() -> None:
+    """Bytes are kept of those that learn nothing; what is answered between changes nothing of them."""
+    rng, written_before = np.random.default_rng(3), 0
+    segments = Segments(["country"], 3)
+    for score in rng.random(4000).tolist():
+        names = ["abcde"[int(5.0 * rng.random() ** 2)]]
+        row = segments.forecast(score, score, names)
+        if rng.random() < 0.9:
+            segments.learn([score], [int(rng.random() < score)], [names], [row])
+        if rng.random() < 0.1:
+            states = segments.to_state().own
+            written_before += len(states)
+            fresh = [each.to_bytes() for each in segments._own._engines.values()]
+            assert [each.engine for each in states] == fresh
+    assert written_before > 600
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("options", ["", '[columns]\nkey = "device"\n[keys]\nactive = 2\n'], ids=["", "keys"])
+def test_killed_and_yet_the_same(tmp_path: Path, options: str) -> None:
+    """Answers and states are those of a run that went through, and what is replayed is the same."""
+    predictions, labels = stream(1_000)
+    predictions.write_csv(tmp_path / "p.csv")
+    labels.write_parquet(tmp_path / "l.parquet")
+    (tmp_path / "c.toml").write_text(f'[segments]\nfields = ["country"]\n{options}')
+    inputs = ["--events", "p.csv", "--labels", "l.parquet", "--config", "c.toml"]
+    outputs = ["--output", "o.jsonl", "--rejects", "r.jsonl", "--maps", "m.jsonl", "--store", "s.db"]
+    given = [each if each.startswith("--") else str(tmp_path / each) for each in inputs]
+    found, seconds = [], 0.0
+    for kills in (0, KILLS):
+        folder = tmp_path / str(kills)
+        folder.mkdir()
+        made = [each if each.startswith("--") else str(folder / each) for each in outputs]
+        done = subprocess.run(
+            [sys.executable, CRASH, "11", str(kills), str(seconds / KILLS), "50", "--", "run", *given, *made],
+            capture_output=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        last, killed = done.stdout.split()[-3::2]
+        assert int(killed) == kills
+        seconds = float(last)
+        with closing(sqlite3.connect(folder / "s.db")) as db:
+            engines = db.execute("SELECT key, state FROM engines ORDER BY key").fetchall()
+        found.append([engines, *[(folder / name).read_bytes() for name in ("o.jsonl", "r.jsonl", "m.jsonl")]])
+        result = CliRunner().invoke(app, ["replay", "--store", str(folder / "s.db"), *given])
+        assert result.exit_code == 0, result.output
+    assert found[0] == found[1]
+    assert found[0][1].count(b"\n") == 1_000
+
+
+@pytest.mark.filterwarnings("ignore:Forecasts of . of . segments are surely off")
 def test_corrected_labels_bring_a_run_to_what_right_labels_give() -> None:
     """A third of the positives is told as 0 at first, and as 1 after 300 predictions.
 

@@ -18,3 +18,10 @@ def no_server_left() -> Iterator[None]:
     for served in tuple(Served.running):
         if served not in before:
             served.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("serve") / "store.db")
+    yield served
+    served.stop()

@@ -18,6 +18,10 @@ JSON = {"content-type": "application/json"}
 LINES = {"content-type": "application/x-ndjson"}
 
 
+def lines(*events: dict[str, Any]) -> bytes:
+    return "\n".join(map(json.dumps, events)).encode()
+
+
 class Served:
     """`streamcal serve` on a store. What a failed test leaves behind is killed (conftest.py)."""
 

@@ -10,12 +10,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -25,21 +23,10 @@ from streamcal.events.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
 from tests.receiver import receiver
-from tests.serve import fuzz, kill
-from tests.serve.servers import LINES, Served
+from tests.serve import framing, fuzz, kill
+from tests.serve.servers import LINES, Served, lines
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("serve") / "store.db")
-    yield served
-    served.stop()
-
-
-def lines(*events: dict[str, Any]) -> bytes:
-    return "\n".join(map(json.dumps, events)).encode()
 
 
 def test_scores_in_percent_and_labels_of_other_classes_do_not_end_it(server: Served) -> None:
@@ -157,94 +144,6 @@ def test_there_is_nothing_elsewhere(server: Served) -> None:
     assert server.ask("GET", "/v1/map?key=nobody")[1]["detail"].startswith("there were no key 'nobody'")
 
 
-def test_cloud_events(server: Served) -> None:
-    binary = {
-        "content-type": "application/json",
-        "ce-specversion": "1.0",
-        "ce-id": "ce1",
-        "ce-source": "/m",
-        "ce-type": "prediction",
-        "ce-time": "2001-09-09T01:46:40Z",
-    }
-    status, answer = server.ask("POST", "/v1/predictions", b'{"score":0.3}', binary)
-    assert (status, answer["id"], answer["time"]) == (200, "ce1", 1e9)
-    one = {"specversion": "1.0", "id": "ce1", "source": "/m", "type": "label", "data": {"label": 1}}
-    structured = {"content-type": "application/cloudevents+json; charset=utf-8"}
-    assert server.ask("POST", "/v1/labels", one, structured)[1]["outcome"] == "joined"
-    batch = {"content-type": "application/cloudevents-batch+json"}
-    status, found = server.ask("POST", "/v1/labels", [one, {**one, "id": "ce2"}], batch)
-    assert [each["outcome"] for each in found] == ["duplicate", "waiting"]
-    status, problem = server.ask("POST", "/v1/labels", {**one, "type": ""}, structured)
-    assert (status, problem["errors"][0]["pointer"]) == (400, "#/type")
-    status, problem = server.ask("POST", "/v1/predictions", b"{}", {**binary, "ce-specversion": "0.3"})
-    assert (status, "'0.3'" in problem["detail"]) == (400, True)
-
-
-def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
-    one = {"specversion": "1.0", "id": "ce7", "source": "/m", "type": "prediction", "data": {"score": 0.5}}
-    events = [one, {**one, "id": "ce8", "specversion": "0.3"}, 7, {**one, "id": "ce9"}]
-    batch = {"content-type": "application/cloudevents-batch+json"}
-    status, found = server.ask("POST", "/v1/predictions", events, batch)
-    assert status == 200
-    assert [each["id"] for each in found if "id" in each] == ["ce7", "ce9"]
-    assert [(each["status"], each["line"]) for each in found[1:3]] == [(400, 2), (400, 3)]
-    assert found[1]["errors"][0]["pointer"] == "#/specversion"
-    status, found = server.ask("POST", "/v1/predictions", [{}], batch)
-    assert (status, found[0]["status"]) == (200, 400)
-    assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
-
-
-def infer(*scores: float, **changed: object) -> dict[str, Any]:
-    score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
-    ids = [f"v{each}" for each in range(len(scores))]
-    return {
-        "id": "r1",
-        "inputs": [score, {"name": "id", "shape": [len(ids)], "datatype": "BYTES", "data": ids}],
-    }
-
-
-def test_the_v2_inference_protocol(server: Served) -> None:
-    status, answer = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 0.7))
-    assert status == 200
-    assert (answer["model_name"], answer["id"]) == ("churn", "r1")
-    assert answer["outputs"][0] == {
-        "name": "probability",
-        "datatype": "FP64",
-        "shape": [2],
-        "data": [0.2, 0.7],
-    }
-    assert server.label(id="v1", label=1)[1]["outcome"] == "joined"
-    assert server.ask("GET", "/v1/map?key=churn")[1]["version"] == 0
-    assert server.ask("GET", "/v2/models/churn")[1]["versions"] == ["0"]
-    assert server.ask("GET", "/v2/models/churn/ready")[0] == server.ask("GET", "/v2/health/live")[0] == 200
-    for changed, pointer in (
-        ({"datatype": "INT8"}, "#/inputs/0/datatype"),
-        ({"shape": [3]}, "#/inputs/0/shape"),
-        ({"name": "x"}, "#/inputs/0/name"),
-    ):
-        status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, **changed))
-        assert (status, problem["errors"][0]["pointer"]) == (400, pointer)
-        assert problem["error"] == problem["detail"]
-    status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
-    assert (status, problem["detail"][:7]) == (422, "value 1")
-
-
-def test_a_model_may_have_any_name(server: Served) -> None:
-    """Its name is the key, percent-encoded: a slash, too, and what would be another path."""
-    for number, key in enumerate(("a/b", "é", "x/infer", "x/ready", "50%", "a b", "?")):
-        path = "/v2/models/" + quote(key, safe="")
-        asked = infer(0.5)
-        asked["inputs"][1]["data"] = [f"named {number}"]
-        status, answer = server.ask("POST", f"{path}/infer", asked)
-        assert (status, answer["model_name"]) == (200, key)
-        assert server.ask("GET", "/v1/map?key=" + quote(key, safe=""))[0] == 200
-        assert server.ask("GET", path)[1]["name"] == key
-        assert server.ask("GET", f"{path}/ready")[0] == 200
-    status, problem = server.ask("GET", "/v2/models/%FF")
-    assert (status, "UTF-8" in problem["detail"]) == (400, True)
-    assert server.ask("GET", "/v2/models/a/b")[0] == 404
-
-
 def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) -> None:
     status, found = server.ask("GET", "/openapi.json")
     assert status == 200
@@ -275,6 +174,35 @@ def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
         while not text.readline().startswith(b"data: "):
             pass
         assert served.stop()[0] == 0
+
+
+def remarks(served: Served) -> str:
+    """Return the remarks of the page."""
+    return "\n".join(served.ask("GET", "/page/state")[1]["status"]["warnings"])
+
+
+def test_remarks_are_those_of_a_server(tmp_path: Path) -> None:
+    """A label an hour later than its prediction is no disorder; a prediction of an hour before is."""
+    served = Served(tmp_path / "store.db")
+    for i in range(40):
+        served.predict(id=f"a{i}", score=0.5, time=1e9 + i)
+        served.label(id=f"a{i}", label=i % 2, time=1e9 + i + 3_600)
+    served.predict(id="bad", score=1.5)
+    found = remarks(served)
+    while "rejected" not in found:  # a record a second
+        found = remarks(served)
+    assert "earlier" not in found
+    assert "The answer to each says why." in found
+    for i in range(3):
+        served.predict(id=f"b{i}", score=0.5, time=1e9 - 3_600 + i)
+    while "earlier" not in (found := remarks(served)):
+        pass
+    assert (
+        "3 of 84 events (4%) are more than 60 seconds earlier than one of their kind that was sent" in found
+    )
+    assert "in the order of their times" in found
+    assert "file" not in found.lower()
+    assert served.stop()[0] == 0
 
 
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
@@ -420,7 +348,7 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
     served.predict(id="a", score=0.5)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as a disk that is full
     found: list[Any] = []
-    count = 10_000 if whole else 300
+    count = 8_000 if whole else 300  # all may wait
 
     def send(number: int) -> None:
         body = lines(*({"id": f"{number} {i}", "score": 0.5} for i in range(count)))
@@ -431,8 +359,11 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
         each.start()
     for each in sending:
         each.join()
-    assert [(status, problem["status"]) for status, problem in found] == [(503, 503)] * 8
-    assert served.stop()[0] == 3
+    statuses = [(status, problem["status"]) for status, problem in found]
+    assert statuses[0] == (503, 503)
+    assert {*statuses} <= {(503, 503), (429, 429)}  # the latter if the machine is slow
+    assert served.process.wait(60) == 3
+    served.stop()
 
 
 @pytest.mark.crash
@@ -442,6 +373,10 @@ def test_killed_under_load() -> None:
 
 def test_malformed_requests() -> None:
     assert "requests" in fuzz.run(400, seed=3, slow_ones=0)
+
+
+def test_framing() -> None:
+    assert "malformed" in framing.run(600, seed=5)
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

@@ -13,6 +13,7 @@ function show() {
   const { status } = live;
   const view = status.views.find((each) => each.key === chosen) ?? status.views[0];
   showKeys(status, view);
+  showGroups(status);
   showVerdict(status, view);
   showAttention(status);
   for (const chart of charts) chart.show(view, chart.about.ofEngine && isOfKeys(status, view) ? ["Each key has its own: ", choice(), "."] : undefined);
@@ -154,6 +155,23 @@ function showKeys(status, view) {
     ]));
 }
 
+const GROUPS_SHOWN = 20;
+
+function showGroups({ groups }) {
+  at("groups").hidden = !groups.name.length;
+  if (at("groups").hidden) return;
+  const sought = at("groups-search").value.trim().toLowerCase();
+  const found = [...groups.name.keys()].filter((i) => `${groups.field[i]} ${groups.name[i] ?? "–"}`.toLowerCase().includes(sought));
+  at("groups-count").textContent = `${count(Math.min(GROUPS_SHOWN, found.length))} of ${count(found.length)}`;
+  const signed = (x) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(4)}`;
+  fill(at("groups").querySelector(".wide"),
+    ["field", "value", "labels", "forecast", "rate", "gap", "surely off", "Brier before", "Brier after"],
+    found.slice(0, GROUPS_SHOWN).map((i) => [
+      groups.field[i], groups.name[i] ?? "–", count(groups.labels[i]), figure(groups.forecast[i]), figure(groups.rate[i]),
+      `${signed(groups.gap_low[i])} to ${signed(groups.gap_high[i])}`, groups.deviates[i] ? "yes" : "", figure(groups.brier_before[i]), figure(groups.brier_after[i]),
+    ]));
+}
+
 // Whether a view is of several engines, so that it has neither a map nor a certificate.
 const isOfKeys = ({ keys }, { key, served }) => key == null && !served && keys > 1;
 
@@ -212,6 +230,7 @@ at("key").addEventListener("change", () => {
   chosen = live.status.views[Number(at("key").value)].key;
   show();
 });
+at("groups-search").addEventListener("input", () => live && showGroups(live.status));
 at("raw").addEventListener("toggle", () => at("raw").open && showRaw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
 connect();

@@ -1,0 +1,11 @@
+# The types with which groups_c.py is compiled; see docs/architecture.md.
+cimport cython
+
+
+@cython.locals(
+    i=Py_ssize_t, row=Py_ssize_t, score=double, forecast=double, label=double, count=double, expected=double,
+    error=double,
+)
+cpdef add_labels(
+    double[:, ::1] sums, const long long[::1] at, const double[:, ::1] forecasts, const double[::1] labels
+)

@@ -1,0 +1,144 @@
+"""Formats of requests beside JSON: lines of many keys, CloudEvents, the V2 inference protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from tests.serve.servers import LINES, Served, lines
+
+pytestmark = pytest.mark.slow
+
+
+def test_cloud_events(server: Served) -> None:
+    binary = {
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        "ce-id": "ce1",
+        "ce-source": "/m",
+        "ce-type": "prediction",
+        "ce-time": "2001-09-09T01:46:40Z",
+    }
+    status, answer = server.ask("POST", "/v1/predictions", b'{"score":0.3}', binary)
+    assert (status, answer["id"], answer["time"]) == (200, "ce1", 1e9)
+    one = {"specversion": "1.0", "id": "ce1", "source": "/m", "type": "label", "data": {"label": 1}}
+    structured = {"content-type": "application/cloudevents+json; charset=utf-8"}
+    assert server.ask("POST", "/v1/labels", one, structured)[1]["outcome"] == "joined"
+    batch = {"content-type": "application/cloudevents-batch+json"}
+    status, found = server.ask("POST", "/v1/labels", [one, {**one, "id": "ce2"}], batch)
+    assert [each["outcome"] for each in found] == ["duplicate", "waiting"]
+    status, problem = server.ask("POST", "/v1/labels", {**one, "type": ""}, structured)
+    assert (status, problem["errors"][0]["pointer"]) == (400, "#/type")
+    status, problem = server.ask("POST", "/v1/predictions", b"{}", {**binary, "ce-specversion": "0.3"})
+    assert (status, "'0.3'" in problem["detail"]) == (400, True)
+
+
+def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
+    one = {"specversion": "1.0", "id": "ce7", "source": "/m", "type": "prediction", "data": {"score": 0.5}}
+    events = [one, {**one, "id": "ce8", "specversion": "0.3"}, 7, {**one, "id": "ce9"}]
+    batch = {"content-type": "application/cloudevents-batch+json"}
+    status, found = server.ask("POST", "/v1/predictions", events, batch)
+    assert status == 200
+    assert [each["id"] for each in found if "id" in each] == ["ce7", "ce9"]
+    assert [(each["status"], each["line"]) for each in found[1:3]] == [(400, 2), (400, 3)]
+    assert found[1]["errors"][0]["pointer"] == "#/specversion"
+    status, found = server.ask("POST", "/v1/predictions", [{}], batch)
+    assert (status, found[0]["status"]) == (200, 400)
+    assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
+
+
+def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:
+    body = lines(*({"id": f"key {i}", "score": 0.5, "key": f"new {i}"} for i in range(2_000)))
+    status, found = server.ask("POST", "/v1/predictions", body, LINES)
+    assert (status, len(found)) == (200, 2_000)
+    assert all("probability" in each for each in found)
+
+
+def infer(*scores: float, **changed: object) -> dict[str, Any]:
+    score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
+    ids = [f"v{each}" for each in range(len(scores))]
+    return {
+        "id": "r1",
+        "inputs": [score, {"name": "id", "shape": [len(ids)], "datatype": "BYTES", "data": ids}],
+    }
+
+
+def test_the_v2_inference_protocol(server: Served) -> None:
+    status, answer = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 0.7))
+    assert status == 200
+    assert (answer["model_name"], answer["id"]) == ("churn", "r1")
+    assert answer["outputs"][0] == {
+        "name": "probability",
+        "datatype": "FP64",
+        "shape": [2],
+        "data": [0.2, 0.7],
+    }
+    assert server.label(id="v1", label=1)[1]["outcome"] == "joined"
+    assert server.ask("GET", "/v1/map?key=churn")[1]["version"] == 0
+    assert server.ask("GET", "/v2/models/churn")[1]["versions"] == ["0"]
+    assert server.ask("GET", "/v2/models/churn/ready")[0] == server.ask("GET", "/v2/health/live")[0] == 200
+    for changed, pointer in (
+        ({"datatype": "INT8"}, "#/inputs/0/datatype"),
+        ({"shape": [3]}, "#/inputs/0/shape"),
+        ({"name": "x"}, "#/inputs/0/name"),
+    ):
+        status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, **changed))
+        assert (status, problem["errors"][0]["pointer"]) == (400, pointer)
+        assert problem["error"] == problem["detail"]
+    status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
+    assert (status, problem["detail"][:7]) == (422, "value 1")
+
+
+def test_a_model_may_have_any_name(server: Served) -> None:
+    """Its name is the key, percent-encoded: a slash, too, and what would be another path."""
+    for number, key in enumerate(("a/b", "é", "x/infer", "x/ready", "50%", "a b", "?")):
+        path = "/v2/models/" + quote(key, safe="")
+        asked = infer(0.5)
+        asked["inputs"][1]["data"] = [f"named {number}"]
+        status, answer = server.ask("POST", f"{path}/infer", asked)
+        assert (status, answer["model_name"]) == (200, key)
+        assert server.ask("GET", "/v1/map?key=" + quote(key, safe=""))[0] == 200
+        assert server.ask("GET", path)[1]["name"] == key
+        assert server.ask("GET", f"{path}/ready")[0] == 200
+    status, problem = server.ask("GET", "/v2/models/%FF")
+    assert (status, "UTF-8" in problem["detail"]) == (400, True)
+    assert server.ask("GET", "/v2/models/a/b")[0] == 404
+
+
+def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:
+    options = tmp_path / "c.toml"
+    options.write_text('[segments]\nfields = ["country", "tier"]\n')
+    served = Served(tmp_path / "store.db", "--config", options)
+    fields = served.ask("GET", "/openapi.json")[1]["components"]["schemas"]["Prediction"]["properties"]
+    assert {"country", "tier"} <= fields.keys()
+    rng = np.random.default_rng(0)
+    for begin in range(0, 1200, 200):
+        predictions, labels = [], []
+        for number in range(begin, begin + 200):
+            country = ("NL", "PL")[number % 2]
+            rate = 0.2 if country == "NL" else 0.8
+            predictions.append({"id": f"a{number}", "score": 0.5, "country": country, "tier": number % 3})
+            labels.append({"id": f"a{number}", "label": int(rng.random() < rate)})
+        assert served.ask("POST", "/v1/predictions", lines(*predictions), LINES)[0] == 200
+        assert served.ask("POST", "/v1/labels", lines(*labels), LINES)[0] == 200
+    one = [
+        served.predict(id=f"b{country}", score=0.5, country=country, tier=1)[1]["probability"]
+        for country in ("NL", "PL")
+    ]
+    assert one[0] < 0.3 < 0.7 < one[1]
+    asked = infer(0.5, 0.5)
+    asked["inputs"] += [
+        {"name": "country", "shape": [2], "datatype": "BYTES", "data": ["NL", "PL"]},
+        {"name": "tier", "shape": [2], "datatype": "INT64", "data": [1, 1]},
+    ]
+    assert served.ask("POST", "/v2/models/_/infer", asked)[1]["outputs"][0]["data"] == one
+    described = served.ask("GET", "/v2/models/_")[1]["inputs"]
+    assert [each["name"] for each in described] == ["score", "id", "country", "tier"]
+    asked["inputs"][2]["name"] = "land"
+    status, problem = served.ask("POST", "/v2/models/_/infer", asked)
+    assert (status, "country, tier" in problem["detail"]) == (400, True)
+    served.stop()

@@ -18,6 +18,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS
 from streamcal.events.blocks import Block
+from streamcal.join.entries import Carried
 from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
@@ -68,6 +69,8 @@ class Taken(NamedTuple):
     """Event times of these predictions in seconds; NaN if there is none."""
     keys: Sequence[str | None]
     """Keys of these predictions."""
+    carried: Sequence[Carried]
+    """Values that engines kept with these predictions, where these keep any."""
     emissions: tuple[Emission, ...]
     """Emissions of the last label."""
 
@@ -121,6 +124,7 @@ class BlockSteps:
         columns = ids.starts, ids.sizes, block.scores, block.labels, block.times, codes, odd.view(np.uint8)
         views: list[Any] = [np.ascontiguousarray(column).data for column in columns]
         self._starts, self._sizes, self._scores, self._labels, self._times, self._codes, self._odd = views
+        self._kept = block.kept
         self._is_target = block.domain == "target"
 
     def take(self, at: int) -> Taken:
@@ -129,7 +133,7 @@ class BlockSteps:
         if rows.renumbered != self._renumbered:
             self.begin(block)
         self._predictions = self._joins = 0
-        self._versions = list[int]()
+        self._versions, self._carried = list[int](), list[Carried]()
         self._emissions: tuple[Emission, ...] = ()
         self._engine, self._code = None, _UNKNOWN
         self._at = at
@@ -156,6 +160,7 @@ class BlockSteps:
             real[2, joins],
             real[3, joins],
             [names[code] for code in whole[3, joins].tolist()],
+            self._carried,
             self._emissions,
         )
 
@@ -166,6 +171,7 @@ class BlockSteps:
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
         version, answered = -1, None  # of the latest prediction
+        carried: Carried | None = None
         why = _END
         while at < end:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
@@ -194,7 +200,7 @@ class BlockSteps:
             if is_prediction:
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
-                probability = served.forecast(score)
+                probability, carried = served.forecast(score), None
                 if (
                     engine is not answered
                     or served.answer_version() != version
@@ -207,9 +213,15 @@ class BlockSteps:
                     self._weights[run, 1] = weights[1]
                 if is_target:
                     engine.observe_one(score)  # type: ignore[union-attr]
+                if engine.carries:  # type: ignore[union-attr]
+                    kept = () if self._kept is None else self._kept[at]
+                    probability = engine.correct(kept, score, probability)  # type: ignore[union-attr]
+                    carried = engine.carried()  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
+                    if carried is not None:
+                        rows.held(row).carried = carried
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = score if served.raw else probability
@@ -219,6 +231,7 @@ class BlockSteps:
                 if row:
                     score, probability = rows.score_of(row), rows.forecast_of(row)
                     predicted_at, prediction_index = rows.time_of(row), rows.prediction_index_of(row)
+                    carried = rows.carried_of(row)
                     rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
@@ -226,8 +239,10 @@ class BlockSteps:
                 self._real[2, joins] = engine.answered(score, probability, is_target, prediction_index)  # type: ignore[union-attr]
                 self._real[3, joins] = predicted_at
                 joins += 1
+                if carried is not None:
+                    self._carried.append(carried)
                 if engine.is_due(is_target):  # type: ignore[union-attr]
-                    self._learn_due(score, probability, label, predicted_at, time, prediction_index)
+                    self._learn_due(score, probability, label, predicted_at, time, prediction_index, carried)
                     if self._emissions:
                         at += 1
                         why = _BEGUN
@@ -237,6 +252,8 @@ class BlockSteps:
                         engine.judge(score, probability, label, 1.0)  # type: ignore[union-attr]
                     latest = time if time == time else _NO_TIME
                     engine.learn_label(score, label, is_target, latest, prediction_index)  # type: ignore[union-attr]
+                    if carried is not None and is_target:
+                        engine.learn_carried(score, label, carried)  # type: ignore[union-attr]
             at += 1
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
@@ -258,6 +275,7 @@ class BlockSteps:
         predicted_at: float,
         time: float,
         prediction_index: int,
+        carried: Carried | None,
     ) -> None:
         """Learn a label with which something is due."""
         engine: Any = self._engine
@@ -270,5 +288,6 @@ class BlockSteps:
             None if time != time else time,
             prediction_index,
             self._rows.names[self._code],
+            carried=carried,
         )
         self._emissions = engine.learn(joined)

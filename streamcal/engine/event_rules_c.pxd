@@ -16,12 +16,15 @@ cdef class EventRules:
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
+    cdef public bint carries
     cdef bint _begins_by_scores
     cdef public object config, _cohorts, _priors, _versions
     cdef object _key, _certifies
 
     @cython.locals(score=double, prediction_index=cython.longlong, begins=bint)
     cpdef tuple answer(self, event)
+    cpdef double correct(self, kept, double score, double probability) except? -1.0
+    cpdef learn_carried(self, double score, int label, carried)
     cpdef bint observe_one(self, double score) except -1
     cpdef bint may_begin(self, bint is_target) noexcept
     @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)

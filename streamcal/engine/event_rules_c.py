@@ -20,7 +20,7 @@ from streamcal.engine.guard_c import Guard
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
-from streamcal.events import Domain, LabelledEvent, PredictionEvent
+from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
@@ -75,6 +75,8 @@ class EventRules:
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
+        self.carries = False
+        """Whether the join is to keep values with each prediction."""
         self._latest = _NEVER  # the latest event time of a label
         self._set_stops()
 
@@ -117,6 +119,13 @@ class EventRules:
     def carried(self) -> Carried | None:
         """Return what the join is to keep with the prediction just answered; None: nothing."""
         return None
+
+    def correct(self, kept: Kept, score: float, probability: float) -> float:  # noqa: ARG002
+        """Return the probability to answer with, given that of the map, where the engine `carries` values."""
+        return probability
+
+    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
+        """Learn what the join has kept with a prediction of the target, once its label is learned."""
 
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""

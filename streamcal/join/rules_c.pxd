@@ -38,7 +38,8 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef int _begin_wait(self, Py_ssize_t row) except -1
     cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
-    cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) noexcept
+    cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
+    cdef carried_of(self, Py_ssize_t row)
     cdef int hold_new(
         self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) except -1

@@ -298,8 +298,17 @@ class JoinRules(id_table_c.IdTable):
         return self._add(self._hash, data, start, size)
 
     def waits_plainly(self, row: int, is_target: bool) -> bool:
-        """Whether a row is a prediction of this domain that waits for its label and has no object."""
-        return bool(self._state[row] == _WAITS and self._flags[row] & (_HELD | _DOMAIN) == is_target)
+        """Whether a row is a prediction of this domain that waits, with no weight or answer of its own."""
+        if self._state[row] != _WAITS or self._flags[row] & _DOMAIN != is_target:
+            return False
+        if not self._flags[row] & _HELD:
+            return True
+        held = self.objects[row]
+        return held.weight is None and held.answer is None
+
+    def carried_of(self, row: int) -> Carried | None:
+        """Return what the engine wants back with a label."""
+        return self.objects[row].carried if self._flags[row] & _HELD else None
 
     def hold_new(
         self,

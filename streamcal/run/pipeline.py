@@ -218,7 +218,6 @@ class Pipeline:
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
         plain = self.join.takes_blocks and not self._timed and self._observer is None
-        plain = plain and not self.segments.fields
         in_columns = plain and isinstance(events, Block)
         if self._tables is not None:
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
@@ -339,6 +338,7 @@ class Pipeline:
         if len(ends):
             labels, times = block.labels[ends], block.times[ends]
             self._unrated.extend(taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at, times)
+            self._unrated.segments += taken.carried
         for emission in taken.emissions:
             self._emit(emission, outcome)
 

@@ -3,7 +3,7 @@ cimport cython
 cimport libc.math as math
 from streamcal.segments.between_c cimport BetweenSegments, determinant
 
-cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST
+cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
 
 
@@ -43,7 +43,7 @@ cdef class Corrections:
     )
     cpdef learn(
         self, Py_ssize_t place, double x, int label, double[::1] read, Py_ssize_t at, double offset,
-        double noise, then, double then_offset
+        double noise, double[::1] then, Py_ssize_t then_at, double then_offset
     )
     @cython.locals(
         row=Py_ssize_t, slow=double, fast=double, p=double, step=double, score=Py_ssize_t, k=Py_ssize_t,
@@ -51,7 +51,7 @@ cdef class Corrections:
     )
     cpdef relabel(
         self, Py_ssize_t place, double x, double change, double[::1] read, Py_ssize_t at, double noise,
-        double offset, then
+        double offset, double[::1] then, Py_ssize_t then_at
     )
     @cython.locals(best=double, excess=double, least=double)
     cdef _set_losses(self, Py_ssize_t at, double slow, double fast, double own)
@@ -65,6 +65,9 @@ cpdef check_rows(const float[::1] rows)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept
+
+@cython.locals(p=double)
+cpdef double logit_of(double probability) noexcept
 
 cpdef double taken_back(double value, double change) noexcept
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -48,9 +48,9 @@ __all__ = [
     "CorrectionsState",
     "Name",
     "Rows",
-    "Term",
     "expit",
     "log_loss",
+    "logit_of",
     "order",
     "taken_back",
 ]
@@ -82,6 +82,7 @@ _KEPT = 1.0 - 1.0 / 2000.0  # of the losses that weigh candidates, a label of th
 _FAST_PRECISION = 20.0  # prior of the fast offset
 _OWN = 0.1  # first weight of an own engine, always
 _AHEAD, _BEHIND, _VOTES, _MOST_VOTES = AHEAD, BEHIND, FIRST_VOTES, MOST_VOTES
+_LEAST = 1e-9  # probability
 _LEAST_LABELS = 32  # of a segment that has a vote
 _MOST_LABELS = float(MOST_LABELS)
 _MOST = float(MOST)
@@ -91,19 +92,6 @@ _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHA
 READ: Final = 8
 """Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
 variance, and the weights of pooled, slow, fast and own."""
-
-
-class Term(NamedTuple):
-    """Forecast of one field for one event, on the logit."""
-
-    added: float
-    """Addition of the field to the logit."""
-    slow: float
-    """δ of the candidate ``slow``."""
-    fast: float
-    """δ of the candidate ``fast``."""
-    own: float
-    """δ of the candidate ``own``; NaN: the segment has no engine."""
 
 
 class CorrectionsState(msgspec.Struct):
@@ -247,7 +235,8 @@ class Corrections:
         at: int,
         offset: float,
         noise: float,
-        then: Term,
+        then: Floats,
+        then_at: int,
         then_offset: float,
     ) -> None:
         """Learn one label.
@@ -264,12 +253,12 @@ class Corrections:
             what `read` has given before this label; it is overwritten.
         offset, noise
             logit without this field, and the variance of the other fields in it.
-        then, then_offset
-            forecast of this field, and the logit without this field, as of the prediction.
+        then, then_at, then_offset
+            where the forecast of this field is, and the logit without this field, as of the prediction.
         """
         row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
         self._changed[place] = 1
-        then_slow, then_fast, own = then[1], then[2], then[3]
+        then_slow, then_fast, own = then[then_at + 1], then[then_at + 2], then[then_at + 3]
         none, losses = log_loss(then_offset, label), row + _LOSSES_AT
         slow_saved = _KEPT * self._rows[losses] + none - log_loss(then_offset + then_slow, label)
         fast_saved = _KEPT * self._rows[losses + 1] + none - log_loss(then_offset + then_fast, label)
@@ -313,7 +302,8 @@ class Corrections:
         at: int,
         noise: float,
         offset: float,
-        then: Term,
+        then: Floats,
+        then_at: int,
     ) -> None:
         """Replace a label that was learned before by the other.
 
@@ -322,7 +312,7 @@ class Corrections:
 
         Parameters
         ----------
-        place, x, read, at, noise, offset, then
+        place, x, read, at, noise, offset, then, then_at
             as in `learn`.
         change
             new label less the old one, or a part of it.
@@ -339,7 +329,7 @@ class Corrections:
         # The log loss of a logit z is log(1 + e^z) − label·z, so what is saved moves by what is added to z.
         for k in range(3):
             saved = row + _LOSSES_AT + k
-            added = then[k + 1]
+            added = then[then_at + k + 1]
             if added == added:
                 self._rows[saved] = taken_back(self._rows[saved], change * added)
         self._share(row)
@@ -452,6 +442,12 @@ def expit(logit: float) -> float:
         return 1.0 / (1.0 + math.exp(-logit))
     odds = math.exp(logit)
     return odds / (1.0 + odds)
+
+
+def logit_of(probability: float) -> float:
+    """Return the logit of a probability, clipped to [1e-9, 1 − 1e-9]."""
+    p = min(max(probability, _LEAST), 1.0 - _LEAST)
+    return math.log(p / (1.0 - p))
 
 
 def taken_back(value: float, change: float) -> float:

@@ -25,16 +25,18 @@ from streamcal.segments.corrections_c import (
     Corrections,
     CorrectionsState,
     Name,
-    Term,
     expit,
+    logit_of,
     taken_back,
 )
 from streamcal.sketch.decoding import Count, Finite, require
 
-__all__ = ["CENTRED", "MOST_COMMON", "Fields", "FieldsState"]
+__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
+TERMS: Final = 4
+"""Numbers of a field in a forecast: what it adds to the logit, and δ of slow, fast and own, if it has one."""
 MOST_COMMON: Final = 125.0
 """Information about the common offset that 500 labels can have."""
 
@@ -44,7 +46,8 @@ _COMMON_PRECISION = 25.0
 _CENTRED = CENTRED
 _FARTHEST = 4.0  # from the centre, where slopes end
 _READ = READ
-_NEW = tuple.__new__  # without a call of Python
+_TERMS = TERMS
+_NONE = float("nan")
 
 
 class FieldsState(msgspec.Struct):
@@ -67,6 +70,9 @@ class Fields:
         self._score = self._information = 0.0  # of the common deviation
         self._places: Any = np.zeros(count, np.int64).data
         self._read: Any = np.zeros(_READ * count).data
+        self._then: Any = np.zeros(_TERMS * count).data
+        self.served = 0.0
+        """Probability of the last forecast."""
 
     @property
     def centre(self) -> float:
@@ -78,87 +84,98 @@ class Fields:
         """Distance of the logit from the centre, beyond which slopes add no more."""
         return _FARTHEST
 
-    def forecast(self, logit: float, names: Sequence[Name], own: Sequence[float]) -> list[Term]:
-        """Return the forecast of each field.
-
-        Parameters
-        ----------
-        logit
-            Logit of the pooled probability.
-        names, own
-            Value of each field, and δ of its own engine (NaN: none).
-        """
-        x, read, terms = self._x(logit), self._read, []
+    def added(self, logit: float, names: Sequence[Name]) -> list[float]:
+        """Return what each field adds to the logit of a pooled probability, without own engines."""
+        x, read, out = self._x(logit), self._read, []
         for i in range(len(self.fields)):
             field = self.fields[i]
-            delta = own[i]
-            field.read(field.find(names[i]), x, delta, read, 0)
-            terms.append(_NEW(Term, (read[0], read[1], read[2], delta)))
-        return terms
+            field.read(field.find(names[i]), x, _NONE, read, 0)
+            out.append(read[0])
+        return out
 
-    def learn(self, logit: float, label: int, names: Sequence[Name], then: Sequence[Term]) -> None:
-        """Learn one label.
+    def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> list[Any]:
+        """Return values of the fields and their forecast: what `learn` is to be given with the label.
 
         Parameters
         ----------
-        logit
-            Logit of the pooled probability, as of the prediction.
-        label
-            0 or 1.
-        names
-            Value of each field.
-        then
-            Forecast of each field, as of the prediction.
+        pooled
+            Pooled probability.
+        names, own
+            Value of each field, and δ of its own engine (NaN: none); None: no field has one.
         """
+        logit, read, added = logit_of(pooled), self._read, 0.0
+        x, out = self._x(logit), [*names, pooled]
+        for i in range(len(self.fields)):
+            field = self.fields[i]
+            delta = _NONE if own is None else own[i]
+            field.read(field.find(names[i]), x, delta, read, 0)
+            added += read[0]
+            out += (read[0], read[1], read[2], None if delta != delta else delta)
+        self.served = expit(logit + added) if added else pooled
+        return out
+
+    def learn(self, label: int, given: Sequence[Any]) -> None:
+        """Learn a label, 0 or 1, of what `forecast` has given."""
+        logit = self._take(given)
         if self._centred < _CENTRED:
             self._centred += 1
             self._centre += (logit - self._centre) / self._centred
         x, read, count = self._x(logit), self._read, len(self.fields)
         for i in range(count):
             field = self.fields[i]
-            self._places[i] = field.place(names[i])
-        before, now, noise = self._sums(logit, x, then)
+            self._places[i] = field.place(given[i])
+        before, now, noise = self._sums(logit, x)
         common = self._score / (self._information + _COMMON_PRECISION)
         p = expit(now)
         curvature = p * (1.0 - p)
         self._information = _COMMON * self._information + curvature
         self._score = _COMMON * self._score + curvature * common + label - p
         for i in range(count):
-            field, term = self.fields[i], then[i]
+            field, at = self.fields[i], _TERMS * i
             others, their_noise = now - read[_READ * i], noise - read[_READ * i + 3]
+            without = before - self._then[at]
             field.learn(
-                self._places[i], x, label, read, _READ * i, others, their_noise, term, before - term[0]
+                self._places[i], x, label, read, _READ * i, others, their_noise, self._then, at, without
             )
 
-    def relabel(self, logit: float, label: int, names: Sequence[Name], then: Sequence[Term]) -> None:
+    def relabel(self, label: int, given: Sequence[Any]) -> None:
         """Replace a label that was learned before by ``label``; parameters as in `learn`.
 
         Each field takes a share of the change by its variance: with the whole, all would make up for it.
         """
+        logit = self._take(given)
         x, read, count = self._x(logit), self._read, len(self.fields)
         for i in range(count):
             field = self.fields[i]
-            self._places[i] = field.find(names[i])
-        _, now, noise = self._sums(logit, x, then)
+            self._places[i] = field.find(given[i])
+        _, now, noise = self._sums(logit, x)
         change = 2.0 * label - 1.0
         self._score = taken_back(self._score, change)
         for i in range(count):
             field, variance = self.fields[i], read[_READ * i + 3]
             if self._places[i]:
-                share = change * variance / noise
-                others = now - read[_READ * i]
-                field.relabel(self._places[i], x, share, read, _READ * i, noise - variance, others, then[i])
+                share, others = change * variance / noise, now - read[_READ * i]
+                their_noise, at = noise - variance, _TERMS * i
+                field.relabel(self._places[i], x, share, read, _READ * i, their_noise, others, self._then, at)
 
-    def _sums(self, logit: float, x: float, then: Sequence[Term]) -> tuple[float, float, float]:
+    def _take(self, given: Sequence[Any]) -> float:
+        """Take the forecast of each field as of the prediction; return the logit of the pooled one."""
+        count = len(self.fields)
+        for k in range(_TERMS * count):
+            number = given[count + 1 + k]
+            self._then[k] = _NONE if number is None else number
+        return logit_of(given[count])
+
+    def _sums(self, logit: float, x: float) -> tuple[float, float, float]:
         """Read each field at its place; return the logits as of the prediction and now, and the variance."""
         read = self._read
         before, added, noise = logit, 0.0, 0.0
         for i in range(len(self.fields)):
-            field, term = self.fields[i], then[i]
-            field.read(self._places[i], x, term[3], read, _READ * i)
+            field = self.fields[i]
+            field.read(self._places[i], x, self._then[_TERMS * i + 3], read, _READ * i)
             added += read[_READ * i]
             noise += read[_READ * i + 3]
-            before += term[0]
+            before += self._then[_TERMS * i]
         common = self._score / (self._information + _COMMON_PRECISION)
         return before, logit + common + added, noise
 

@@ -15,15 +15,14 @@ import msgspec
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.outcomes import Relabelled
-from streamcal.segments.corrections_c import order
+from streamcal.segments.corrections_c import logit_of, order
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require
 
-__all__ = ["OwnEngines", "OwnState", "logit_of"]
+__all__ = ["OwnEngines", "OwnState"]
 
 _WORTH: Final = 50  # labels of a segment that gets an engine, where one is left
 _FEWEST: Final = 100  # labels from which an engine forecasts
-_LEAST: Final = 1e-9
 
 Segment = tuple[int, str | None]
 """Number of the field, and its value."""
@@ -139,9 +138,3 @@ class OwnEngines:
 def _order(segment: Segment) -> tuple[int, tuple[bool, str]]:
     """Return what segments are sorted by."""
     return segment[0], order(segment[1])
-
-
-def logit_of(probability: float) -> float:
-    """Return the logit of a probability, clipped to [1e-9, 1 − 1e-9]."""
-    p = min(max(probability, _LEAST), 1.0 - _LEAST)
-    return math.log(p / (1.0 - p))

@@ -35,11 +35,10 @@ def segment_map(pooled: RecalibrationMap, segments: Segments, names: Sequence[Na
             f"segment {shown(names[0])} is served by an engine of its own as well, so that no single map"
             " does what is served; with own_engines=0 there is none"
         )
-    none, centre = [float("nan")] * len(names), corrections.centre
+    centre = corrections.centre
 
     def added(logits: Floats) -> Floats:
-        rows = [corrections.forecast(each, names, none) for each in logits.tolist()]
-        return np.array([sum(term.added for term in row) for row in rows])
+        return np.array([sum(corrections.added(each, names)) for each in logits.tolist()])
 
     bends = np.array([centre - corrections.farthest, centre + corrections.farthest])
     if not added(bends).any():

@@ -21,7 +21,7 @@ from streamcal.engine.state import compressed, expanded, unpack
 from streamcal.events import Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
-from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, served
+from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, names_of
 from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
 
@@ -97,7 +97,7 @@ class SegmentedEngine(Engine):
                     f"the stored engine has segments by {', '.join(made.segments.names)}, not by"
                     f" {', '.join(segments.fields)}: give these, or begin with a new store"
                 )
-        made._places, made._rows, made._of = places, rows, key
+        made._places, made._rows, made._of, made.carries = places, rows, key, True
         return made
 
     def parts(self) -> list[bytes]:
@@ -113,11 +113,13 @@ class SegmentedEngine(Engine):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer with the corrected probability; see `EventRules.answer`."""
         answer, prediction_index, emissions = super().answer(event)
-        names = self._names(event.kept)
-        row = self.segments.forecast(event.score, answer.probability, names)
-        self._carried = (*names, *[None if each != each else each for each in row])
-        corrected = msgspec.structs.replace(answer, probability=served(row))
-        return corrected, prediction_index, emissions
+        corrected = self.correct(event.kept, event.score, answer.probability)
+        return msgspec.structs.replace(answer, probability=corrected), prediction_index, emissions
+
+    def correct(self, kept: Kept, score: float, probability: float) -> float:
+        """Return the corrected probability of a score, of which the pooled one is given."""
+        self._carried = tuple(self.segments.carry(score, probability, self._names(kept)))
+        return self.segments.corrections.served
 
     def forecast(self, answer: Recalibrated) -> float:
         """Return the corrected probability: no guard judges it."""
@@ -133,9 +135,12 @@ class SegmentedEngine(Engine):
         """Let the pooled engine learn, then corrections; a label of the source teaches the former only."""
         emissions = super().learn(joined)
         if joined.domain == "target" and joined.carried is not None:
-            names, row = self._split(joined.carried)
-            self.segments.learn([joined.score], [joined.label], [names], [row])
+            self.learn_carried(joined.score, joined.label, joined.carried)
         return emissions
+
+    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
+        """Let corrections learn a label of the target."""
+        self.segments.learn_one(score, label, carried)
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label by another; see `Engine.relabel`."""
@@ -153,8 +158,3 @@ class SegmentedEngine(Engine):
         count = len(self._places)
         row = [math.nan if each is None else float(each) for each in carried[count:]]
         return names_of(carried, count), row
-
-
-def names_of(carried: Carried, count: int) -> tuple[Name, ...]:
-    """Return the segments of a prediction, one for each of ``count`` fields, from what the join kept."""
-    return tuple([None if name is None else str(name) for name in carried[:count]])

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from streamcal.segments.corrections_c import Term, expit
-from streamcal.segments.fields_c import Fields, FieldsState
+from streamcal.segments.corrections_c import expit, logit_of
+from streamcal.segments.fields_c import TERMS, Fields, FieldsState
 from streamcal.segments.merging import merged
-from streamcal.segments.own import OwnEngines, OwnState, logit_of
+from streamcal.segments.own import OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
 
 __all__ = [
     "NEAREST",
+    "TERMS",
     "Name",
     "SegmentCorrection",
     "Segments",
@@ -31,6 +32,7 @@ __all__ = [
     "check_own_engines",
     "logit_of",
     "name_of",
+    "names_of",
     "served",
 ]
 
@@ -40,14 +42,12 @@ Name = str | None
 ReadRow = Callable[[int, Name], bytes | None]
 """Gives the row of a field's value that is in a store, None if it has none."""
 
-TERMS: Final = len(Term._fields)
-"""Numbers of a field in a forecast."""
-
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
 _MISSING: Final = ("NAType", "NaTType")  # of pandas
 _NOBODY: Final = "\0" * 4097  # longer than a name
 _LONGEST: Final = 4096  # bytes of a name
+_PLAIN: Final = _LONGEST // 4  # characters that cannot have more bytes
 
 
 NEAREST: Final = 1e-9
@@ -107,15 +107,12 @@ class Segments:
 
     def table(self) -> list[SegmentCorrection]:
         """Return the corrections as they are served now, without own engines."""
-        rows, centre, none = list[SegmentCorrection](), self.corrections.centre, float("nan")
+        rows, centre = list[SegmentCorrection](), self.corrections.centre
         for at, (field, each) in enumerate(zip(self.names, self.corrections.fields, strict=True)):
             for name in each.to_state().names:
                 names: list[Name] = [_NOBODY] * len(self.names)
                 names[at] = name
-                offset, further = (
-                    self.corrections.forecast(centre + x, names, [none] * len(names))[at].added
-                    for x in (0.0, 1.0)
-                )
+                offset, further = (self.corrections.added(centre + x, names)[at] for x in (0.0, 1.0))
                 rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
         return rows
 
@@ -129,11 +126,25 @@ class Segments:
         names
             Value of each field.
         """
-        logit, row = logit_of(pooled), [pooled]
-        own = self._own.forecast(score, logit, names)
-        for term in self.corrections.forecast(logit, names, own):
-            row += term
-        return row
+        row = self.carry(score, pooled, names)[len(names) :]
+        return [math.nan if each is None else each for each in row]
+
+    def carry(self, score: float, pooled: float, names: Sequence[Name]) -> list[Any]:
+        """Return the values of the fields and the forecast, with None for NaN; parameters as in `forecast`.
+
+        `Fields.served` is then its probability.
+        """
+        own = self._own.forecast(score, logit_of(pooled), names) if self._has_own else None
+        return self.corrections.forecast(pooled, names, own)
+
+    def learn_one(self, score: float, label: int, carried: Sequence[Any]) -> None:
+        """Learn a label of what `carry` has returned."""
+        if self._has_own:
+            count = len(self.names)
+            row = [math.nan if each is None else each for each in carried[count:]]
+            self.learn([score], [label], [names_of(carried, count)], [row])
+        else:
+            self.corrections.learn(label, carried)
 
     def learn(
         self,
@@ -156,7 +167,7 @@ class Segments:
                 _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
                 its_scores.append(score)
                 its_labels.append(label)
-            self.corrections.learn(logit_of(row[0]), label, each, _terms(row))
+            self.corrections.learn(label, (*each, *row))
         for name, (before, its_scores, its_labels) in by_segment.items():
             gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
             if gone is not None:
@@ -164,7 +175,7 @@ class Segments:
 
     def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
         """Replace a learned label, whose forecast was this row, by ``label``."""
-        self.corrections.relabel(logit_of(row[0]), label, names, _terms(row))
+        self.corrections.relabel(label, (*names, *row))
         if self._has_own:
             self._own.relabel((0, names[0]), score, label)
 
@@ -198,8 +209,9 @@ def served(row: Sequence[float]) -> float:
     return expit(logit_of(row[0]) + added) if added else row[0]
 
 
-def _terms(row: Sequence[float]) -> list[Term]:
-    return [Term(*row[start : start + TERMS]) for start in range(1, len(row), TERMS)]
+def names_of(carried: Sequence[Any], count: int) -> tuple[Name, ...]:
+    """Return the values of ``count`` fields, from what `Segments.carry` returned."""
+    return tuple(carried[:count])
 
 
 def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
@@ -227,6 +239,8 @@ def name_of(value: object) -> Name:
     ValueError
         If the value is no text of at most 4096 bytes, number, boolean or None.
     """
+    if type(value) is str and 0 < len(value) <= _PLAIN:  # nearly always
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):

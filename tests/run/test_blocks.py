@@ -36,7 +36,7 @@ from streamcal.monitor.build import build_status
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run import runner
 from streamcal.run.apply import Maps, apply_maps
-from streamcal.run.config import KeysConfig
+from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
@@ -185,6 +185,62 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     events = delayed(900, seed)
     source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
     assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
+
+
+def with_segments(events: Stream) -> list[Event | Malformed]:
+    """Return events with the values of two fields, some of them missing."""
+    made: list[Event | Malformed] = []
+    for number, event in enumerate(events):
+        if isinstance(event, PredictionEvent | LabelledEvent) and number % 7:
+            event = msgspec.structs.replace(event, kept=(f"s{number % 11}", number % 3 or None))
+        made.append(event)
+    return made
+
+
+SEGMENTED: dict[str, Any] = {
+    "segments": SegmentsConfig(fields=("shop", "device"), own_engines=3),
+    "columns": Columns().with_segments(("shop", "device")),
+}
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(
+    streams(keys=False) | streams(keys=True),
+    st.lists(st.integers(0, 20), max_size=2),
+    st.sampled_from([3, 5, 100]),
+    st.sampled_from(["auto", "target"]),
+)
+def test_any_stream_with_segments(
+    events: list[Event | Malformed], cuts: list[int], most: int, mode: Any
+) -> None:
+    join, config = JoinConfig(max_pending=most, label_ttl=5.0), RecalibratorConfig(mode=mode)
+    cuts = [min(cut, len(events)) for cut in cuts]
+    unweighted = [
+        each if isinstance(each, Malformed) else msgspec.structs.replace(each, weight=None) for each in events
+    ]
+    assert_same(with_segments(unweighted), cuts, join=join, config=config, **SEGMENTED)
+
+
+@pytest.mark.parametrize("fields", [("shop",), ("shop", "device")], ids=str)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_segments(seed: int, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    join = JoinConfig(max_pending=400, label_ttl=300.0)
+    events = with_segments(delayed(900, seed))
+    options = {
+        "segments": SegmentsConfig(fields=fields, own_engines=3),
+        "columns": Columns().with_segments(fields),
+        "join": join,
+    }
+    assert_same(events, [400, 700], **options)
+    if seed % 2:  # keys come in turn, the first of each alone
+        return
+    alone = []
+    monkeypatch.setattr(
+        pipeline_module, "step", lambda event, *rest: alone.append(event) or step(event, *rest)
+    )
+    run(events, (), in_columns=True, **options)
+    assert len(alone) < 0.2 * len(events)
 
 
 def test_most_events_go_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
 from streamcal.segments import segments as segments_module
 from streamcal.segments.between_c import BetweenSegments
-from streamcal.segments.corrections_c import READ, Corrections, Term
+from streamcal.segments.corrections_c import READ, Corrections
 from streamcal.segments.segments import Segments
 from streamcal.segments.segments import served as forecast_of
 from streamcal.sketch.decoding import encoded
@@ -253,16 +253,12 @@ def test_corrections_that_cannot_be_are_refused(column: int, value: float, what:
     field = Corrections()
     place, read = field.place("x"), np.zeros(READ)
     field.read(place, 0.5, float("nan"), read, 0)
-    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, nothing(), 0.0)
+    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan]), 0, 0.0)
     state = field.to_state()
     state.rows = state.rows.copy()
     state.rows[column] = value
     with pytest.raises(ValueError, match=what):
         Corrections().restore(state)
-
-
-def nothing() -> Term:
-    return Term(0.0, 0.0, 0.0, float("nan"))
 
 
 def test_a_correction_takes_64_bytes() -> None:

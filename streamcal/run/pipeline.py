@@ -208,7 +208,7 @@ class Pipeline:
             alarms = len(engine.alarms)
             certificate = engine.certify() if self._certifies(key) else None
             published = MapPublished(engine.served.map, certificate, key, engine.mixing)
-            outcome.maps.append(map_row(published, self.join.clock))
+            outcome.maps.append(map_row(published, self.join.clock, self.segments.fields))
             self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
         return outcome
@@ -298,7 +298,7 @@ class Pipeline:
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission.reason))
         elif isinstance(emission, MapPublished) and self._publishes_maps:
-            outcome.maps.append(map_row(emission, self.join.clock))
+            outcome.maps.append(map_row(emission, self.join.clock, self.segments.fields))
             outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
         elif isinstance(emission, DriftAlarm):
             alarms = self.engines.of(emission.key).alarms

@@ -221,7 +221,7 @@ class BlockSteps:
                     row = rows.new_row(ids, self._starts[at], size)
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
                     if carried is not None:
-                        rows.held(row).carried = carried
+                        rows.hold_object(row, carried)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = score if served.raw else probability

@@ -19,6 +19,7 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, P
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.priors.trackers import PriorKind
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -38,6 +39,7 @@ __all__ = [
     "MapPublished",
     "Mixing",
     "Mode",
+    "MulticlassRecalibrator",
     "Origin",
     "OutputError",
     "PaperBound",

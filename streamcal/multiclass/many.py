@@ -1,0 +1,372 @@
+"""The engine of three classes or more: candidates, each a row of K probabilities, and their mixture.
+
+Candidates: the score itself; online scalings (`softmax`) of the score, with short and long memory; K binary
+engines, divided by their sum (`one_vs_rest`), and an online scaling of these; and, once there are labels of
+the source, the composites of the paper (`simplex`): K maps of the source, divided by their sum, times w_k.
+`mixing` weighs them. Other modes than ``auto`` serve one row.
+
+Labels that come one by one are gathered until a step is due. The state is a function of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.schedule import parts_of_call
+from streamcal.events import Domain
+from streamcal.multiclass.mixing import Weights
+from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState
+from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
+from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs, normalised
+from streamcal.sketch.decoding import Count, require, within
+from streamcal.values import Counts, Floats
+
+__all__ = ["Many", "ManyState"]
+
+_STEP: Final = 32  # labels of the longest step
+_FIRST_STEP: Final = 4
+_SCALINGS: Final = {
+    "bias/0.98": (False, 0.98),
+    "bias/0.9995": (False, 0.9995),
+    "vector/0.9998": (True, 0.9998),
+}
+"""Scalings of the score: whether each class has a slope, and the discount of earlier labels."""
+
+_STACKED: Final = {"one-vs-rest/bias/0.999": (False, 0.999)}
+"""Scalings of the K engines' row."""
+
+_RIDGE: Final = (5.0, 1.0)
+_RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
+_SCORES: Final = 1000  # latest scores that tell of the prior
+_SCORE_STEP: Final = 32
+_EM_STEPS: Final = 5
+_MOST_COUNT: Final = 1e18
+
+
+class ManyState(msgspec.Struct):
+    """State of the engine of three classes or more."""
+
+    engines: OneVsRestState
+    source_engines: OneVsRestState | None
+    scalings: list[list[Floats]]
+    weights: Floats
+    counts: Floats
+    """Labels of the source, of the target, and of the target discounted, one after the other."""
+    labels: Count
+    weighed: Floats
+    """Sums of the labels' weights, and of their squares."""
+    pending: Floats
+    pending_codes: Counts
+    scores: Floats
+    scores_since: Count
+    by_scores: Floats
+
+
+class Many:
+    """Candidates and their mixture, for K ≥ 3 classes."""
+
+    __slots__ = (
+        "_by_scores",
+        "_classes",
+        "_config",
+        "_counts",
+        "_engines",
+        "_pending",
+        "_pending_codes",
+        "_scalings",
+        "_scores",
+        "_scores_since",
+        "_source_engines",
+        "_weighed",
+        "_weights",
+        "labels",
+        "names",
+    )
+
+    def __init__(self, classes: int, config: RecalibratorConfig) -> None:
+        self._classes, self._config = classes, config
+        each = config.model_copy(update={"delta": config.delta / classes, "prior": "labels"})
+        self._engines = OneVsRest(classes, each)
+        self._source_engines: OneVsRest | None = None
+        auto = config.mode == "auto"
+        kinds = {**_SCALINGS, **_STACKED} if auto else {}
+        self._scalings = {
+            name: OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
+            for name, (sloped, discount) in kinds.items()
+            if not sloped or classes <= DENSE
+        }
+        shifts = ["composite/scores"] if config.prior == "scores" else []
+        shifts = ["composite/all", "composite/300", *shifts]
+        self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
+        """Names of the candidates."""
+        shift = np.array([name in shifts for name in self.names])
+        first = np.where(shift, 0.0, 1.0)
+        first[0] = 2.0
+        self._weights = Weights(first / max(first.sum(), 1.0), shift)
+        self._counts = np.zeros((3, classes))
+        self.labels = 0
+        """Number of target labels learned."""
+        self._weighed = np.zeros(2)
+        self._pending = np.empty((0, self._width))
+        self._pending_codes = np.empty(0, np.int64)
+        self._scores, self._scores_since = np.empty((0, classes)), 0
+        self._by_scores: Floats | None = None
+
+    @property
+    def _width(self) -> int:
+        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share."""
+        return 2 * self._classes + 2 * len(self.names) + 3
+
+    @property
+    def sourced(self) -> bool:
+        """Whether labels of the source have been learned."""
+        return bool(self._counts[0].any())
+
+    @property
+    def engines(self) -> OneVsRest:
+        """The binary engines."""
+        return self._engines
+
+    @property
+    def served_weights(self) -> Floats:
+        """Weights of the candidates, float64[M]."""
+        return self._weights.served[0]
+
+    def priors(self, name: str = "all") -> tuple[Floats | None, Floats | None]:
+        """Return the priors of source and target that the composite of this name uses."""
+        source, target, recent = self._counts
+        smoothing = self._config.prior_smoothing
+        p = class_priors(source, smoothing) if source.any() else None
+        if name == "scores" and self._by_scores is not None:
+            return p, self._by_scores
+        counts = recent if name == str(300) else target
+        if not counts.any():
+            return p, None
+        return p, class_priors(counts, smoothing if p is None or self._config.mode != "auto" else p)
+
+    # Forecasts
+
+    def forecasts(self, rows: Floats) -> Floats:
+        """Return what each candidate forecasts now, float64[M, n, K]."""
+        mode = self._config.mode
+        by_source = self._by_source(rows) if self._source_engines is not None else rows
+        kind = "scores" if self._config.prior == "scores" else "all"
+        if mode == "source":
+            return by_source[np.newaxis]
+        if mode in ("label_shift", "composite"):
+            return shifted(rows if mode == "label_shift" else by_source, *self.priors(kind))[np.newaxis]
+        if mode == "target":
+            return normalised(self._engines.forecast(rows, rows), rows)[np.newaxis]
+        out = np.empty((len(self.names), *rows.shape))
+        out[0], x = rows, logs(rows)
+        for place, name in enumerate(self.names):
+            if name in _SCALINGS:
+                out[place] = self._scalings[name].forecast(x)
+        shared = out[self.names.index("bias/0.9995")]
+        out[1] = normalised(self._engines.forecast(rows, shared), rows)
+        x = logs(out[1])
+        for place, name in enumerate(self.names):
+            if name in _STACKED:
+                out[place] = self._scalings[name].forecast(x)
+            elif name.startswith("composite"):
+                prior = name.partition("/")[2]
+                out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        return out
+
+    def _by_source(self, rows: Floats) -> Floats:
+        assert self._source_engines is not None
+        return normalised(self._source_engines.forecast(rows, rows), rows)
+
+    def predict(self, rows: Floats) -> Floats:
+        """Return the probabilities of rows of scores, float64[n, K]."""
+        if len(self.names) == 1:
+            return self.forecasts(rows)[0]
+        out: Floats = np.einsum("m,mik->ik", self._weights.served[0], self.forecasts(rows))
+        out /= out.sum(axis=1, keepdims=True)
+        return out
+
+    def carry(self, rows: Floats) -> Floats:
+        """Return a row of what `learn` needs of a prediction made now, float64[n, C].
+
+        The number of scores observed; then, up to `DENSE` classes, the weights by each tracker, and the
+        forecasts of all candidates but the first, the score itself.
+        """
+        n, index = len(rows), np.full((len(rows), 1), float(self._engines.observed))
+        if not self._carries:
+            return index
+        weights = np.broadcast_to(self._weights.served[1:].ravel(), (n, 2 * len(self.names)))
+        made = self.forecasts(rows)[1:].transpose(1, 0, 2).reshape(n, -1)
+        return np.concatenate((index, weights, made), axis=1)
+
+    @property
+    def _carries(self) -> bool:
+        return len(self.names) > 1 and self._classes <= DENSE
+
+    @property
+    def carried(self) -> int:
+        """C, the width of what `carry` returns."""
+        count = len(self.names)
+        return 1 + (2 * count + (count - 1) * self._classes if self._carries else 0)
+
+    # Learning
+
+    def observe(self, rows: Floats) -> None:
+        """Observe rows of target scores whose labels are not known."""
+        self._engines.observe(rows)
+        if self._config.prior != "scores" or not len(rows):
+            return
+        self._scores = np.concatenate((self._scores, rows))[-_SCORES:]
+        self._scores_since += len(rows)
+        if self._scores_since >= _SCORE_STEP and self._source_engines is not None:
+            self._scores_since = 0
+            source = class_priors(self._counts[0], 0.5)
+            assert source is not None
+            made, labels = self._by_source(self._scores), self._counts[2] + source
+            self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
+
+    def learn(
+        self,
+        rows: Floats,
+        codes: Counts,
+        domain: Domain,
+        times: Sequence[Any] | None = None,
+        weights: Floats | None = None,
+        carried: Floats | None = None,
+    ) -> None:
+        """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
+        if domain == "source" or carried is None:
+            # What is predicted at once knows no label of its own call.
+            known = self.labels if domain == "target" else int(self._counts[0].sum())
+            cuts = parts_of_call(len(rows), max(known, _FIRST_STEP))
+        else:
+            cuts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
+        for start, end in zip(cuts, [*cuts[1:], len(rows)], strict=True):
+            part = slice(start, end)
+            given = (
+                None if times is None else times[part],
+                None if weights is None else weights[part],
+            )
+            if domain == "source":
+                self._learn_source(rows[part], codes[part], *given)
+            else:
+                then = None if carried is None else carried[part]
+                self._learn_target(rows[part], codes[part], *given, then)
+
+    def _learn_source(self, rows: Floats, codes: Counts, times: Any, weights: Floats | None) -> None:
+        if len(self.names) > 1 and not self.labels:
+            made = self.forecasts(rows)
+            self._gather(rows, codes, made, np.ones(len(rows)), None)
+            self._step(None)
+        if self._source_engines is None:
+            each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
+            self._source_engines = OneVsRest(self._classes, each)
+            if len(self.names) > 1:
+                self._weights.admit_shift()
+        self._source_engines.learn(rows, codes, "source", times, None, weights)
+        self._engines.learn(rows, codes, "source", times, None, weights)
+        self._counts[0] += np.bincount(codes, weights, self._classes)
+
+    def _learn_target(
+        self, rows: Floats, codes: Counts, times: Any, weights: Floats | None, carried: Floats | None
+    ) -> None:
+        n, index = len(rows), None if carried is None else int(carried[0, 0])
+        if len(self.names) > 1:
+            shares = np.ones(n)
+            if weights is not None:
+                self._weighed += (weights.sum(), np.square(weights).sum())
+                shares = weights * (self._weighed[0] / self._weighed[1])
+            made = self.forecasts(rows)
+            self._gather(rows, codes, made, shares, carried)
+        self._engines.learn(rows, codes, "target", times, index, weights)
+        more = np.bincount(codes, weights, self._classes)
+        self._counts[1] += more
+        aged = np.bincount(codes, _RECENT ** np.arange(n - 1.0, -1.0, -1.0), self._classes)
+        self._counts[2] = self._counts[2] * _RECENT**n + aged
+        if len(self.names) > 1 and len(self._pending) >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
+            self._step(self.labels)
+        self.labels += n
+
+    def _gather(
+        self, rows: Floats, codes: Counts, made: Floats, shares: Floats, carried: Floats | None
+    ) -> None:
+        """Keep what the next step needs of labels."""
+        n, places, count = len(rows), np.arange(len(rows)), len(self.names)
+        now = then = made[:, places, codes].T
+        by_tracker = self._weights.served[1:][np.newaxis]
+        if carried is not None and self._carries:
+            by_tracker = carried[:, 1 : 1 + 2 * count].reshape(n, 2, count)
+            before = carried[:, 1 + 2 * count :].reshape(n, count - 1, self._classes)
+            then = np.concatenate((rows[places, codes][:, np.newaxis], before[places, :, codes]), axis=1)
+        tracked = np.einsum("itm,im->it", np.broadcast_to(by_tracker, (n, 2, count)), then)
+        kept = np.concatenate((logs(rows), logs(made[1]), then, now, tracked, shares[:, np.newaxis]), axis=1)
+        self._pending = np.concatenate((self._pending, kept))
+        self._pending_codes = np.concatenate((self._pending_codes, codes))
+
+    def _step(self, earlier: int | None) -> None:
+        """Move weights and scalings by the labels that have been gathered."""
+        classes, count = self._classes, len(self.names)
+        ends = [classes, 2 * classes, 2 * classes + count, 2 * classes + 2 * count]
+        x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
+        tracked, shares = rest[:, :2], np.ascontiguousarray(rest[:, 2])
+        self._weights.track(then, now, tracked, shares, earlier=earlier)
+        for start in range(0, len(x), _STEP):
+            part = slice(start, start + _STEP)
+            for name, scaling in self._scalings.items():
+                given = by_engines if name in _STACKED else x
+                scaling.learn(given[part], self._pending_codes[part], shares[part])
+        self._pending = np.empty((0, self._width))
+        self._pending_codes = np.empty(0, np.int64)
+
+    # State
+
+    def to_state(self) -> ManyState:
+        """Return the state."""
+        source = self._source_engines
+        return ManyState(
+            self._engines.to_state(),
+            None if source is None else source.to_state(),
+            [scaling.to_state() for scaling in self._scalings.values()],
+            self._weights.to_state(),
+            self._counts.ravel(),
+            self.labels,
+            self._weighed,
+            self._pending.ravel(),
+            self._pending_codes,
+            self._scores.ravel(),
+            self._scores_since,
+            np.empty(0) if self._by_scores is None else self._by_scores,
+        )
+
+    def restore(self, state: ManyState) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        classes, what = self._classes, "candidates"
+        self._engines.restore(state.engines)
+        if state.source_engines is not None:
+            each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
+            self._source_engines = OneVsRest(classes, each)
+            self._source_engines.restore(state.source_engines)
+            if len(self.names) > 1:
+                self._weights.admit_shift()
+        require(len(state.scalings) == len(self._scalings), f"{what}: {len(state.scalings)} scalings")
+        for scaling, kept in zip(self._scalings.values(), state.scalings, strict=True):
+            scaling.restore(kept)
+        if len(self.names) > 1:
+            self._weights.restore(state.weights)
+        self._counts = within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes)
+        self.labels, self._weighed = state.labels, within(state.weighed, 0.0, _MOST_COUNT, what, 2)
+        self._pending_codes = within(state.pending_codes, 0, classes - 1, what)
+        rows = len(self._pending_codes)
+        require(rows <= _STEP, f"{what}: {rows} labels wait")
+        pending = within(state.pending, -1e9, 1e9, what, rows * self._width)
+        self._pending = pending.reshape(rows, self._width)
+        scores = within(state.scores, 0.0, 1.0, what)
+        require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
+        self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since
+        by_scores = within(state.by_scores, 0.0, 1.0, what)
+        require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
+        self._by_scores = by_scores if by_scores.size else None

@@ -10,17 +10,18 @@ Labels that come one by one are gathered until a step is due. The state is a fun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.mixing import Weights
-from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState
+from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
 from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs, normalised
 from streamcal.sketch.decoding import Count, require, within
@@ -128,23 +129,31 @@ class Many:
         return bool(self._counts[0].any())
 
     @property
-    def engines(self) -> OneVsRest:
-        """The binary engines."""
-        return self._engines
+    def observed(self) -> int:
+        """Number of target scores observed."""
+        return self._engines.observed
 
     @property
-    def served_weights(self) -> Floats:
-        """Weights of the candidates, float64[M]."""
-        return self._weights.served[0]
+    def weights(self) -> dict[str, float]:
+        """Weights of the candidates by name; empty in other modes than ``auto``."""
+        served = self._weights.served[0].tolist()
+        return dict(zip(self.names, served, strict=True)) if len(self.names) > 1 else {}
 
-    def priors(self, name: str = "all") -> tuple[Floats | None, Floats | None]:
-        """Return the priors of source and target that the composite of this name uses."""
+    @property
+    def certificates(self) -> dict[int, Certificate | None]:
+        """Certificates of the binary engines, by the place of their class."""
+        return {code: engine.certificate for code, engine in sorted(self._engines.engines.items())}
+
+    def priors(self, name: str | None = None) -> tuple[Floats | None, Floats | None]:
+        """Return the priors of source and target that the composite of this name uses; None: the served."""
+        if name is None:
+            name = "scores" if self._config.prior == "scores" else "all"
         source, target, recent = self._counts
         smoothing = self._config.prior_smoothing
         p = class_priors(source, smoothing) if source.any() else None
         if name == "scores" and self._by_scores is not None:
             return p, self._by_scores
-        counts = recent if name == str(300) else target
+        counts = recent if name == "300" else target
         if not counts.any():
             return p, None
         return p, class_priors(counts, smoothing if p is None or self._config.mode != "auto" else p)
@@ -154,12 +163,11 @@ class Many:
     def forecasts(self, rows: Floats) -> Floats:
         """Return what each candidate forecasts now, float64[M, n, K]."""
         mode = self._config.mode
-        by_source = self._by_source(rows) if self._source_engines is not None else rows
-        kind = "scores" if self._config.prior == "scores" else "all"
+        by_source = self._by_source(rows)
         if mode == "source":
             return by_source[np.newaxis]
         if mode in ("label_shift", "composite"):
-            return shifted(rows if mode == "label_shift" else by_source, *self.priors(kind))[np.newaxis]
+            return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
         if mode == "target":
             return normalised(self._engines.forecast(rows, rows), rows)[np.newaxis]
         out = np.empty((len(self.names), *rows.shape))
@@ -179,7 +187,9 @@ class Many:
         return out
 
     def _by_source(self, rows: Floats) -> Floats:
-        assert self._source_engines is not None
+        """Return h_P of rows of scores: K maps of the source, divided by their sum; before these, the rows."""
+        if self._source_engines is None:
+            return rows
         return normalised(self._source_engines.forecast(rows, rows), rows)
 
     def predict(self, rows: Floats) -> Floats:
@@ -222,10 +232,9 @@ class Many:
             return
         self._scores = np.concatenate((self._scores, rows))[-_SCORES:]
         self._scores_since += len(rows)
-        if self._scores_since >= _SCORE_STEP and self._source_engines is not None:
+        if self._scores_since >= _SCORE_STEP and self.sourced:
             self._scores_since = 0
             source = class_priors(self._counts[0], 0.5)
-            assert source is not None
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
 
@@ -234,47 +243,53 @@ class Many:
         rows: Floats,
         codes: Counts,
         domain: Domain,
-        times: Sequence[Any] | None = None,
+        times: Any = None,
         weights: Floats | None = None,
         carried: Floats | None = None,
     ) -> None:
         """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
-        if domain == "source" or carried is None:
-            # What is predicted at once knows no label of its own call.
+        if domain == "target" and carried is not None:
+            parts = list(parts_by_index(len(rows), carried))
+        else:  # what is predicted at once knows no label of its own call
             known = self.labels if domain == "target" else int(self._counts[0].sum())
-            cuts = parts_of_call(len(rows), max(known, _FIRST_STEP))
-        else:
-            cuts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
-        for start, end in zip(cuts, [*cuts[1:], len(rows)], strict=True):
-            part = slice(start, end)
-            given = (
-                None if times is None else times[part],
-                None if weights is None else weights[part],
-            )
+            starts = parts_of_call(len(rows), max(known, _FIRST_STEP))
+            parts = [(slice(*ends), None) for ends in pairwise([*starts, len(rows)])]
+        for part, index in parts:
+            given = None if times is None else times[part], None if weights is None else weights[part]
             if domain == "source":
                 self._learn_source(rows[part], codes[part], *given)
             else:
                 then = None if carried is None else carried[part]
-                self._learn_target(rows[part], codes[part], *given, then)
+                self._learn_target(rows[part], codes[part], *given, index, then)
 
     def _learn_source(self, rows: Floats, codes: Counts, times: Any, weights: Floats | None) -> None:
         if len(self.names) > 1 and not self.labels:
             made = self.forecasts(rows)
             self._gather(rows, codes, made, np.ones(len(rows)), None)
             self._step(None)
-        if self._source_engines is None:
-            each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
-            self._source_engines = OneVsRest(self._classes, each)
-            if len(self.names) > 1:
-                self._weights.admit_shift()
-        self._source_engines.learn(rows, codes, "source", times, None, weights)
+        engines = self._source_engines or self._begin_source()
+        engines.learn(rows, codes, "source", times, None, weights)
         self._engines.learn(rows, codes, "source", times, None, weights)
         self._counts[0] += np.bincount(codes, weights, self._classes)
 
+    def _begin_source(self) -> OneVsRest:
+        """Return the engines of h_P, one a class; the composites take part from now on."""
+        each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
+        self._source_engines = OneVsRest(self._classes, each)
+        if len(self.names) > 1:
+            self._weights.admit_shift()
+        return self._source_engines
+
     def _learn_target(
-        self, rows: Floats, codes: Counts, times: Any, weights: Floats | None, carried: Floats | None
+        self,
+        rows: Floats,
+        codes: Counts,
+        times: Any,
+        weights: Floats | None,
+        index: int | None,
+        carried: Floats | None,
     ) -> None:
-        n, index = len(rows), None if carried is None else int(carried[0, 0])
+        n = len(rows)
         if len(self.names) > 1:
             shares = np.ones(n)
             if weights is not None:
@@ -347,11 +362,7 @@ class Many:
         classes, what = self._classes, "candidates"
         self._engines.restore(state.engines)
         if state.source_engines is not None:
-            each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
-            self._source_engines = OneVsRest(classes, each)
-            self._source_engines.restore(state.source_engines)
-            if len(self.names) > 1:
-                self._weights.admit_shift()
+            self._begin_source().restore(state.source_engines)
         require(len(state.scalings) == len(self._scalings), f"{what}: {len(state.scalings)} scalings")
         for scaling, kept in zip(self._scalings.values(), state.scalings, strict=True):
             scaling.restore(kept)

@@ -7,7 +7,8 @@ probability of a map that all classes share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from streamcal.events import Domain
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
-__all__ = ["MOST", "OneVsRest", "OneVsRestState"]
+__all__ = ["MOST", "OneVsRest", "OneVsRestState", "parts_by_index"]
 
 MOST: Final = 64
 """Largest number of classes with an engine."""
@@ -27,6 +28,19 @@ MOST: Final = 64
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
 _KEPT: Final = 0.9999  # of the recent labels, a label
+
+
+def parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:
+    """Yield the parts of n labels that were predicted together, with the number of scores observed before.
+
+    ``carried``, float64[n, C], begins with that number; None: all were predicted just before this call.
+    """
+    if carried is None:
+        yield slice(0, n), None
+        return
+    starts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
+    for start, end in pairwise([*starts, n]):
+        yield slice(start, end), int(carried[start, 0])
 
 
 class OneVsRestState(msgspec.Struct):

@@ -18,7 +18,8 @@ from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.multiclass.two import Two
+from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.weighing import as_units
 from streamcal.times import Time, as_times
 from streamcal.values import Floats, check_domain, shown
@@ -78,8 +79,7 @@ class MulticlassRecalibrator:
         for name in ("guard", "label_delay_limit"):
             if getattr(config, name) is not None:
                 raise ValueError(f"{name}={getattr(config, name)!r} is not for many classes: leave it out")
-        self._one = Recalibrator(config) if len(classes) == 2 else None
-        self._many = Many(len(classes), config) if len(classes) > 2 else None
+        self._core = Two(config) if len(classes) == 2 else Many(len(classes), config)
 
     def __repr__(self) -> str:
         return (
@@ -102,42 +102,23 @@ class MulticlassRecalibrator:
     @property
     def label_count(self) -> int:
         """Number of target labels learned."""
-        if self._one is not None:
-            return self._one.target.labels
-        return self._of_many.labels
+        return self._core.labels
 
     @property
     def prediction_count(self) -> int:
         """Number of target scores observed."""
-        if self._one is not None:
-            return self._one.prediction_count
-        return self._of_many.engines.observed
+        return self._core.observed
 
     @property
     def priors(self) -> tuple[dict[str, float] | None, dict[str, float] | None]:
         """Priors of the source and of the target by class; None while there is no evidence."""
-        found: tuple[Any, Any]
-        if self._one is not None:
-            ones = self._one.source.prior, self._one.target.prior
-            found = tuple(None if one is None else (1.0 - one, one) for one in ones)
-        else:
-            by_scores = self._config.prior == "scores"
-            found = self._of_many.priors("scores" if by_scores else "all")
-        source, target = (
-            None if each is None else dict(zip(self.classes, map(float, each), strict=True)) for each in found
-        )
-        return source, target
+        source, target = self._core.priors()
+        return self._named(source), self._named(target)
 
     @property
     def weights(self) -> dict[str, float]:
         """Weights of the candidates by name; empty in other modes than ``auto``."""
-        if self._one is not None:
-            mixing = self._one.mixing
-            return {} if mixing is None else dict(mixing.weights)
-        many = self._of_many
-        if len(many.names) == 1:
-            return {}
-        return dict(zip(many.names, many.served_weights.tolist(), strict=True))
+        return self._core.weights
 
     @property
     def certificates(self) -> dict[str, Certificate | None]:
@@ -146,12 +127,7 @@ class MulticlassRecalibrator:
         Together they hold with probability at least 1 − δ (docs/proofs/multiclass.md). They are about the
         probability of one class before all are divided by their sum. None before the first version.
         """
-        if self._one is not None:
-            return {self.classes[1]: self._one.certificate}
-        return {
-            self.classes[code]: engine.certificate
-            for code, engine in sorted(self._of_many.engines.engines.items())
-        }
+        return {self.classes[code]: each for code, each in self._core.certificates.items()}
 
     # Predicting
 
@@ -169,7 +145,7 @@ class MulticlassRecalibrator:
         ValueError
             if they are not; the message says which.
         """
-        (row,) = self._predict(self._classes.row(scores)[np.newaxis])
+        (row,) = self._core.predict(self._classes.row(scores)[np.newaxis])
         if isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
         return row
@@ -182,13 +158,7 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_one`, with the index of the first bad row.
         """
-        return self._predict(self._classes.rows(scores))
-
-    def _predict(self, rows: Floats) -> Floats:
-        if self._one is not None:
-            ones = self._one.predict_many(rows[:, 1])
-            return np.stack((1.0 - ones, ones), axis=1)
-        return self._of_many.predict(rows)
+        return self._core.predict(self._classes.rows(scores))
 
     def carry(self, scores: Any) -> tuple[float, ...]:
         """Return what `learn_one` needs of a prediction made now when its label comes late."""
@@ -202,10 +172,7 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_many`.
         """
-        rows = self._classes.rows(scores)
-        if self._one is not None:
-            return np.full((len(rows), 1), float(self._one.prediction_count))
-        return self._of_many.carry(rows)
+        return self._core.carry(self._classes.rows(scores))
 
     # Learning
 
@@ -221,11 +188,7 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_many`; nothing is noted then.
         """
-        rows = self._classes.rows(scores)
-        if self._one is not None:
-            self._one.observe_many(rows[:, 1])
-        else:
-            self._of_many.observe(rows)
+        self._core.observe(self._classes.rows(scores))
 
     def learn_one(
         self,
@@ -309,30 +272,13 @@ class MulticlassRecalibrator:
                 raise ValueError(f"labels must not have weights: {self._config.why_unweighted}")
             weights = as_units(weights, len(rows)) / 256.0
         then = None if carried is None else self._check_carried(carried, len(rows))
-        if self._one is not None:
-            self._learn_one(rows[:, 1], codes.astype(np.int8), domain, moments, weights, then)
-        else:
-            self._of_many.learn(rows, codes, domain, moments, weights, then)
+        self._core.learn(rows, codes, domain, moments, weights, then)
 
-    def _learn_one(
-        self, scores: Floats, labels: Any, domain: Domain, times: Any, weights: Any, then: Floats | None
-    ) -> None:
-        """Let the engine of two classes learn; labels of one call were predicted together."""
-        assert self._one is not None
-        cuts = [0] if then is None else np.flatnonzero(np.diff(then[:, 0], prepend=-1.0)).tolist()
-        for start, end in zip(cuts, [*cuts[1:], len(scores)], strict=True):
-            part = slice(start, end)
-            self._one.learn_many(
-                scores[part],
-                labels[part],
-                domain,
-                times=None if times is None else times[part],
-                weights=None if weights is None else weights[part],
-                prediction_index=None if then is None else int(then[start, 0]),
-            )
+    def _named(self, values: Floats | None) -> dict[str, float] | None:
+        return None if values is None else dict(zip(self.classes, values.tolist(), strict=True))
 
     def _check_carried(self, carried: Any, count: int) -> Floats:
-        width = 1 if self._many is None else self._many.carried
+        width = self._core.carried
         rows = np.asarray(carried, np.float64)
         if rows.shape != (count, width) or not np.isfinite(rows).all() or not (rows >= 0.0).all():
             raise ValueError(
@@ -345,9 +291,11 @@ class MulticlassRecalibrator:
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        many = None if self._many is None else self._many.to_state()
+        core, one = self._core, b""
+        if isinstance(core, Two):
+            one = core.engine.to_bytes()
+        many = None if isinstance(core, Two) else core.to_state()
         state = _State(list(self.classes), self._config.model_dump_json(), many)
-        one = b"" if self._one is None else self._one.to_bytes()
         return pack([one, compressed(encoded(state))])
 
     def __reduce__(self) -> tuple[Callable[[bytes], MulticlassRecalibrator], tuple[bytes]]:
@@ -367,13 +315,11 @@ class MulticlassRecalibrator:
         state = decoded(expanded(body), _State, "many classes")
         with restoring("not the state of many classes"):
             restored = cls(state.classes, RecalibratorConfig.model_validate_json(state.config))
-            if restored._many is not None and state.many is not None:
-                restored._many.restore(state.many)
+            core = restored._core
+            if isinstance(core, Two):
+                core.engine = Recalibrator.from_bytes(one)
+                require(core.engine.config == restored._config, "options differ")
             else:
-                restored._one = Recalibrator.from_bytes(one)
+                require(state.many is not None, "nothing of three classes or more")
+                core.restore(state.many)
         return restored
-
-    @property
-    def _of_many(self) -> Many:
-        assert self._many is not None
-        return self._many

@@ -70,8 +70,7 @@ def likeliest_priors(
         how many steps at most.
     """
     total = len(rows) + labels.sum()
-    q = class_priors(labels, 1.0) if start is None else start
-    assert q is not None
+    q = (labels + 1.0) / (labels + 1.0).sum() if start is None else start
     for _ in range(steps if total > 0.0 else 0):
         before = q
         q = (shifted(rows, source, q).sum(axis=0) + labels) / total

@@ -21,6 +21,7 @@ from streamcal.monitor.status import (
     Bands,
     Bins,
     Certified,
+    ClassRating,
     Confidence,
     CurveColumns,
     DelayQuantile,
@@ -129,6 +130,7 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
+        classes=_class_rating(quality, pipeline.classes),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.warnings = remarks(status, over_http=over_http)
@@ -284,6 +286,21 @@ def _windows(history: History) -> Windows:
     before, after = (CurveColumns(*(values.tolist() for values in curve)) for curve in history.curves)
     times = [None if time != time else time for time in history.times.tolist()]
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
+
+
+def _class_rating(quality: Quality, names: Sequence[str]) -> ClassRating | msgspec.UnsetType:
+    sums = quality.classes
+    if sums is None:
+        return msgspec.UNSET
+    before, after = (sums.errors(side) if sums.labels else np.zeros(0) for side in (0, 1))
+    worst = np.argsort(-after, kind="stable")[:SHOWN_GROUPS]
+    return ClassRating(
+        sums.figures(0),
+        sums.figures(1),
+        [names[code] for code in worst.tolist()],
+        before[worst].tolist(),
+        after[worst].tolist(),
+    )
 
 
 def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:

@@ -131,6 +131,8 @@ def _join(status: Status) -> list[str]:
 
 
 def _classes(status: Status) -> list[str]:
+    if status.classes:  # a model whose decisions are all right is no mistake
+        return []
     joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
     return [
         f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.join.outcomes import JoinCounts
+from streamcal.quality.class_sums import ClassFigures
 from streamcal.quality.delays import Delay, Trend
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
@@ -24,6 +25,7 @@ __all__ = [
     "Bands",
     "Bins",
     "Certified",
+    "ClassRating",
     "Confidence",
     "CurveColumns",
     "DelayQuantile",
@@ -236,6 +238,23 @@ class GroupColumns(msgspec.Struct):
     """Whether the gap is surely more than a tenth of the rarer class."""
 
 
+class ClassRating(msgspec.Struct):
+    """Quality of the forecasts of many classes; the other figures are those of the decision.
+
+    The decision is for the class with the highest score; label 1 means that it is right.
+    """
+
+    before: ClassFigures
+    """Of the scores."""
+    after: ClassFigures
+    """Of the recalibrated probabilities."""
+    names: list[str]
+    """Classes, those with the largest calibration error after recalibration first, `SHOWN_GROUPS` at most."""
+    error_before: list[float]
+    """Calibration error of each of these classes."""
+    error_after: list[float]
+
+
 class RejectPlace(msgspec.Struct):
     """Where a rejected event was, and the kind of the reason."""
 
@@ -326,6 +345,8 @@ class Status(msgspec.Struct):
     warnings: list[str]
     """Remarks on the run (`streamcal.monitor.remarks`)."""
     options: dict[str, Any]
+    classes: ClassRating | msgspec.UnsetType = msgspec.UNSET
+    """Quality of forecasts of many classes; unset of two."""
 
     @property
     def quality(self) -> dict[str, Figures]:

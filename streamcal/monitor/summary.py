@@ -12,7 +12,7 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
 
-__all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
+__all__ = ["closing_rows", "delay_rows", "quality_rows", "rating_rows", "run_summary"]
 
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
@@ -22,6 +22,13 @@ _FIGURES: Final = {
     "ece": ("calibration error (ECE)", ".5f"),
     "gap": ("gap (mean forecast − mean label)", "+z.5f"),
     "worst_gap": (f"worst gap over {WINDOW:,} labels", "+z.5f"),
+}
+
+_CLASS_FIGURES: Final = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score of all classes",
+    "class_ece": "class-wise calibration error",
 }
 
 
@@ -48,7 +55,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     ]
     if status.unknown_fields is not None:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
-    for name, before, after in quality_rows(status.quality):
+    for name, before, after in rating_rows(status):
         rows += [(f"{name} before", before), (f"{name} after", after)]
     for engine in status.engines:
         name = "" if len(status.engines) == 1 else f" [{engine.key}]"
@@ -73,6 +80,18 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
         ("  the oldest of them waits for", delay.oldest, show_duration),
     )
     return [(name, shown(value)) for name, value, shown in rows if value is not None]
+
+
+def rating_rows(status: Status) -> list[tuple[str, str, str]]:
+    """Return the rows of all figures; of many classes first theirs, then those of the decision."""
+    rows = quality_rows(status.quality)
+    if not status.classes:
+        return rows
+    found = []
+    for field, name in _CLASS_FIGURES.items():
+        values = (getattr(figures, field) for figures in (status.classes.before, status.classes.after))
+        found.append((name, *("–" if value is None else f"{value:.5f}" for value in values)))
+    return [*found, *((f"decision: {name.strip()}", *values) for name, *values in rows)]  # type: ignore[list-item]
 
 
 def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
@@ -127,6 +146,7 @@ def run_summary(status: Status) -> dict[str, Any]:
             for name in Figures.__struct_fields__
             for when, figures in status.quality.items()
         },
+        **({"classes": msgspec.to_builtins(status.classes)} if status.classes else {}),
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
         "remarks": status.warnings,

@@ -20,6 +20,7 @@ import numpy as np
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
+from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
 from streamcal.quality.groups import Groups, GroupsState
@@ -334,6 +335,7 @@ class QualityState(msgspec.Struct):
     arrival: Arrival = msgspec.field(default_factory=Arrival)
     groups: GroupsState | None = None
     segments: dict[str, GroupsState] = {}
+    classes: ClassSums | msgspec.UnsetType = msgspec.UNSET
 
 
 class Raised(NamedTuple):
@@ -373,6 +375,8 @@ class Quality(msgspec.Struct):
     """Sums of each key."""
     segments: dict[str, Groups] = msgspec.field(default_factory=dict)
     """Sums of the segments of each field."""
+    classes: ClassSums | None = None
+    """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -410,6 +414,8 @@ class Quality(msgspec.Struct):
             weights = np.array([unrated.weights.get(index, 1.0) for index in range(begin, end)])
         both = (self.before, forecasts[0]), (self.after, forecasts[1])
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
+        if self.classes is not None:
+            self.classes.add(unrated.segments[part])
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]), labels)
@@ -460,6 +466,7 @@ class Quality(msgspec.Struct):
             self.arrival,
             self.groups.state,
             {field: groups.state for field, groups in self.segments.items()},
+            self.classes or msgspec.UNSET,
         )
 
     @classmethod
@@ -480,6 +487,7 @@ class Quality(msgspec.Struct):
             state.arrival,
             groups=Groups() if state.groups is None else Groups.restore(state.groups),
             segments={field: Groups.restore(each) for field, each in state.segments.items()},
+            classes=state.classes or None,
         )
 
 

@@ -29,6 +29,8 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
+from streamcal.multiclass.classes_engine import ClassesEngine
+from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
@@ -102,7 +104,12 @@ class Pipeline:
         keeps_answers: bool = False,
         checks_deployment: bool = True,
     ) -> None:
-        self._checks_deployment, self._publishes_maps = checks_deployment, publishes_maps
+        columns = columns or Columns()
+        # What is served of many classes is no map of one score.
+        self._checks_deployment, self._publishes_maps = (
+            checks_deployment,
+            publishes_maps and not columns.classes,
+        )
         join = join or JoinConfig()
         self._config = with_join(config or RecalibratorConfig(), join)
         self.label_delay_limit = self._config.delay_limit_seconds
@@ -113,6 +120,7 @@ class Pipeline:
         self.join = Join(join, tables)
         """Predictions that wait for their label; replaced by `restore`."""
         self.join.rows.keeps_answers = self._keeps_answers = keeps_answers
+        self.join.rows.classes = max(len(columns.classes), 2)
         self._keys = keys or KeysConfig()
         self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         """Engine of every key, in the order of their first event."""
@@ -125,13 +133,16 @@ class Pipeline:
         self.segments = segments or SegmentsConfig()
         """Fields that make segments, if there are any."""
         groups = {field: Groups() for field in self.segments.fields}
-        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups)
+        sums = ClassSums.of(len(columns.classes)) if columns.classes else None
+        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
         self._raised = list[Raised]()
-        columns = columns or Columns()
         self.positive = columns.positive
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
-        self._row_of = answer_rows(columns.keep) if columns.keep else None
+        self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
+        self.classes = columns.classes
+        """Names of many classes; empty: there are two."""
+        self._first_score = len(columns.keep)  # among what an event keeps
         self._rows: StoredRows | None = None  # of segments, where there is a store
         self._places = [columns.carried.index(name) for name in self.segments.fields]
         self.tally = Tally()
@@ -279,7 +290,7 @@ class Pipeline:
                 rejects.append(self._reject(origin_of(), reason))
                 continue
             for each in step(event, join, engine_of, origin_of):
-                if type(each) is Recalibrated:
+                if isinstance(each, Recalibrated):
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 else:
@@ -344,8 +355,8 @@ class Pipeline:
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
-        self.tally.calibration.end(self.positive)
-        self.tally.deployment.end(self.positive)
+        self.tally.calibration.end(self.classes or self.positive)
+        self.tally.deployment.end(self.classes or self.positive)
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
@@ -381,6 +392,7 @@ class Pipeline:
             self._raised,
             list(self.segments.fields),
             self.segments.own_engines,
+            list(self.classes) or msgspec.UNSET,
         )
         return encoded(own, json=True), self.engines.snapshot()
 
@@ -418,6 +430,11 @@ class Pipeline:
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"
                 )
+            if [*self.classes] != (state.classes or []):
+                raise ValueError(
+                    f"the store was begun with classes = {list(state.classes or [])}, now they are"
+                    f" {list(self.classes)}: give the former, or begin with a new store"
+                )
             before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
             if before != self.segments:
                 raise ValueError(
@@ -426,6 +443,7 @@ class Pipeline:
                 )
             self.join = Join(self.join.config, self._tables, state.join)
             self.join.rows.keeps_answers = self._keeps_answers
+            self.join.rows.classes = max(len(self.classes), 2)
             self._taking = None
             self.tally = state.tally
             self.reasons = state.reasons
@@ -466,7 +484,7 @@ class Pipeline:
         if self.positive is not None:
             events = input_checks.decide(events, self.positive)
         if ends and not input_checks.settled:
-            input_checks.take(events, batch.origin, self.positive)
+            input_checks.take(events, batch.origin, self.classes or self.positive)
         self.tally.count(events, batch.times_read)
         if not self._stored:
             self.engines.rest()
@@ -479,6 +497,8 @@ class Pipeline:
             engine = SegmentedEngine.make(
                 self._config, key, certifies, self.segments, self._places, data, self._rows
             )
+        elif self.classes:
+            engine = ClassesEngine.make(self._config, key, certifies, self.classes, self._first_score, data)
         elif data is None:
             return Engine(self._config, key, certifies)
         else:
@@ -524,6 +544,9 @@ class Pipeline:
                 units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
             times = np.array([event.time for event in run], np.float64)
             scores, labels = [event.score for event in run], [event.label for event in run]
+            engine = self.engines.of(key)
+            if isinstance(engine, ClassesEngine):
+                labels = engine.learn_classes([event.kept for event in run], labels, domain, times)
             self._learn(outcome, key, domain, scores, labels, times, units)
 
     def _learn(

@@ -1,0 +1,103 @@
+"""Quality of forecasts of many classes: sums, added up label by label in bounded memory.
+
+The class-wise calibration error (Kull et al., NeurIPS 2019) is, over all classes, the mean of the calibration
+error of the probability of one class, over `BINS` bins of equal width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.join.entries import Carried
+from streamcal.sketch.decoding import MOST, Count, Finite, within
+from streamcal.values import Counts, Floats
+
+__all__ = ["BINS", "ClassFigures", "ClassSums"]
+
+BINS: Final = 15
+_LEAST: Final = 1e-15
+
+
+class ClassFigures(msgspec.Struct):
+    """Figures of forecasts of many classes; None without labels."""
+
+    accuracy: float | None = None
+    """Share of labels whose class had the highest forecast, the first of equal ones."""
+    log_loss: float | None = None
+    """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵."""
+    brier: float | None = None
+    """Mean of Σ (forecast − 1 if it is the label's class)² over all classes."""
+    class_ece: float | None = None
+    """Class-wise calibration error."""
+
+
+class ClassSums(msgspec.Struct):
+    """Sums of scores and of probabilities, one behind the other."""
+
+    labels: Count = 0
+    sums: list[list[Finite]] = msgspec.field(default_factory=lambda: [[0.0] * 3, [0.0] * 3])
+    """Of each side: labels of the class with the highest forecast, log losses, squares."""
+    bins: Floats = msgspec.field(default_factory=partial(np.empty, 0))
+    """Number of forecasts, sum of forecasts, and number of labels of that class: float64[3 · 2 K BINS]."""
+
+    @classmethod
+    def of(cls, classes: int) -> Self:
+        """Return those of no label of so many classes."""
+        return cls(bins=np.zeros(6 * classes * BINS))
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.bins = within(self.bins, 0.0, MOST, "sums of classes").copy()
+
+    def add(self, rated: Sequence[Carried]) -> None:
+        """Add labels, each as the place of its class, all scores, and all probabilities that were served."""
+        if not rated:
+            return
+        rows = np.array(rated, np.float64)
+        codes = rows[:, 0].astype(np.int64)
+        sides = rows[:, 1:].reshape(len(rows), 2, -1)
+        classes = sides.shape[2]
+        self.labels += len(rows)
+        bins = self.bins.reshape(3, 2, classes, BINS)
+        for side, sums in enumerate(self.sums):
+            forecasts = sides[:, side]
+            each = figures_of(forecasts, codes)
+            for index, values in enumerate(each):
+                sums[index] = float(np.cumsum([sums[index], *values])[-1])  # one by one, in whatever parts
+            add_to_bins(bins[:, side], forecasts, codes)
+
+    def figures(self, side: int) -> ClassFigures:
+        """Return the figures of the scores, 0, or of the probabilities, 1."""
+        if not self.labels:
+            return ClassFigures()
+        right, losses, squares = (each / self.labels for each in self.sums[side])
+        return ClassFigures(right, losses, squares, float(self.errors(side).mean()))
+
+    def errors(self, side: int) -> Floats:
+        """Return the calibration error of each class, float64[K]; there has to be a label."""
+        _, forecasts, ones = self.bins.reshape(3, 2, -1, BINS)[:, side]
+        errors: Floats = np.abs(forecasts - ones).sum(axis=1) / self.labels
+        return errors
+
+
+def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats]:
+    """Return, of each label, whether its class had the highest forecast, its log loss and its squares."""
+    given = forecasts[np.arange(len(codes)), codes]
+    squares = np.square(forecasts).sum(axis=1) - np.square(given) + np.square(1.0 - given)
+    right = (forecasts.argmax(axis=1) == codes).astype(np.float64)
+    return right, -np.log(np.maximum(given, _LEAST)), squares
+
+
+def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts) -> None:
+    """Add forecasts to the bins of their classes, float64[3, K, BINS], in their order."""
+    rows, classes = forecasts.shape
+    where = np.minimum((forecasts * BINS).astype(np.int64), BINS - 1)
+    each = np.broadcast_to(np.arange(classes), forecasts.shape)
+    np.add.at(bins[0], (each, where), 1.0)
+    np.add.at(bins[1], (each, where), forecasts)
+    np.add.at(bins[2], (codes, where[np.arange(rows), codes]), 1.0)

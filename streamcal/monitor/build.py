@@ -47,7 +47,7 @@ from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "group_columns", "verdicts"]
+__all__ = ["build_status", "class_rating", "group_columns", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -130,7 +130,7 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
-        classes=_class_rating(quality, pipeline.classes),
+        classes=class_rating(quality, pipeline.classes),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.warnings = remarks(status, over_http=over_http)
@@ -288,7 +288,8 @@ def _windows(history: History) -> Windows:
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
 
 
-def _class_rating(quality: Quality, names: Sequence[str]) -> ClassRating | msgspec.UnsetType:
+def class_rating(quality: Quality, names: Sequence[str]) -> ClassRating | msgspec.UnsetType:
+    """Return the figures of many classes, given their names; unset of two."""
     sums = quality.classes
     if sums is None:
         return msgspec.UNSET

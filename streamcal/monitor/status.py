@@ -245,9 +245,9 @@ class ClassRating(msgspec.Struct):
     """
 
     before: ClassFigures
-    """Of the scores."""
+    """Figures of the scores."""
     after: ClassFigures
-    """Of the recalibrated probabilities."""
+    """Figures of the recalibrated probabilities."""
     names: list[str]
     """Classes, those with the largest calibration error after recalibration first, `SHOWN_GROUPS` at most."""
     error_before: list[float]

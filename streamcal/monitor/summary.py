@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import Served, Status
+from streamcal.monitor.status import ClassRating, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
@@ -55,10 +55,11 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     ]
     if status.unknown_fields is not None:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
-    for name, before, after in rating_rows(status):
+    for name, before, after in rating_rows(status.quality, status.classes):
         rows += [(f"{name} before", before), (f"{name} after", after)]
     for engine in status.engines:
-        name = "" if len(status.engines) == 1 else f" [{engine.key}]"
+        name = " of the decision" if status.classes else ""
+        name += "" if len(status.engines) == 1 else f" [{engine.key}]"
         rows += [
             (f"map version{name}", engine.version),
             (f"bins{name}", engine.bins or "identity"),
@@ -82,16 +83,18 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
     return [(name, shown(value)) for name, value, shown in rows if value is not None]
 
 
-def rating_rows(status: Status) -> list[tuple[str, str, str]]:
+def rating_rows(
+    figures: Mapping[str, Figures], classes: ClassRating | msgspec.UnsetType
+) -> list[tuple[str, str, str]]:
     """Return the rows of all figures; of many classes first theirs, then those of the decision."""
-    rows = quality_rows(status.quality)
-    if not status.classes:
+    rows = quality_rows(figures)
+    if not classes:
         return rows
-    found = []
-    for field, name in _CLASS_FIGURES.items():
-        values = (getattr(figures, field) for figures in (status.classes.before, status.classes.after))
-        found.append((name, *("–" if value is None else f"{value:.5f}" for value in values)))
-    return [*found, *((f"decision: {name.strip()}", *values) for name, *values in rows)]  # type: ignore[list-item]
+    found = [
+        (name, _show(getattr(classes.before, field)), _show(getattr(classes.after, field)))
+        for field, name in _CLASS_FIGURES.items()
+    ]
+    return [*found, *((f"decision: {name.strip()}", old, new) for name, old, new in rows)]
 
 
 def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:

@@ -41,7 +41,7 @@ class ClassSums(msgspec.Struct):
 
     labels: Count = 0
     sums: list[list[Finite]] = msgspec.field(default_factory=lambda: [[0.0] * 3, [0.0] * 3])
-    """Of each side: labels of the class with the highest forecast, log losses, squares."""
+    """Right decisions, log losses and squares, of each side."""
     bins: Floats = msgspec.field(default_factory=partial(np.empty, 0))
     """Number of forecasts, sum of forecasts, and number of labels of that class: float64[3 · 2 K BINS]."""
 

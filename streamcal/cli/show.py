@@ -172,7 +172,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         pipeline.join.pending,
         pipeline.delay,
         checkpoint.positions,
-        class_rating(pipeline.quality, pipeline.classes),
+        class_rating(pipeline.quality),
     )
 
 
@@ -275,7 +275,7 @@ def _groups_table(groups: GroupColumns) -> Table | None:
     if not groups.name:
         return None
     table = _table(
-        f"Segments and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
+        f"Segments, classes and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
         ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
         left=("", "key"),
     )

@@ -316,14 +316,14 @@ class Backtest:
         served), ``rate`` (of label 1), ``gap`` (their difference), ``gap_low`` and ``gap_high`` (confidence
         sequence of each segment alone, 95 %), ``brier_before``, ``brier_after`` and ``deviates``: the gap is
         surely more than a tenth of the rarer class. Of the segments found so, at most one in twenty is wrong
-        on average.
+        on average. With many classes, the field is ``class``: each class against the others.
 
         Raises
         ------
         ValueError
             if no segments were asked for.
         """
-        if not self._pipeline.segments.fields:
+        if not (self._pipeline.segments.fields or self._pipeline.classes):
             raise ValueError("there are no segments: name columns with segments=…")
         return self._framed("segment", self._pipeline.quality.segments)
 

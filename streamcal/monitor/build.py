@@ -130,7 +130,7 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
-        classes=class_rating(quality, pipeline.classes),
+        classes=class_rating(quality),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.warnings = remarks(status, over_http=over_http)
@@ -288,20 +288,10 @@ def _windows(history: History) -> Windows:
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
 
 
-def class_rating(quality: Quality, names: Sequence[str]) -> ClassRating | msgspec.UnsetType:
-    """Return the figures of many classes, given their names; unset of two."""
+def class_rating(quality: Quality) -> ClassRating | msgspec.UnsetType:
+    """Return the figures of many classes; unset of two."""
     sums = quality.classes
-    if sums is None:
-        return msgspec.UNSET
-    before, after = (sums.errors(side) if sums.labels else np.zeros(0) for side in (0, 1))
-    worst = np.argsort(-after, kind="stable")[:SHOWN_GROUPS]
-    return ClassRating(
-        sums.figures(0),
-        sums.figures(1),
-        [names[code] for code in worst.tolist()],
-        before[worst].tolist(),
-        after[worst].tolist(),
-    )
+    return msgspec.UNSET if sums is None else ClassRating(sums.figures(0), sums.figures(1))
 
 
 def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:

@@ -269,6 +269,7 @@ def _groups(status: Status) -> list[str]:
         for field, name, low, high in islice(named, min(count, _SHOWN))
     ]
     which = "segments" if any(field != "key" for field in groups.field) else "keys"
+    which = "classes" if "class" in groups.field else which
     return [
         f"Forecasts of {count:,} of {len(groups.deviates):,} {which} are surely off by more than a tenth of"
         f" the rarer class since the first label, the worst: {', '.join(worst)}. See what is different there."

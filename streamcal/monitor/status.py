@@ -215,13 +215,13 @@ class View(msgspec.Struct):
 
 
 class GroupColumns(msgspec.Struct):
-    """Figures of segments, and of keys if there are several, the worst first; a value for each.
+    """Figures of segments or classes, and of keys if there are several, the worst first; a value for each.
 
     They are from the first label on, see `streamcal.quality.groups`.
     """
 
     field: list[str]
-    """Field that makes the segment; ``key`` of keys."""
+    """Field that makes the segment; ``class`` of each class against the others, ``key`` of keys."""
     name: list[str | None]
     """Value of the field; None: it is missing."""
     labels: list[int]
@@ -248,11 +248,6 @@ class ClassRating(msgspec.Struct):
     """Figures of the scores."""
     after: ClassFigures
     """Figures of the recalibrated probabilities."""
-    names: list[str]
-    """Classes, those with the largest calibration error after recalibration first, `SHOWN_GROUPS` at most."""
-    error_before: list[float]
-    """Calibration error of each of these classes."""
-    error_after: list[float]
 
 
 class RejectPlace(msgspec.Struct):

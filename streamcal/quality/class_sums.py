@@ -39,6 +39,8 @@ class ClassFigures(msgspec.Struct):
 class ClassSums(msgspec.Struct):
     """Sums of scores and of probabilities, one behind the other."""
 
+    names: list[str]
+    """Names of the classes."""
     labels: Count = 0
     sums: list[list[Finite]] = msgspec.field(default_factory=lambda: [[0.0] * 3, [0.0] * 3])
     """Right decisions, log losses and squares, of each side."""
@@ -46,22 +48,25 @@ class ClassSums(msgspec.Struct):
     """Number of forecasts, sum of forecasts, and number of labels of that class: float64[3 · 2 K BINS]."""
 
     @classmethod
-    def of(cls, classes: int) -> Self:
-        """Return those of no label of so many classes."""
-        return cls(bins=np.zeros(6 * classes * BINS))
+    def of(cls, names: Sequence[str]) -> Self:
+        """Return those of no label yet."""
+        return cls(list(names), bins=np.zeros(6 * len(names) * BINS))
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
-        self.bins = within(self.bins, 0.0, MOST, "sums of classes").copy()
+        self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def add(self, rated: Sequence[Carried]) -> None:
-        """Add labels, each as the place of its class, all scores, and all probabilities that were served."""
-        if not rated:
-            return
+    def add(self, rated: Sequence[Carried]) -> tuple[list[str], Floats, Floats]:
+        """Add labels, each as the place of its class, all scores, and all probabilities that were served.
+
+        Returns
+        -------
+        Each class against the others, for `Groups.add`: names, float64[2, n K] and float64[n K].
+        """
         rows = np.array(rated, np.float64)
         codes = rows[:, 0].astype(np.int64)
-        sides = rows[:, 1:].reshape(len(rows), 2, -1)
-        classes = sides.shape[2]
+        classes = len(self.names)
+        sides = rows[:, 1:].reshape(len(rows), 2, classes)
         self.labels += len(rows)
         bins = self.bins.reshape(3, 2, classes, BINS)
         for side, sums in enumerate(self.sums):
@@ -70,19 +75,18 @@ class ClassSums(msgspec.Struct):
             for index, values in enumerate(each):
                 sums[index] = float(np.cumsum([sums[index], *values])[-1])  # one by one, in whatever parts
             add_to_bins(bins[:, side], forecasts, codes)
+        ones = np.arange(classes) == codes[:, np.newaxis]
+        against = sides.transpose(1, 0, 2).reshape(2, -1)
+        return self.names * len(rows), against, ones.ravel().astype(np.float64)
 
     def figures(self, side: int) -> ClassFigures:
         """Return the figures of the scores, 0, or of the probabilities, 1."""
         if not self.labels:
             return ClassFigures()
         right, losses, squares = (each / self.labels for each in self.sums[side])
-        return ClassFigures(right, losses, squares, float(self.errors(side).mean()))
-
-    def errors(self, side: int) -> Floats:
-        """Return the calibration error of each class, float64[K]; there has to be a label."""
         _, forecasts, ones = self.bins.reshape(3, 2, -1, BINS)[:, side]
-        errors: Floats = np.abs(forecasts - ones).sum(axis=1) / self.labels
-        return errors
+        errors = np.abs(forecasts - ones).sum(axis=1) / self.labels
+        return ClassFigures(right, losses, squares, float(errors.mean()))
 
 
 def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats]:

@@ -414,8 +414,6 @@ class Quality(msgspec.Struct):
             weights = np.array([unrated.weights.get(index, 1.0) for index in range(begin, end)])
         both = (self.before, forecasts[0]), (self.after, forecasts[1])
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
-        if self.classes is not None:
-            self.classes.add(unrated.segments[part])
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]), labels)
@@ -446,6 +444,9 @@ class Quality(msgspec.Struct):
         self, keys: Sequence[str | None], segments: Sequence[Carried], forecasts: Floats, labels: Floats
     ) -> None:
         self.groups.add(keys, forecasts, labels)
+        if self.classes is not None and segments:
+            self.segments["class"].add(*self.classes.add(segments))
+            return
         for at, groups in enumerate(self.segments.values()):
             names = [None if each[at] is None else str(each[at]) for each in segments]
             groups.add(names, forecasts, labels)

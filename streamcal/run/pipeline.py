@@ -132,8 +132,9 @@ class Pipeline:
         self._unrated = Unrated()
         self.segments = segments or SegmentsConfig()
         """Fields that make segments, if there are any."""
-        groups = {field: Groups() for field in self.segments.fields}
-        sums = ClassSums.of(len(columns.classes)) if columns.classes else None
+        fields = ["class"] if columns.classes else self.segments.fields
+        groups = {field: Groups() for field in fields}
+        sums = ClassSums.of(columns.classes) if columns.classes else None
         self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
         self._raised = list[Raised]()
         self.positive = columns.positive

@@ -58,7 +58,13 @@ def test_a_backtest_of_many_classes(library: Any) -> None:
         assert found["brier"] == pytest.approx(np.square(p - np.eye(3)[codes]).sum(axis=1).mean())
         assert found["class_ece"] == pytest.approx(class_error(p, codes), abs=1e-12)
     assert figures["after"]["log_loss"] < figures["before"]["log_loss"]
-    assert figures["error_after"] == sorted(figures["error_after"], reverse=True)
+    by_class = pl.DataFrame(done.by_segment)
+    assert set(by_class["field"]) == {"class"}
+    assert sorted(by_class["segment"]) == NAMES
+    for name, gap, brier in by_class.select("segment", "gap", "brier_after").iter_rows():
+        ones = codes == NAMES.index(name)
+        assert gap == pytest.approx((served[:, NAMES.index(name)] - ones).mean())
+        assert brier == pytest.approx(np.square(served[:, NAMES.index(name)] - ones).mean())
     assert done.summary["gap_before"] == pytest.approx(
         (raw.max(axis=1) - (raw.argmax(axis=1) == codes)).mean(), abs=1e-6
     )

@@ -92,6 +92,26 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
     assert "class-wise calibration error after" in said
 
 
+def test_two_classes_are_served_as_by_a_binary_run(tmp_path: Path) -> None:
+    given = [
+        event | ({"scores": {"no": 1.0 - event["scores"]["cat"], "yes": event["scores"]["cat"]}})
+        if "scores" in event
+        else event | {"label": "yes" if event["label"] == "cat" else "no"}
+        for event in events(600, 70)
+    ]
+    binary = [
+        {**event, "score": event["scores"]["yes"], "scores": None} if "scores" in event else event
+        for event in given
+    ]
+    out, plain = tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
+    run("--classes", "no,yes", "--events", write(tmp_path / "e.jsonl", given), "--output", out)
+    run("--events", write(tmp_path / "f.jsonl", binary), "--output", plain)
+    served = np.array([row["probabilities"]["yes"] for row in read(out)])
+    expected = np.array([row["probability"] for row in read(plain)])
+    assert np.abs(served - expected).max() < 1e-12
+    assert np.abs(expected - np.array([row["score"] for row in read(plain)])).max() > 0.1
+
+
 def test_labels_of_the_source_begin_the_composite(tmp_path: Path) -> None:
     scores, labels = stream(900, 7)
     calibration = [

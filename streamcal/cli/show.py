@@ -275,7 +275,8 @@ def _groups_table(groups: GroupColumns) -> Table | None:
     if not groups.name:
         return None
     table = _table(
-        f"Segments, classes and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
+        f"Segments, classes and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of"
+        f" {len(groups.name):,}",
         ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
         left=("", "key"),
     )

@@ -79,7 +79,7 @@ class Columns(BaseModel):
     ------
     pydantic.ValidationError
         if two roles have the same column, the output has a field of the name of one to keep, or ``classes``
-        are given with ``positive`` or weights.
+        are given with ``positive``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -122,9 +122,8 @@ class Columns(BaseModel):
     def _suits_classes(self) -> Self:
         if not self.classes:
             return self
-        weights = {*self.names, *self.labels, *self.calibration} & {*WEIGHTS}
-        for name in (*sorted(weights), *(["positive"] if self.positive is not None else [])):
-            raise ValueError(f"classes and {name} exclude each other: leave out one of them")
+        if self.positive is not None:
+            raise ValueError("classes and positive exclude each other: leave out one of them")
         for name in {*self.keep} & {*_CLASS_FIELDS, *self.score_columns}:
             raise ValueError(f"every row of the output has the scores of all classes: do not keep {name!r}")
         return self

@@ -134,6 +134,7 @@ class ClassesEngine(Engine):
             [joined.label],
             joined.domain,
             times=[joined.labelled_at] if timed else None,
+            weights=None if joined.weight == 1.0 else [joined.weight],
             carried=[carried[2 * classes :]],
         )
         return emissions
@@ -143,7 +144,12 @@ class ClassesEngine(Engine):
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
     def learn_classes(
-        self, kept: Sequence[Kept], codes: Sequence[int], domain: Domain, times: Floats
+        self,
+        kept: Sequence[Kept],
+        codes: Sequence[int],
+        domain: Domain,
+        times: Floats,
+        weights: Floats | None,
     ) -> list[int]:
         """Learn labelled events at once; return whether the class with the highest score was right in each.
 
@@ -151,6 +157,6 @@ class ClassesEngine(Engine):
         """
         scores = np.array([each[self._first :] for each in kept], np.float64)
         given = times if self.config.needs_time(domain) else None
-        self.classes.learn_many(scores, list(codes), domain, times=given)
+        self.classes.learn_many(scores, list(codes), domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right

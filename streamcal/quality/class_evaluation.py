@@ -142,7 +142,7 @@ def _evaluated(codes: Counts, p: Floats, names: Sequence[str], other: Floats | N
     for part in ("miscalibration", "discrimination", "uncertainty"):
         figures[part] = sum(getattr(found, part) for found in each.values())
     bins = np.zeros((3, len(names), BINS))
-    add_to_bins(bins, p, codes)
+    add_to_bins(bins, p, codes, np.ones(len(p)))
     if other is not None:
         figures["baseline"] = _evaluated(codes, other, names, None)
         _, before, squares_before = figures_of(other, codes)

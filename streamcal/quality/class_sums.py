@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from streamcal.join.entries import Carried
-from streamcal.sketch.decoding import MOST, Count, Finite, within
+from streamcal.sketch.decoding import MOST, Finite, within
 from streamcal.values import Counts, Floats
 
 __all__ = ["BINS", "ClassFigures", "ClassSums"]
@@ -41,7 +41,8 @@ class ClassSums(msgspec.Struct):
 
     names: list[str]
     """Names of the classes."""
-    labels: Count = 0
+    labels: Finite = 0.0
+    """Sum of the labels' weights."""
     sums: list[list[Finite]] = msgspec.field(default_factory=lambda: [[0.0] * 3, [0.0] * 3])
     """Right decisions, log losses and squares, of each side."""
     bins: Floats = msgspec.field(default_factory=partial(np.empty, 0))
@@ -56,8 +57,12 @@ class ClassSums(msgspec.Struct):
         """Check a decoded state; raise ValueError if it is none."""
         self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def add(self, rated: Sequence[Carried]) -> tuple[list[str], Floats, Floats]:
+    def add(
+        self, rated: Sequence[Carried], weights: Floats | None = None
+    ) -> tuple[list[str], Floats, Floats]:
         """Add labels, each as the place of its class, all scores, and all probabilities that were served.
+
+        ``weights`` are theirs, float64[n]; None: all are 1.
 
         Returns
         -------
@@ -67,14 +72,14 @@ class ClassSums(msgspec.Struct):
         codes = rows[:, 0].astype(np.int64)
         classes = len(self.names)
         sides = rows[:, 1:].reshape(len(rows), 2, classes)
-        self.labels += len(rows)
+        each = np.ones(len(rows)) if weights is None else weights
+        self.labels += float(each.sum())  # weights are multiples of 1/256
         bins = self.bins.reshape(3, 2, classes, BINS)
         for side, sums in enumerate(self.sums):
             forecasts = sides[:, side]
-            each = figures_of(forecasts, codes)
-            for index, values in enumerate(each):
-                sums[index] = float(np.cumsum([sums[index], *values])[-1])  # one by one, in whatever parts
-            add_to_bins(bins[:, side], forecasts, codes)
+            for index, values in enumerate(figures_of(forecasts, codes)):
+                sums[index] = float(np.cumsum([sums[index], *(each * values)])[-1])  # in whatever parts
+            add_to_bins(bins[:, side], forecasts, codes, each)
         ones = np.arange(classes) == codes[:, np.newaxis]
         against = sides.transpose(1, 0, 2).reshape(2, -1)
         return self.names * len(rows), against, ones.ravel().astype(np.float64)
@@ -97,11 +102,11 @@ def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats
     return right, -np.log(np.maximum(given, _LEAST)), squares
 
 
-def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts) -> None:
+def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts, weights: Floats) -> None:
     """Add forecasts to the bins of their classes, float64[3, K, BINS], in their order."""
     rows, classes = forecasts.shape
     where = np.minimum((forecasts * BINS).astype(np.int64), BINS - 1)
     each = np.broadcast_to(np.arange(classes), forecasts.shape)
-    np.add.at(bins[0], (each, where), 1.0)
-    np.add.at(bins[1], (each, where), forecasts)
-    np.add.at(bins[2], (codes, where[np.arange(rows), codes]), 1.0)
+    np.add.at(bins[0], (each, where), weights[:, np.newaxis])
+    np.add.at(bins[1], (each, where), weights[:, np.newaxis] * forecasts)
+    np.add.at(bins[2], (codes, where[np.arange(rows), codes]), weights)

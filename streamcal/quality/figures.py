@@ -424,7 +424,7 @@ class Quality(msgspec.Struct):
         found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
-        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01)
+        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01, weights)
         if end - begin == until_look:
             for groups in (self.groups, *self.segments.values()):
                 groups.prune()
@@ -441,11 +441,16 @@ class Quality(msgspec.Struct):
         return raised
 
     def _add_to_groups(
-        self, keys: Sequence[str | None], segments: Sequence[Carried], forecasts: Floats, labels: Floats
+        self,
+        keys: Sequence[str | None],
+        segments: Sequence[Carried],
+        forecasts: Floats,
+        labels: Floats,
+        weights: Floats | None,
     ) -> None:
         self.groups.add(keys, forecasts, labels)
         if self.classes is not None and segments:
-            self.segments["class"].add(*self.classes.add(segments))
+            self.segments["class"].add(*self.classes.add(segments, weights))
             return
         for at, groups in enumerate(self.segments.values()):
             names = [None if each[at] is None else str(each[at]) for each in segments]

@@ -547,7 +547,8 @@ class Pipeline:
             scores, labels = [event.score for event in run], [event.label for event in run]
             engine = self.engines.of(key)
             if isinstance(engine, ClassesEngine):
-                labels = engine.learn_classes([event.kept for event in run], labels, domain, times)
+                weights = None if units is None else units / weighing.ONE
+                labels = engine.learn_classes([each.kept for each in run], labels, domain, times, weights)
             self._learn(outcome, key, domain, scores, labels, times, units)
 
     def _learn(

@@ -97,8 +97,6 @@ def test_other_labels_are_refused(label: object) -> None:
     ("options", "word"),
     [
         ({"positive": "cat"}, "classes and positive exclude each other"),
-        ({"weight": "w"}, "classes and weight exclude each other"),
-        ({"labels": {"propensity": "w"}}, "classes and propensity exclude each other"),
         ({"classes": ("cat",)}, "two classes at least"),
         ({"classes": ("cat", "cat")}, "each named once"),
         ({"classes": ("cat", "dog ")}, "begin or end with a space"),

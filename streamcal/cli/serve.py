@@ -72,8 +72,6 @@ def serve(given: _ServeOptions) -> None:
         )
     token = None if given.token_file is None else _read_token(given.token_file)
     options, stop, connectors = begin(given)
-    if options.columns.classes:
-        fail("classes: serving takes two classes only so far; streamcal run takes many", Exit.USAGE)
     with ExitStack() as stack:
         try:
             listener = stack.enter_context(listen(host, given.port, BACKLOG))

@@ -18,6 +18,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
+from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
@@ -121,12 +122,12 @@ class ClassesEngine(Engine):
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return whether the class with the highest score is right, with the class, and what it was given."""
-        kept = (joined.carried or ())[: 2 * len(self.classes.classes)]
+        kept = self._kept(joined)[: 2 * len(self.classes.classes)]
         return msgspec.structs.replace(self._decision(joined), carried=(float(joined.label), *kept))
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Let both engines learn."""
-        carried, classes = joined.carried or (), len(self.classes.classes)
+        carried, classes = self._kept(joined), len(self.classes.classes)
         emissions = super().learn(self._decision(joined))
         timed = self.config.needs_time(joined.domain)
         self.classes.learn_many(
@@ -140,8 +141,16 @@ class ClassesEngine(Engine):
         return emissions
 
     def _decision(self, joined: Joined) -> Joined:
-        decided = (joined.carried or ()).index(joined.score)
+        decided = self._kept(joined).index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
+
+    def _kept(self, joined: Joined) -> Carried:
+        """Return what the join has kept with a prediction; it may come from a store."""
+        carried = joined.carried or ()
+        scores = carried[: len(self.classes.classes)]
+        if joined.score not in scores or not all(type(each) is float for each in carried):
+            raise DamagedStateError("a prediction that waits has not the scores of its classes")
+        return carried
 
     def learn_classes(
         self,

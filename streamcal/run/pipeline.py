@@ -117,10 +117,11 @@ class Pipeline:
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
-        self.join = Join(join, tables)
+        self.classes = columns.classes
+        """Names of many classes; empty: there are two."""
+        self._keeps_answers = keeps_answers
+        self.join: Join = self._join(Join(join, tables))
         """Predictions that wait for their label; replaced by `restore`."""
-        self.join.rows.keeps_answers = self._keeps_answers = keeps_answers
-        self.join.rows.classes = max(len(columns.classes), 2)
         self._keys = keys or KeysConfig()
         self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         """Engine of every key, in the order of their first event."""
@@ -141,8 +142,6 @@ class Pipeline:
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
-        self.classes = columns.classes
-        """Names of many classes; empty: there are two."""
         self._first_score = len(columns.keep)  # among what an event keeps
         self._rows: StoredRows | None = None  # of segments, where there is a store
         self._places = [columns.carried.index(name) for name in self.segments.fields]
@@ -442,9 +441,7 @@ class Pipeline:
                     f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
                     " give the former, or begin with a new store"
                 )
-            self.join = Join(self.join.config, self._tables, state.join)
-            self.join.rows.keeps_answers = self._keeps_answers
-            self.join.rows.classes = max(len(self.classes), 2)
+            self.join = self._join(Join(self.join.config, self._tables, state.join))
             self._taking = None
             self.tally = state.tally
             self.reasons = state.reasons
@@ -490,6 +487,12 @@ class Pipeline:
         if not self._stored:
             self.engines.rest()
         return events
+
+    def _join(self, join: Join) -> Join:
+        """Return a join that keeps what this pipeline needs."""
+        rows, classes = join.rows, len(self.classes)
+        rows.keeps_answers, rows.classes, rows.answer_size = self._keeps_answers, max(classes, 2), 2 * classes
+        return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         certifies = partial(self._certifies, key)

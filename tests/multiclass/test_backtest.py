@@ -92,7 +92,7 @@ def test_weights_count_in_the_figures_and_reach_the_engine() -> None:
         assert figures["log_loss"] == pytest.approx(expected)
         assert figures["accuracy"] == pytest.approx(np.average(p.argmax(axis=1) == codes, weights=weights))
     own = backtest(
-        predictions, labels, weighed.with_columns(label=labels["label"]), columns={**options, "weight": "w"}
+        weighed, labels, weighed.with_columns(label=labels["label"]), columns={**options, "weight": "w"}
     )
     equal = backtest(predictions, labels, predictions.with_columns(label=labels["label"]), columns=options)
     assert own.frame.select(served).row(0) != equal.frame.select(served).row(0)

@@ -31,14 +31,18 @@ __all__ = ["Many", "ManyState"]
 
 _STEP: Final = 32  # labels of the longest step
 _FIRST_STEP: Final = 4
+_FIRST_PART: Final = 512
 _SCALINGS: Final = {
-    "bias/0.98": (False, 0.98),
-    "bias/0.9995": (False, 0.9995),
+    "bias/0.998": (False, 0.998),
+    "bias/0.9998": (False, 0.9998),
     "vector/0.9998": (True, 0.9998),
 }
 """Scalings of the score: whether each class has a slope, and the discount of earlier labels."""
 
-_STACKED: Final = {"one-vs-rest/bias/0.999": (False, 0.999)}
+_SHARED: Final = "bias/0.9998"
+"""Scaling that gives classes without an engine their probability."""
+
+_STACKED: Final = {"one-vs-rest/vector/0.9999": (True, 0.9999)}
 """Scalings of the K engines' row."""
 
 _RIDGE: Final = (5.0, 1.0)
@@ -106,9 +110,7 @@ class Many:
         self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
         """Names of the candidates."""
         shift = np.array([name in shifts for name in self.names])
-        first = np.where(shift, 0.0, 1.0)
-        first[0] = 2.0
-        self._weights = Weights(first / max(first.sum(), 1.0), shift)
+        self._weights = Weights(~shift / max((~shift).sum(), 1), shift)
         self._counts = np.zeros((3, classes))
         self.labels = 0
         """Number of target labels learned."""
@@ -120,8 +122,8 @@ class Many:
 
     @property
     def _width(self) -> int:
-        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share."""
-        return 2 * self._classes + 2 * len(self.names) + 3
+        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share, its delay."""
+        return 2 * self._classes + 2 * len(self.names) + 4
 
     @property
     def sourced(self) -> bool:
@@ -175,7 +177,7 @@ class Many:
         for place, name in enumerate(self.names):
             if name in _SCALINGS:
                 out[place] = self._scalings[name].forecast(x)
-        shared = out[self.names.index("bias/0.9995")]
+        shared = out[self.names.index(_SHARED)]
         out[1] = normalised(self._engines.forecast(rows, shared), rows)
         x = logs(out[1])
         for place, name in enumerate(self.names):
@@ -204,11 +206,13 @@ class Many:
         """Return a row of what `learn` needs of a prediction made now, float64[n, C].
 
         The number of scores observed; then, up to `DENSE` classes, the weights by each tracker, and the
-        forecasts of all candidates but the first, the score itself.
+        forecasts of all candidates but the first, the score itself. These are 0 while no label is known:
+        then all candidates forecast the same, and are judged by what they forecast on arrival.
         """
-        n, index = len(rows), np.full((len(rows), 1), float(self._engines.observed))
-        if not self._carries:
-            return index
+        n = len(rows)
+        index = np.full((n, 1), float(self.observed))
+        if not self._carries or not self._knows:
+            return np.concatenate((index, np.zeros((n, self.carried - 1))), axis=1)
         weights = np.broadcast_to(self._weights.served[1:].ravel(), (n, 2 * len(self.names)))
         made = self.forecasts(rows)[1:].transpose(1, 0, 2).reshape(n, -1)
         return np.concatenate((index, weights, made), axis=1)
@@ -216,6 +220,10 @@ class Many:
     @property
     def _carries(self) -> bool:
         return len(self.names) > 1 and self._classes <= DENSE
+
+    @property
+    def _knows(self) -> bool:
+        return self.labels > 0 or self.sourced
 
     @property
     def carried(self) -> int:
@@ -248,12 +256,13 @@ class Many:
         carried: Floats | None = None,
     ) -> None:
         """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
-        if domain == "target" and carried is not None:
-            parts = list(parts_by_index(len(rows), carried))
-        else:  # what is predicted at once knows no label of its own call
-            known = self.labels if domain == "target" else int(self._counts[0].sum())
-            starts = parts_of_call(len(rows), max(known, _FIRST_STEP))
-            parts = [(slice(*ends), None) for ends in pairwise([*starts, len(rows)])]
+        known = self.labels if domain == "target" else int(self._counts[0].sum())
+        parts = []
+        for part, index in parts_by_index(len(rows), carried if domain == "target" else None):
+            # What was predicted together could rest on no more labels than there were before.
+            starts = parts_of_call(part.stop - part.start, max(known + part.start, _FIRST_PART))
+            ends = pairwise([*(part.start + start for start in starts), part.stop])
+            parts += [(slice(*each), index) for each in ends]
         for part, index in parts:
             given = None if times is None else times[part], None if weights is None else weights[part]
             if domain == "source":
@@ -312,13 +321,21 @@ class Many:
         """Keep what the next step needs of labels."""
         n, places, count = len(rows), np.arange(len(rows)), len(self.names)
         now = then = made[:, places, codes].T
-        by_tracker = self._weights.served[1:][np.newaxis]
+        late = np.zeros(n)
+        by_tracker = np.broadcast_to(self._weights.served[1:], (n, 2, count))
         if carried is not None and self._carries:
-            by_tracker = carried[:, 1 : 1 + 2 * count].reshape(n, 2, count)
+            knew = carried[:, 1] + carried[:, 1 + count] > 0.0  # weights of the score, which never are 0
+            told = carried[:, 1 : 1 + 2 * count].reshape(n, 2, count)
+            by_tracker = np.where(knew[:, np.newaxis, np.newaxis], told, by_tracker)
             before = carried[:, 1 + 2 * count :].reshape(n, count - 1, self._classes)
-            then = np.concatenate((rows[places, codes][:, np.newaxis], before[places, :, codes]), axis=1)
-        tracked = np.einsum("itm,im->it", np.broadcast_to(by_tracker, (n, 2, count)), then)
-        kept = np.concatenate((logs(rows), logs(made[1]), then, now, tracked, shares[:, np.newaxis]), axis=1)
+            told = np.concatenate((rows[places, codes][:, np.newaxis], before[places, :, codes]), axis=1)
+            then = np.where(knew[:, np.newaxis], told, now)
+            late = np.maximum(self.observed - carried[:, 0], 0.0)
+        tracked = np.einsum("itm,im->it", by_tracker, then)
+        kept = np.concatenate(
+            (logs(rows), logs(made[1]), then, now, tracked, shares[:, np.newaxis], late[:, np.newaxis]),
+            axis=1,
+        )
         self._pending = np.concatenate((self._pending, kept))
         self._pending_codes = np.concatenate((self._pending_codes, codes))
 
@@ -327,8 +344,8 @@ class Many:
         classes, count = self._classes, len(self.names)
         ends = [classes, 2 * classes, 2 * classes + count, 2 * classes + 2 * count]
         x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
-        tracked, shares = rest[:, :2], np.ascontiguousarray(rest[:, 2])
-        self._weights.track(then, now, tracked, shares, earlier=earlier)
+        tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
+        self._weights.track(then, now, tracked, shares, late, earlier=earlier)
         for start in range(0, len(x), _STEP):
             part = slice(start, start + _STEP)
             for name, scaling in self._scalings.items():

@@ -19,7 +19,9 @@ from streamcal.values import Flags, Floats
 
 __all__ = ["Weights"]
 
-_RATE: Final = 0.012
+_RATE: Final = 0.1
+_LATE: Final = 500.0
+_NEW: Final = 1000.0
 _EARLY: Final = 1000.0
 _SHARE: Final = 1e-4
 _LEAD_RATE: Final = 0.01
@@ -54,7 +56,14 @@ class Weights:
         """Weights of the candidates, and behind them the weights by each tracker, float64[3, M]."""
 
     def track(
-        self, then: Floats, now: Floats, tracked: Floats, shares: Floats, *, earlier: int | None
+        self,
+        then: Floats,
+        now: Floats,
+        tracked: Floats,
+        shares: Floats,
+        late: float,
+        *,
+        earlier: int | None,
     ) -> None:
         """Move the weights by log losses.
 
@@ -67,6 +76,8 @@ class Weights:
             those of the two trackers' mixtures as of the prediction, float64[n, 2].
         shares
             what each label counts for, float64[n].
+        late
+            how many scores have been observed since the prediction, on average.
         earlier
             number of target labels that came before; None: labels of the source.
         """
@@ -77,8 +88,12 @@ class Weights:
         )
         asleep = self._shift if earlier is None else np.zeros_like(self._shift)
         before = -1.0 if earlier is None else float(earlier)
+        constants = _CONSTANTS.copy()
+        constants[0] /= 1.0 + late / _LATE
+        if earlier is not None:
+            constants[2] *= 1.0 + _NEW / (earlier + 32.0)
         self._lead = move(
-            self.served, self._loss, self._lead, losses, lost, shares, self._first, asleep, before, _CONSTANTS
+            self.served, self._loss, self._lead, losses, lost, shares, self._first, asleep, before, constants
         )
 
     def admit_shift(self) -> None:

@@ -23,6 +23,7 @@ from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
+from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
 
 __all__ = ["ClassAnswer", "ClassesEngine"]
@@ -130,14 +131,15 @@ class ClassesEngine(Engine):
         carried, classes = self._kept(joined), len(self.classes.classes)
         emissions = super().learn(self._decision(joined))
         timed = self.config.needs_time(joined.domain)
-        self.classes.learn_many(
-            [carried[:classes]],
-            [joined.label],
-            joined.domain,
-            times=[joined.labelled_at] if timed else None,
-            weights=None if joined.weight == 1.0 else [joined.weight],
-            carried=[carried[2 * classes :]],
-        )
+        with restoring("not what the join keeps with a prediction"):
+            self.classes.learn_many(
+                [carried[:classes]],
+                [joined.label],
+                joined.domain,
+                times=[joined.labelled_at] if timed else None,
+                weights=None if joined.weight == 1.0 else [joined.weight],
+                carried=[carried[2 * classes :]],
+            )
         return emissions
 
     def _decision(self, joined: Joined) -> Joined:
@@ -146,10 +148,17 @@ class ClassesEngine(Engine):
 
     def _kept(self, joined: Joined) -> Carried:
         """Return what the join has kept with a prediction; it may come from a store."""
-        carried = joined.carried or ()
-        scores = carried[: len(self.classes.classes)]
-        if joined.score not in scores or not all(type(each) is float for each in carried):
-            raise DamagedStateError("a prediction that waits has not the scores of its classes")
+        carried, classes = joined.carried or (), len(self.classes.classes)
+        numbers = [each for each in carried if type(each) is float and each >= 0.0]
+        shares, more = numbers[: 2 * classes], numbers[2 * classes :]
+        if (
+            len(numbers) < len(carried)
+            or joined.score not in shares[:classes]
+            or max(shares) > 1.0
+            or not more
+            or max(more) > max(self.classes.prediction_count, 1)
+        ):
+            raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
         return carried
 
     def learn_classes(

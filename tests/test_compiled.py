@@ -91,7 +91,7 @@ def test_corrections_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(600):
             names = [None, f"{rng.integers(0, 4)}", f"{rng.integers(0, 99)}"][number % 2 :][:2]
             own = [rng.normal() if number % 5 else float("nan") for _ in range(2)]
-            then = fields.forecast(float(expit(rng.normal(0.0, 4.0))), names, own)
+            then = fields.forecast(float(rng.random()), names, own)
             fields.learn(int(rng.random() < 0.3), then)
             found.append(then)
         found.append(encoded(fields.to_state()))

@@ -91,7 +91,7 @@ class BlockSteps:
     def __init__(
         self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
     ) -> None:
-        self._join, self._engine_of, self._known = join, engine_of, known
+        self.join, self._engine_of, self._known = join, engine_of, known
         self._rows: JoinRules = join.rows
         self._renumbered = 0
         # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
@@ -139,7 +139,7 @@ class BlockSteps:
         self._at = at
         why = self._loop(min(at + AT_MOST, len(block)))
         self._engine = None
-        counts = self._join.counts
+        counts = self.join.counts
         counts.predictions += self._predictions
         counts.labels += self._joins
         counts.joined += self._joins

@@ -8,7 +8,10 @@ where there is none. Labels are judged by the row as of their prediction.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -45,6 +48,10 @@ ReadRow = Callable[[int, Name], bytes | None]
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
 _MISSING: Final = ("NAType", "NaTType")  # of pandas
+_MISSING_TEXTS: Final = ("NaN", "NaT")
+_WHOLE: Final = re.compile(r"-?(0|[1-9]\d*)\.0", re.ASCII)
+_WORDS: Final = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _NOBODY: Final = "\0" * 4097  # longer than a name
 _LONGEST: Final = 4096  # bytes of a name
 _PLAIN: Final = _LONGEST // 4  # characters that cannot have more bytes
@@ -234,13 +241,22 @@ def check_own_engines(limit: object) -> int:
 def name_of(value: object) -> Name:
     """Return the name of one value of a field; None: it is missing.
 
+    A value has one name in whatever format it comes: a boolean is ``true`` or ``false``, 3.0 is ``3`` (CSV
+    has it where a column has gaps), a decimal has its digits, and a moment is in UTC, to the microsecond; at
+    midnight it is a date. All other texts are their own names: ``1.10`` and ``1.1`` may be two versions.
+
     Raises
     ------
     ValueError
-        If the value is no text of at most 4096 bytes, number, boolean or None.
+        If the value is no text of at most 4096 bytes, number, boolean, date, time or None.
     """
     if type(value) is str and 0 < len(value) <= _PLAIN:  # nearly always
-        return value
+        if value[4:5] == "-":
+            return _name_of_moment(value)
+        return value[:-2] if value[-2:] == ".0" and _WHOLE.fullmatch(value) else _WORDS.get(value, value)
+    if isinstance(value, np.datetime64 | date | Decimal):
+        value = str(value)
+        return None if value in _MISSING_TEXTS else _name_of_moment(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -255,4 +271,18 @@ def name_of(value: object) -> Name:
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
     if value is None or type(value).__name__ in _MISSING:
         return None
-    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")
+    raise ValueError(f"a segment must be a text, number, boolean, date, time or None, got {shown(value)}")
+
+
+def _name_of_moment(text: str) -> str:
+    """Return the name of a date and time; of another text itself."""
+    if not _MOMENT.fullmatch(text):
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # such as 30 February
+        return text
+    named = str(moment).removesuffix(" 00:00:00")
+    return named.rstrip("0") if moment.microsecond else named

@@ -205,7 +205,11 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
         words.append(f"{given.plot} was not drawn: no label has met its prediction.")
     elif given.plot is not None:
         write_file("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
-    unwritten = [] if given.map_file is None else write_maps(pipeline.engines, given.map_file)
+    unwritten = (
+        []
+        if given.map_file is None
+        else write_maps(pipeline.engines, given.map_file, pipeline.segments.fields)
+    )
     figures = run_summary(status)
     if given.summary is not None:
         write_file("--summary", given.summary, as_json(figures))

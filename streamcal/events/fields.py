@@ -9,7 +9,10 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, time
+from decimal import Decimal
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -28,6 +31,7 @@ __all__ = [
     "check_kept",
     "count_names",
     "malformed",
+    "plain_kept",
 ]
 
 MAX_REASON: Final = 1_000
@@ -283,6 +287,13 @@ def check_kept(name: str, value: object) -> KeptValue:
         f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
         f" got {shown(value)} in {shown(name)}"
     )
+
+
+def plain_kept(value: Any) -> Any:
+    """Return a value that passes through as what JSON can hold: times and decimals as text."""
+    if isinstance(value, date | time):  # a datetime, too
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal | UUID) else value
 
 
 def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:

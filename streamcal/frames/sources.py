@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
-from streamcal.events.fields import Malformed
+from streamcal.events.fields import Malformed, plain_kept
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Position, Positions
 from streamcal.times import as_times, read_time, seconds_of
@@ -171,7 +171,7 @@ class FrameSource:
 
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
         values = {role: _values(role, rows[name]) for role, name in self.roles.items()}
-        kept = [_values("key", rows[name]) for name in self._decoder.kept]
+        kept = [list(map(plain_kept, _values("key", rows[name]))) for name in self._decoder.kept]
         if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
             return self._decoder.decode(values, kept, len(rows))
         return self._decoder.rows(values, kept)

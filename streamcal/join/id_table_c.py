@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.entries import Carried, Early, Entry, Pending, Settled
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
 
@@ -281,13 +281,13 @@ class IdTable:
 
     def held(self, row: int) -> Pending:
         """Return a row's prediction as an object, which is kept: changes to it stay."""
-        if not self._flags[row] & _HELD:
+        if not self._flags[row] & _HELD or type(self.objects[row]) is tuple:
             self.hold_object(row, self._pending(row))
         held: Pending = self.objects[row]
         return held
 
-    def hold_object(self, row: int, held: Pending | LabelEvent) -> None:
-        """Keep an object of a row."""
+    def hold_object(self, row: int, held: Pending | LabelEvent | Carried) -> None:
+        """Keep an object of a row; of a prediction that has no more than `Carried`, that alone."""
         self.objects[row] = held
         self._flags[row] |= _HELD
 
@@ -298,8 +298,9 @@ class IdTable:
 
     def _pending(self, row: int) -> Pending:
         """Return a prediction that waits as an object."""
-        if self._flags[row] & _HELD:
-            held: Pending = self.objects[row]
+        carried = self.objects[row] if self._flags[row] & _HELD else None
+        if carried is not None and type(carried) is not tuple:
+            held: Pending = carried
             return held
         real = _REAL * row
         since, time = self._real[real], self._real[real + 3]
@@ -311,6 +312,7 @@ class IdTable:
             self.names[self._key[row]],
             None if time != time else time,
             self._whole[_PAIR * row],
+            carried=carried,
         )
 
     def _write(

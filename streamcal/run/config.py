@@ -139,6 +139,12 @@ def _run_config(tables: dict[str, Any], connectors: Collection[str]) -> RunConfi
             raise ValueError(f"unknown table [{name}]; known: {known}")
         if not isinstance(table, dict):
             raise ValueError(f"{name} must be a table")  # noqa: TRY004  # the file is wrong, not the call
+    segments = tables.get("segments", {})
+    if "own_engines" in segments and not segments.get("fields"):
+        raise ValueError(
+            f"[segments] own_engines: got {segments['own_engines']!r}, but there are no fields whose segments"
+            ' could have engines: name one, such as fields = ["country"], or leave out the table'
+        )
     mine = {name: table for name, table in tables.items() if name in own}
     others = {name: table for name, table in tables.items() if name not in own}
     return RunConfig.model_validate(mine | {"connectors": others})

@@ -231,6 +231,8 @@ class MapRow(msgspec.Struct, frozen=True):
     """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified, or none was worked out."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""
+    segments: tuple[str, ...] = ()
+    """Fields of `SegmentsConfig.fields`: if there are any, the run serves more than this map."""
 
 
 class AlarmRow(msgspec.Struct, frozen=True):
@@ -260,8 +262,8 @@ def reject_row(origin: Origin | None, reason: str) -> RejectRow:
     return RejectRow(origin.source, origin.line, reason, origin.raw.decode("utf-8", "backslashreplace"))
 
 
-def map_row(emission: MapPublished, time: float | None) -> MapRow:
-    """Return the row of a version that was published at an event time."""
+def map_row(emission: MapPublished, time: float | None, segments: tuple[str, ...]) -> MapRow:
+    """Return the row of a version that was published at an event time, by a run with these segments."""
     certificate = emission.certificate
     return MapRow(
         emission.map.version,
@@ -270,6 +272,7 @@ def map_row(emission: MapPublished, time: float | None) -> MapRow:
         msgspec.Raw(emission.map.model_dump_json().encode()),
         msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
         msgspec.Raw(msgspec.json.encode(emission.mixture)),
+        segments,
     )
 
 

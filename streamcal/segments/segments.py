@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState
 from streamcal.segments.merging import merged
+from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.own import OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import shown
@@ -36,18 +36,12 @@ __all__ = [
     "served",
 ]
 
-Name = str | None
-"""Value of a field; None: the field is missing."""
-
 ReadRow = Callable[[int, Name], bytes | None]
 """Gives the row of a field's value that is in a store, None if it has none."""
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
-_MISSING: Final = ("NAType", "NaTType")  # of pandas
 _NOBODY: Final = "\0" * 4097  # longer than a name
-_LONGEST: Final = 4096  # bytes of a name
-_PLAIN: Final = _LONGEST // 4  # characters that cannot have more bytes
 
 
 NEAREST: Final = 1e-9
@@ -100,6 +94,11 @@ class Segments:
     def width(self) -> int:
         """Number of numbers of a forecast."""
         return 1 + TERMS * len(self.names)
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether segments may have engines of their own."""
+        return self._has_own
 
     def has_own(self, names: Sequence[Name]) -> bool:
         """Whether a segment has an engine of its own that is served."""
@@ -229,30 +228,3 @@ def check_own_engines(limit: object) -> int:
     if type(limit) is not int or not 0 <= limit <= _MOST_ENGINES:
         raise ValueError(f"own_engines must be a whole number from 0 to {_MOST_ENGINES}, got {shown(limit)}")
     return limit
-
-
-def name_of(value: object) -> Name:
-    """Return the name of one value of a field; None: it is missing.
-
-    Raises
-    ------
-    ValueError
-        If the value is no text of at most 4096 bytes, number, boolean or None.
-    """
-    if type(value) is str and 0 < len(value) <= _PLAIN:  # nearly always
-        return value
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str):
-        if len(value.encode()) > _LONGEST:
-            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value) or None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        if value != value:
-            return None
-        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
-    if value is None or type(value).__name__ in _MISSING:
-        return None
-    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -20,7 +20,7 @@ from streamcal.values import Flags, Floats
 __all__ = ["Weights"]
 
 _RATE: Final = 0.1
-_LATE: Final = 500.0
+_LATE: Final = 250.0
 _NEW: Final = 1000.0
 _EARLY: Final = 1000.0
 _SHARE: Final = 1e-4
@@ -89,7 +89,9 @@ class Weights:
         asleep = self._shift if earlier is None else np.zeros_like(self._shift)
         before = -1.0 if earlier is None else float(earlier)
         constants = _CONSTANTS.copy()
-        constants[0] /= 1.0 + late / _LATE
+        slower = 1.0 + late / _LATE
+        constants[0] /= slower
+        constants[1] *= slower  # the first labels teach as fast
         if earlier is not None:
             constants[2] *= 1.0 + _NEW / (earlier + 32.0)
         self._lead = move(

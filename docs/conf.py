@@ -71,6 +71,7 @@ MORE = [
     "examples/flights/README",
     "examples/grafana/README",
     "examples/kafka/README",
+    "examples/languages/README",
     "examples/serve/README",
     "examples/spark/README",
     "benchmarks/README",

@@ -198,8 +198,9 @@ class SegmentedRecalibrator:
 
         Returns
         -------
-        Forecasts, float64[n, 1 + 4 F] of F fields: the pooled probability; then for each field what it adds
-        to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none.
+        Forecasts, float64[n, 1 + 5 F] of F fields: the pooled probability; then for each field what it adds
+        to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none, and the
+        number of labels of its value.
 
         Raises
         ------
@@ -294,7 +295,7 @@ class SegmentedRecalibrator:
         segments
             n values or tuples, as in `predict_one`.
         forecasts
-            for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 4 F]. None:
+            for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 5 F]. None:
             they were predicted just before this call.
 
         Raises
@@ -396,7 +397,7 @@ class SegmentedRecalibrator:
                 f" them, got {rows.shape}"
             )
         finite = np.isfinite(rows)
-        finite[:, TERMS::TERMS] = True  # own engines, which not all have
+        finite[:, TERMS - 1 :: TERMS] = True  # own engines, which not all have
         if not finite.all() or not ((rows[:, 0] >= 0.0) & (rows[:, 0] <= 1.0)).all():
             raise ValueError("forecasts must be as forecast_many returned them")
         return rows

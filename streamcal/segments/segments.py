@@ -1,8 +1,8 @@
 """Segments: the corrections of all fields and the own engines, behind one pooled engine.
 
-A **forecast** of one score is a row of 1 + 4 F numbers, F the number of fields: the pooled probability; then
-for each field what it adds to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN
-where there is none. Labels are judged by the row as of their prediction.
+A **forecast** of one score is a row of 1 + 5 F numbers, F the number of fields: the pooled probability; then
+for each field what it adds to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where
+there is none, and the number of labels of its value. Labels are judged by the row as of their prediction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""River estimators that recalibrate scores while they learn.
-
-`RecalibratedClassifier` wraps a river classifier; `Recalibrate` reads a score from the features. Each holds
-one engine of bounded memory and learns in the domain ``target``: the stream is the deployment.
-"""
+"""River estimators of two classes: `RecalibratedClassifier` and `Recalibrate`."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["Recalibrate", "RecalibratedClassifier"]
+__all__ = ["Recalibrate", "RecalibratedClassifier", "checked_options"]
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
@@ -57,12 +53,7 @@ class _Stage(base.Classifier):
     ) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
-        values = every_option(options)
-        config = RecalibratorConfig(**values)
-        if not isinstance(config.window, int | None):
-            raise TypeError(
-                f"a river stream has no clock: window must be a number of labels, got {config.window!r}"
-            )
+        values, config = checked_options(options)
         self.pos_val = pos_val
         self.neg_val = neg_val
         for name, value in values.items():
@@ -290,7 +281,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     """A river classifier with recalibrated probabilities; the classifier and the map both keep learning.
 
     The map is learned prequentially: from the score that the wrapped model gives before it learns the label.
-    Multiclass models are not supported.
+    Models of more classes have `MulticlassRecalibratedClassifier`.
 
     Wrap the whole pipeline, including its scaler, rather than its last step: the map then learns the score
     that was served. `RecalibratedClassifier` also works as the last step of a pipeline. The earlier steps
@@ -419,8 +410,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         other = [label for label in classes if label != self.pos_val and label != self.neg_val]
         if other:
             raise ValueError(
-                f"only binary classification is supported: a class must be pos_val={self.pos_val!r} or "
-                f"neg_val={self.neg_val!r}, the wrapped model gives {other[0]!r}"
+                f"a class must be pos_val={self.pos_val!r} or neg_val={self.neg_val!r}, the wrapped model"
+                f" gives {other[0]!r}: MulticlassRecalibratedClassifier is for more classes"
             )
 
 
@@ -487,3 +478,14 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
 
 def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "w"} if kwargs else kwargs
+
+
+def checked_options(options: RecalibratorOptions) -> tuple[dict[str, Any], RecalibratorConfig]:
+    """Return every option by name, and all of them as the engine takes them."""
+    values = every_option(options)
+    config = RecalibratorConfig(**values)
+    if not isinstance(config.window, int | None):
+        raise TypeError(
+            f"a river stream has no clock: window must be a number of labels, got {config.window!r}"
+        )
+    return values, config

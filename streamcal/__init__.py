@@ -3,8 +3,9 @@
 `Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and the class
 balance moves. It brings "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) to event streams.
 
-The names exported here are the public API, together with the modules `streamcal.river`, `streamcal.sklearn`,
-`streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change at any time.
+The names exported here are the public API, together with the modules `streamcal.onnx`, `streamcal.river`,
+`streamcal.sklearn`, `streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change
+at any time.
 """
 
 from typing import TYPE_CHECKING
@@ -19,12 +20,14 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, P
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.priors.trackers import PriorKind
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "Certificate",
+    "ClassEvaluation",
     "DamagedStateError",
     "Domain",
     "DomainSummary",
@@ -38,6 +41,7 @@ __all__ = [
     "MapPublished",
     "Mixing",
     "Mode",
+    "MulticlassRecalibrator",
     "Origin",
     "OutputError",
     "PaperBound",
@@ -57,10 +61,12 @@ __all__ = [
     "backtest",
     "compiled",
     "evaluate",
+    "evaluate_classes",
 ]
 
 if TYPE_CHECKING:
     from streamcal.frames import backtest
+    from streamcal.quality.class_evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
@@ -77,6 +83,10 @@ else:  # hidden from type checkers, which would otherwise accept any name
             from streamcal.quality import evaluate
 
             return getattr(evaluate, name)
+        if name in ("ClassEvaluation", "evaluate_classes"):
+            from streamcal.quality import class_evaluation
+
+            return getattr(class_evaluation, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -91,9 +91,8 @@ def test_corrections_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(600):
             names = [None, f"{rng.integers(0, 4)}", f"{rng.integers(0, 99)}"][number % 2 :][:2]
             own = [rng.normal() if number % 5 else float("nan") for _ in range(2)]
-            logit = float(rng.normal(0.0, 4.0))
-            then = fields.forecast(logit, names, own)
-            fields.learn(logit, int(rng.random() < 0.3), names, then)
+            then = fields.forecast(float(rng.random()), names, own)
+            fields.learn(int(rng.random() < 0.3), then)
             found.append(then)
         found.append(encoded(fields.to_state()))
     assert repr(found[:601]) == repr(found[601:])

@@ -111,7 +111,11 @@ class Fields:
             delta = _NONE if own is None else own[i]
             field.read(field.find(names[i]), x, delta, read, 0)
             added += read[0]
-            out += (read[0], read[1], read[2], None if delta != delta else delta, read[8])
+            out.append(read[0])
+            out.append(read[1])
+            out.append(read[2])
+            out.append(None if delta != delta else delta)
+            out.append(read[8])
         self.served = expit(logit + added) if added else pooled
         return out
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
-from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.engine.state import pack, unpack
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.segment_map import segment_map
@@ -23,14 +23,15 @@ from streamcal.segments.segments import (
     Name,
     SegmentCorrection,
     Segments,
-    SegmentsState,
     check_fields,
     check_own_engines,
     name_of,
+    packed,
     served,
+    unpacked,
 )
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import restoring
 from streamcal.times import as_times
 from streamcal.values import Floats, check_domain, shown
 
@@ -355,7 +356,7 @@ class SegmentedRecalibrator:
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return pack([self._pooled.to_bytes(), compressed(encoded(self._segments.to_state()))])
+        return pack([self._pooled.to_bytes(), *packed(self._segments.to_state())])
 
     def __reduce__(self) -> tuple[Callable[[bytes], SegmentedRecalibrator], tuple[bytes]]:
         """Copy and pickle by way of `to_bytes`."""
@@ -370,8 +371,8 @@ class SegmentedRecalibrator:
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        pooled, body = unpack(data, 2)
-        state = decoded(expanded(body), SegmentsState, "segments")
+        pooled, *parts = unpack(data, 3)
+        state = unpacked(*parts)
         with restoring("not the state of segments"):
             segments = Segments.restored(state)
             restored = cls(state.names, Recalibrator.from_bytes(pooled))

@@ -343,7 +343,7 @@ WRONG: dict[str, tuple[Callable[[SegmentedRecalibrator], object], str]] = {
     ),
     "no value": (
         lambda engine: engine.predict_one(0.5, ("x", b"y")),
-        "a segment must be a text, a number, a boolean or None, got b'y'",
+        "a segment must be a text, number, boolean, date, time or None, got b'y'",
     ),
     "a score": (lambda engine: engine.predict_one(1.5, ("x", "y")), r"number in \[0, 1\], got 1.5"),
     "forecasts": (

@@ -36,8 +36,8 @@ __all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState"]
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
 TERMS: Final = 5
-"""Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and the
-labels that its value has."""
+"""Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and
+how many labels its value has."""
 MOST_COMMON: Final = 125.0
 """Information about the common offset that 500 labels can have."""
 

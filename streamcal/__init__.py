@@ -23,12 +23,14 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, P
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.priors.trackers import PriorKind
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "Certificate",
+    "ClassEvaluation",
     "DamagedStateError",
     "Domain",
     "DomainSummary",
@@ -42,6 +44,7 @@ __all__ = [
     "MapPublished",
     "Mixing",
     "Mode",
+    "MulticlassRecalibrator",
     "Origin",
     "OutputError",
     "PaperBound",
@@ -61,10 +64,12 @@ __all__ = [
     "backtest",
     "compiled",
     "evaluate",
+    "evaluate_classes",
 ]
 
 if TYPE_CHECKING:
     from streamcal.frames import backtest
+    from streamcal.quality.class_evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
@@ -81,6 +86,10 @@ else:  # hidden from type checkers, which would otherwise accept any name
             from streamcal.quality import evaluate
 
             return getattr(evaluate, name)
+        if name in ("ClassEvaluation", "evaluate_classes"):
+            from streamcal.quality import class_evaluation
+
+            return getattr(class_evaluation, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

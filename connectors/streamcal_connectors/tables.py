@@ -267,7 +267,8 @@ class TableSource:
         here = [name for name in self._decoder.kept if name in names]
         self._read = list(dict.fromkeys([*self._decoder.roles.values(), *here]))
         self.kept = {
-            name: kept_type(schema.field(name).type) if name in names else None for name in self._decoder.kept
+            name: kept_type(schema.field(name).type) if name in names else None
+            for name in (columns.keep if carried is None else carried)
         }
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -141,14 +141,24 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def write_maps(engines: Mapping[str | None, Engine], path: Path) -> list[str]:
-    """Write the map of every key; return what could not be written, and why."""
-    failed = []
+def write_maps(engines: Mapping[str | None, Engine], path: Path, segments: Sequence[str] = ()) -> list[str]:
+    """Write the map of every key; return what could not be written, and why.
+
+    Parameters
+    ----------
+    engines
+        engines by key.
+    path
+        as of ``--map``.
+    segments
+        fields that make segments: then a map says that it is not all that is served.
+    """
+    failed, more = [], {"segments": list(segments)} if segments else {}
     for key, engine in engines.items():
         name = map_path(path, key)
         try:
             _check_replaceable(name, "a map", is_map)
-            atomic_write(name, as_json(msgspec.Raw(engine.map.model_dump_json().encode())))
+            atomic_write(name, as_json({**engine.map.model_dump(mode="json"), **more}))
         except (OSError, ValueError) as error:
             failed.append(f"the map{'' if key is None else f' of key {shown(key)}'} to {name}: {error}")
     return failed

@@ -10,7 +10,8 @@ cdef double _NO_TIME
 
 @cython.final
 cdef class BlockSteps:
-    cdef object _join, _engine_of, _known, _block
+    cdef readonly object join
+    cdef object _engine_of, _known, _block
     cdef rules_c.JoinRules _rows
     cdef event_rules_c.EventRules _engine
     cdef Py_ssize_t _code, _at, _predictions, _joins

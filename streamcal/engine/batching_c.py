@@ -91,7 +91,7 @@ class BlockSteps:
     def __init__(
         self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
     ) -> None:
-        self._join, self._engine_of, self._known = join, engine_of, known
+        self.join, self._engine_of, self._known = join, engine_of, known
         self._rows: JoinRules = join.rows
         self._renumbered = 0
         # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
@@ -139,7 +139,7 @@ class BlockSteps:
         self._at = at
         why = self._loop(min(at + AT_MOST, len(block)))
         self._engine = None
-        counts = self._join.counts
+        counts = self.join.counts
         counts.predictions += self._predictions
         counts.labels += self._joins
         counts.joined += self._joins
@@ -221,7 +221,7 @@ class BlockSteps:
                     row = rows.new_row(ids, self._starts[at], size)
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
                     if carried is not None:
-                        rows.held(row).carried = carried
+                        rows.hold_object(row, carried)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = score if served.raw else probability

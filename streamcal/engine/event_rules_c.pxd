@@ -24,6 +24,7 @@ cdef class EventRules:
     @cython.locals(score=double, prediction_index=cython.longlong, begins=bint)
     cpdef tuple answer(self, event)
     cpdef double correct(self, kept, double score, double probability) except? -1.0
+    cpdef carried(self)
     cpdef learn_carried(self, double score, int label, carried)
     cpdef bint observe_one(self, double score) except -1
     cpdef bint may_begin(self, bint is_target) noexcept

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.entries import Carried, Early, Entry, Pending, Settled
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
 
@@ -58,7 +58,7 @@ _COLUMNS: Final[dict[str, tuple[Any, int]]] = {
     "whole": (np.int64, PAIR),
     "links": (np.uint32, PAIR),
     "key": (np.int32, 1),
-    "state": (np.uint8, 1),
+    "state": (np.uint16, 1),
     "flags": (np.uint8, 1),
     "seq": (np.int64, 1),
 }
@@ -77,6 +77,8 @@ class IdTable:
         self._read_ahead: Any = read_ahead
         self.stored = read_ahead is not None
         self.has_more = [False] * _QUEUES
+        self.classes = 2
+        """Number of classes: a label is below it."""
         self.names: list[str | None] = [None]
         """Keys of rows, by number."""
         self.renumbered = 0
@@ -147,8 +149,12 @@ class IdTable:
         Raises
         ------
         ValueError
-            if there is an entry with this id, or the id is too long.
+            if there is an entry with this id, the id is too long, or the label is of no class.
         """
+        if isinstance(entry, Early | Settled):
+            label: int = (entry.event.label if isinstance(entry, Early) else entry.label) or 0
+            if label >= self.classes:
+                raise ValueError(f"a label of none of {self.classes} classes: {label}")
         data = id_.encode("utf-8", "surrogatepass")
         found = hashed(data, 0, len(data))
         if len(data) > _SIZES or self._find(found, data, 0, len(data)):
@@ -281,13 +287,13 @@ class IdTable:
 
     def held(self, row: int) -> Pending:
         """Return a row's prediction as an object, which is kept: changes to it stay."""
-        if not self._flags[row] & _HELD:
+        if not self._flags[row] & _HELD or type(self.objects[row]) is tuple:
             self.hold_object(row, self._pending(row))
         held: Pending = self.objects[row]
         return held
 
-    def hold_object(self, row: int, held: Pending | LabelEvent) -> None:
-        """Keep an object of a row."""
+    def hold_object(self, row: int, held: Pending | LabelEvent | Carried) -> None:
+        """Keep an object of a row; of a prediction that has no more than `Carried`, that alone."""
         self.objects[row] = held
         self._flags[row] |= _HELD
 
@@ -298,8 +304,9 @@ class IdTable:
 
     def _pending(self, row: int) -> Pending:
         """Return a prediction that waits as an object."""
-        if self._flags[row] & _HELD:
-            held: Pending = self.objects[row]
+        carried = self.objects[row] if self._flags[row] & _HELD else None
+        if carried is not None and type(carried) is not tuple:
+            held: Pending = carried
             return held
         real = _REAL * row
         since, time = self._real[real], self._real[real + 3]
@@ -311,6 +318,7 @@ class IdTable:
             self.names[self._key[row]],
             None if time != time else time,
             self._whole[_PAIR * row],
+            carried=carried,
         )
 
     def _write(

@@ -56,6 +56,8 @@ class JoinRules(id_table_c.IdTable):
         """Whether another label of a prediction replaces the first."""
         self.keeps_answers = False
         """Whether answers are kept, to be given again."""
+        self.answer_size = 0
+        """Number of the first values that the engine wanted back that are part of an answer."""
         self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 
@@ -232,10 +234,10 @@ class JoinRules(id_table_c.IdTable):
             self.held(row)
         elif self._flags[row] & _HELD:
             held = self.objects[row]
-            if held.answer is None or not self.keeps_answers:
+            if type(held) is tuple or held.answer is None or not self.keeps_answers:
                 self.take_object(row)
-            else:
-                held.carried = None
+            elif held.carried is not None:
+                held.carried = held.carried[: self.answer_size] or None
         if self._state[row] != _FREE:
             self._leave(row)
         self._stamp(row)
@@ -258,9 +260,12 @@ class JoinRules(id_table_c.IdTable):
         carried: Carried | None = None
         if self._flags[row] & _HELD:
             held = self.objects[row]
-            carried = held.carried
-            if matured_at is None and weight is None:
-                weight = held.weight
+            if type(held) is tuple:
+                carried = held
+            else:
+                carried = held.carried
+                if matured_at is None and weight is None:
+                    weight = held.weight
         real = _REAL * row
         predicted_at = self._real[real + 3]
         return Joined(
@@ -304,11 +309,14 @@ class JoinRules(id_table_c.IdTable):
         if not self._flags[row] & _HELD:
             return True
         held = self.objects[row]
-        return held.weight is None and held.answer is None
+        return type(held) is tuple or (held.weight is None and held.answer is None)
 
     def carried_of(self, row: int) -> Carried | None:
         """Return what the engine wants back with a label."""
-        return self.objects[row].carried if self._flags[row] & _HELD else None
+        if not self._flags[row] & _HELD:
+            return None
+        held = self.objects[row]
+        return held if type(held) is tuple else held.carried
 
     def hold_new(
         self,

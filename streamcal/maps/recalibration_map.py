@@ -7,6 +7,7 @@ docs/recalibration-map.schema.json).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
@@ -21,7 +22,7 @@ from streamcal.maps.steps_c import StepFunction
 from streamcal.sketch import checks, grid
 from streamcal.values import Floats
 
-__all__ = ["RecalibrationMap"]
+__all__ = ["RecalibrationMap", "why_not_whole"]
 
 _APART: Final = 1e-9  # between knots: nearer ones would make a line too steep for float64
 _ROWS: Final = 10  # at most, of the table that a notebook shows
@@ -31,6 +32,15 @@ Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 # Scores are taken for at least 2⁻⁴⁰ away from 0 and 1.
 Knot = Annotated[float, Field(ge=-27.73, le=27.73)]
 LogOdds = Annotated[float, Field(ge=-700.0, le=700.0)]
+
+
+def why_not_whole(segments: Sequence[str]) -> str:
+    """Return why the map of all of a run with segments by these fields is refused, and what to do."""
+    return (
+        f"the run has segments by {', '.join(map(str, segments))}, and serves other probabilities than its"
+        " map of all: let streamcal run or serve answer, or take SegmentedRecalibrator.map_for or"
+        " streamcal.sql.segmented_query. If the map of all is meant, take the field segments out of the JSON"
+    )
 
 
 class RecalibrationMap(BaseModel):
@@ -80,6 +90,14 @@ class RecalibrationMap(BaseModel):
 
     weights: tuple[Weight, Weight] = NO_SHIFT
     """(w₀, w₁) of the shift correction g, which is applied after h; (1, 1) leaves h unchanged."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_whole(cls, given: Any) -> Any:
+        """Refuse the map of all of a run with segments: it does not give what that run serves."""
+        if isinstance(given, dict) and given.get("segments"):
+            raise ValueError(why_not_whole(given["segments"]))
+        return given
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -15,7 +15,7 @@ from streamcal.events import Kept, LabelEvent
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
-from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
 from streamcal.run.config import problems
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
@@ -39,7 +39,13 @@ class Maps:
             self._maps[None] = given
 
     def update(self, timeout: float) -> bool:
-        """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map."""
+        """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map.
+
+        Raises
+        ------
+        ValueError
+            if a map is that of a run with segments.
+        """
         newest: dict[str | None, MapRow] = {}
         for data in () if self._feed is None else self._feed.poll(timeout):
             try:
@@ -47,6 +53,8 @@ class Maps:
             except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
                 log.warning("skipped a line of the maps that is not a map: %s", error)
                 continue
+            if row.segments:
+                raise ValueError(why_not_whole(row.segments))
             newest[row.key] = row
         for key, row in newest.items():
             try:
@@ -88,7 +96,8 @@ def apply_maps(
     StoppedError
         if the run is to stop while a connector waits.
     OSError, ValueError
-        if the source cannot be read at all; MeaningError if its scores are in percent.
+        if the source cannot be read at all, or a map is that of a run with segments; MeaningError if its
+        scores are in percent.
     """
     answered = refused = 0
     for sink in outputs.sinks:

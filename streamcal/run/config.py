@@ -87,7 +87,17 @@ def columns_of(options: RunConfig) -> Columns:
     ValueError
         if segments cannot be had with the other options.
     """
-    columns, fields = options.columns, options.segments.fields
+    columns, fields, recalibrator = options.columns, options.segments.fields, options.recalibrator
+    unlike = "with many classes no label means one class more than another"
+    for name, given, because in (
+        ("[segments] fields", bool(fields), "corrections of segments are for one score"),
+        ("[recalibrator] guard", bool(recalibrator.guard), "a guard compares one score with its map"),
+        ("[recalibrator] label_delay_limit", recalibrator.label_delay_limit is not None, unlike),
+        ("[join] missing_labels", options.join.missing_labels != "drop", unlike),
+        ("[join] corrections", options.join.corrections, "a label of many classes is learned once"),
+    ):
+        if columns.classes and given:
+            raise ValueError(f"[columns] classes and {name} exclude each other: {because}")
     excluded = {
         **{
             f"[columns] {role}": "corrections of segments take every label once"
@@ -139,6 +149,12 @@ def _run_config(tables: dict[str, Any], connectors: Collection[str]) -> RunConfi
             raise ValueError(f"unknown table [{name}]; known: {known}")
         if not isinstance(table, dict):
             raise ValueError(f"{name} must be a table")  # noqa: TRY004  # the file is wrong, not the call
+    segments = tables.get("segments", {})
+    if "own_engines" in segments and not segments.get("fields"):
+        raise ValueError(
+            f"[segments] own_engines: got {segments['own_engines']!r}, but there are no fields whose segments"
+            ' could have engines: name one, such as fields = ["country"], or leave out the table'
+        )
     mine = {name: table for name, table in tables.items() if name in own}
     others = {name: table for name, table in tables.items() if name not in own}
     return RunConfig.model_validate(mine | {"connectors": others})

@@ -1,56 +1,42 @@
-"""Join, engines and counts of one run, one micro-batch at a time; no input or output.
-
-One engine a ``key``; one join for all, since a label names only its prediction's id.
-"""
+"""Pipeline: events of one run through join and engines, a micro-batch at a time; no input or output."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from streamcal.engine.batching_c import BlockSteps, Taken
 from streamcal.engine.checked_c import lacks_time, refuses_weight
-from streamcal.engine.config import RecalibratorConfig, with_join
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
-from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import emit, step
-from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
-from streamcal.quality.delays import Delay
-from streamcal.quality.figures import Quality, Raised, Unrated
-from streamcal.quality.groups import Groups
+from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig, SegmentsConfig
-from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, Tally, count_reasons
+from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, count_reasons
 from streamcal.run.rows import (
     Answers,
     RejectRow,
     alarm_row,
     answer_columns,
     answer_rows,
-    forecast_alarm_row,
     map_row,
     reject_row,
 )
-from streamcal.segments.segmented_engine import SegmentedEngine
-from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
+from streamcal.run.run_state import RunState
 from streamcal.sketch import checks, weighing
-from streamcal.sketch.decoding import decoded, encoded, restoring
-from streamcal.values import Counts, Floats, Labels, class_name
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -60,8 +46,8 @@ _MOST: Final = 1024  # … as which so many may then be taken
 _NO_TIME: Final = float("nan")
 
 
-class Pipeline:
-    """Join, engines and counts of one run.
+class Pipeline(RunState):
+    """Join, engines and counts of one run, and what events do to them.
 
     Parameters
     ----------
@@ -102,57 +88,23 @@ class Pipeline:
         keeps_answers: bool = False,
         checks_deployment: bool = True,
     ) -> None:
-        self._checks_deployment, self._publishes_maps = checks_deployment, publishes_maps
-        join = join or JoinConfig()
-        self._config = with_join(config or RecalibratorConfig(), join)
-        self.label_delay_limit = self._config.delay_limit_seconds
-        """Seconds after which a prediction without a label counts as 0; None: it never does."""
+        columns = columns or Columns()
+        super().__init__(
+            config,
+            join,
+            tables,
+            keys,
+            columns,
+            segments,
+            publishes_maps=publishes_maps,
+            keeps_answers=keeps_answers,
+        )
+        self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = any(map(self._config.needs_time, DOMAINS))
-        self._observer = observer
-        self._tables = tables
-        self.join = Join(join, tables)
-        """Predictions that wait for their label; replaced by `restore`."""
-        self.join.rows.keeps_answers = self._keeps_answers = keeps_answers
-        self._keys = keys or KeysConfig()
-        self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
-        """Engine of every key, in the order of their first event."""
-        self._unpublished: dict[str | None, None] = {}
         self._taking: BlockSteps | None = None
-        self._stored = False
+        self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
-        self._unrated = Unrated()
-        self.segments = segments or SegmentsConfig()
-        """Fields that make segments, if there are any."""
-        groups = {field: Groups() for field in self.segments.fields}
-        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups)
-        self._raised = list[Raised]()
-        columns = columns or Columns()
-        self.positive = columns.positive
-        """Label of class 1; None: labels are 0 and 1."""
-        self._positive_class = "1" if self.positive is None else class_name(self.positive)
-        self._row_of = answer_rows(columns.keep) if columns.keep else None
-        self._rows: StoredRows | None = None  # of segments, where there is a store
-        self._places = [columns.carried.index(name) for name in self.segments.fields]
-        self.tally = Tally()
-        self.reasons: dict[str, int] = {}
-        """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
-
-    @property
-    def delay(self) -> Delay:
-        """Delays of the labels, and the number that may yet come."""
-        join = self.join
-        return self.quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
-
-    @property
-    def quality(self) -> Quality:
-        """Quality of the forecasts by joined labels; of an old store, by those since it was kept."""
-        self._rate()
-        return self._quality
-
-    def first_engines(self, count: int) -> dict[str | None, Engine]:
-        """Return the engines of the first so many keys: what can be shown where there are many."""
-        return {key: self.engines[key] for key in islice(self.engines, count)}
 
     # Events
 
@@ -208,7 +160,7 @@ class Pipeline:
             alarms = len(engine.alarms)
             certificate = engine.certify() if self._certifies(key) else None
             published = MapPublished(engine.served.map, certificate, key, engine.mixing)
-            outcome.maps.append(map_row(published, self.join.clock))
+            outcome.maps.append(map_row(published, self.join.clock, self.segments.fields))
             self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
         return outcome
@@ -279,7 +231,7 @@ class Pipeline:
                 rejects.append(self._reject(origin_of(), reason))
                 continue
             for each in step(event, join, engine_of, origin_of):
-                if type(each) is Recalibrated:
+                if isinstance(each, Recalibrated):
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 else:
@@ -298,7 +250,7 @@ class Pipeline:
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission.reason))
         elif isinstance(emission, MapPublished) and self._publishes_maps:
-            outcome.maps.append(map_row(emission, self.join.clock))
+            outcome.maps.append(map_row(emission, self.join.clock, self.segments.fields))
             outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
         elif isinstance(emission, DriftAlarm):
             alarms = self.engines.of(emission.key).alarms
@@ -307,7 +259,9 @@ class Pipeline:
     def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""
         at = steps = 0
-        taking = self._taking = self._taking or BlockSteps(self.join, self.engines.of, self.engines.known)
+        if self._taking is None or self._taking.join is not self.join:  # `restore` replaces it
+            self._taking = BlockSteps(self.join, self.engines.of, self.engines.known)
+        taking = self._taking
         taking.begin(block)
         while at < len(block):
             taken = taking.take(at)
@@ -344,8 +298,8 @@ class Pipeline:
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
-        self.tally.calibration.end(self.positive)
-        self.tally.deployment.end(self.positive)
+        self.tally.calibration.end(self.classes or self.positive)
+        self.tally.deployment.end(self.classes or self.positive)
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
@@ -361,93 +315,6 @@ class Pipeline:
                 engine.certify()
                 self._raise(outcome, key, engine, alarms)
         return outcome
-
-    # State
-
-    def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
-        """Return the state but for the tables: its own, and that of engines changed since the last call.
-
-        With a store, `changed_segments` then gives what these have of segments.
-        """
-        if self._rows is not None:
-            self._rows.share(len(self.segments.fields) * self.engines.in_memory)
-        own = PipelineState(
-            self.join.state,
-            self.tally,
-            list(self._unpublished),
-            self.reasons,
-            self.quality.state,
-            self._positive_class,
-            self._raised,
-            list(self.segments.fields),
-            self.segments.own_engines,
-        )
-        return encoded(own, json=True), self.engines.snapshot()
-
-    def changed_segments(self) -> dict[SegmentId, Row]:
-        """Return the corrections of segments that have changed, to be committed with a snapshot."""
-        return {} if self._rows is None else self._rows.changes()
-
-    def restore(
-        self, own: bytes, engines: Mapping[str | None, bytes], segments: Mapping[SegmentId, Row] | None = None
-    ) -> None:
-        """Go on from what snapshots gave, with the tables of the same moment.
-
-        Parameters
-        ----------
-        own
-            the state beside engines and tables; empty at the very beginning.
-        engines
-            their states by key, each asked for when it is needed; for as long as this pipeline is used, it
-            has to show what was committed last.
-        segments
-            corrections of segments, in the same way; None: they are in the states of engines.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are no such state.
-        ValueError
-            if an engine was made with options other than this pipeline's; it names them.
-        """
-        if own:
-            state = decoded(own, PipelineState, "a run", json=True)
-            learned = state.join.counts.labels + state.tally.source_labels
-            if learned and state.positive != self._positive_class:
-                raise ValueError(
-                    f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
-                    f" {self._positive_class!r}"
-                )
-            before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
-            if before != self.segments:
-                raise ValueError(
-                    f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
-                    " give the former, or begin with a new store"
-                )
-            self.join = Join(self.join.config, self._tables, state.join)
-            self.join.rows.keeps_answers = self._keeps_answers
-            self._taking = None
-            self.tally = state.tally
-            self.reasons = state.reasons
-            self._unpublished = dict.fromkeys(state.unpublished)
-            if state.quality is not None:
-                with restoring("not the state of a run"):
-                    self._quality = Quality.restore(state.quality)
-                    self._quality.matures = self.label_delay_limit is not None
-                self._raised = state.raised
-        self._rows = None if segments is None else StoredRows(segments)
-        self.engines.restore(engines)
-        if not self._unpublished.keys() <= self.engines.known.keys():
-            raise DamagedStateError(
-                "not the state of a run: it has maps to publish of keys without an engine"
-            )
-        self._stored = True
-        for key in islice(self.engines, 1):  # all have the same options
-            self.engines[key]
-
-    def as_written(self, key: str | None, state: bytes) -> bytes:
-        """Return an engine's state as it is written here: another machine's zlib may compress otherwise."""
-        return self._make(key, state).to_bytes()
 
     # Inside
 
@@ -466,39 +333,11 @@ class Pipeline:
         if self.positive is not None:
             events = input_checks.decide(events, self.positive)
         if ends and not input_checks.settled:
-            input_checks.take(events, batch.origin, self.positive)
+            input_checks.take(events, batch.origin, self.classes or self.positive)
         self.tally.count(events, batch.times_read)
         if not self._stored:
             self.engines.rest()
         return events
-
-    def _make(self, key: str | None, data: bytes | None) -> Engine:
-        certifies = partial(self._certifies, key)
-        engine: Engine
-        if self.segments.fields:
-            engine = SegmentedEngine.make(
-                self._config, key, certifies, self.segments, self._places, data, self._rows
-            )
-        elif data is None:
-            return Engine(self._config, key, certifies)
-        else:
-            engine = Engine.from_bytes(data, key, certifies)
-        check_options(engine.config, self._config, key)
-        return engine
-
-    def _rate(self) -> None:
-        """Rate the forecasts whose labels have come, and count the predictions."""
-        self._raised += self._quality.add(self._unrated)
-        self._unrated = Unrated()
-
-    def _emit_raised(self, outcome: Outcome) -> None:
-        """Add the alarms of the watch over forecasts to an outcome.
-
-        That is done where a look is due, so that it depends on the micro-batches alone, not on when they were
-        stored.
-        """
-        outcome.alarms += [forecast_alarm_row(each, self.join.clock) for each in self._raised]
-        self._raised = []
 
     def _ended(self, outcome: Outcome, input_checks: InputChecks, events: Sequence[object]) -> Outcome:
         """Count what a batch gave, and return it."""
@@ -506,9 +345,6 @@ class Pipeline:
         input_checks.events += len(events)
         outcome.doubtful = bool(input_checks.labels or input_checks.percents)
         return outcome
-
-    def _certifies(self, key: str | None) -> bool:
-        return self._publishes_maps and (key is None or len(self.engines) <= self._keys.certified)
 
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
@@ -524,6 +360,10 @@ class Pipeline:
                 units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
             times = np.array([event.time for event in run], np.float64)
             scores, labels = [event.score for event in run], [event.label for event in run]
+            engine = self.engines.of(key)
+            if isinstance(engine, ClassesEngine):
+                weights = None if units is None else units / weighing.ONE
+                labels = engine.learn_classes([each.kept for each in run], labels, domain, times, weights)
             self._learn(outcome, key, domain, scores, labels, times, units)
 
     def _learn(
@@ -544,12 +384,6 @@ class Pipeline:
         self._raise(outcome, key, engine, alarms)
         if engine.served.version != version:
             self._unpublished[key] = None
-
-    def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
-        """Add the alarms of an engine to an outcome, but for the first so many."""
-        for alarm in engine.alarms[before:]:
-            named = msgspec.structs.replace(alarm, key=key)
-            outcome.alarms.append(alarm_row(named, engine.alarms, self.join.clock))
 
     def _too_many_keys(self, key: str | None) -> str:
         """Count an event whose key is one too many; return the reason to reject it."""

@@ -35,11 +35,12 @@ __all__ = ["BetweenSegments", "determinant"]
 _OFFSETS, _SLOPES, _SIZE = 9, 5, 45
 _OFFSET_PRECISION: Any = (0.01 * 2.0 ** np.arange(_OFFSETS)) ** -2.0
 _SLOPE_PRECISION: Any = (0.01 * 4.0 ** np.arange(_SLOPES)) ** -2.0
+_PRIOR_VARIANCE: Any = (1.0 / np.outer(_OFFSET_PRECISION, _SLOPE_PRECISION)).ravel()
 _LOG_OFFSET_PRECISION: Any = np.log(_OFFSET_PRECISION)
 _LOG_SLOPE_PRECISION: Any = np.log(_SLOPE_PRECISION)
 _ODDS = 4.0  # against any difference, before there is evidence
 _SURE = 50.0  # log of a Bayes factor that leaves no doubt
-_FINENESS = 2.0**20  # parts of a nat that are counted
+_NOTHING = -60.0  # log of a part of the sum of exponentials that changes no bit of it
 
 
 class BetweenSegments:
@@ -77,16 +78,24 @@ class BetweenSegments:
         a, b = float(rows[new + 3]), float(rows[new + 4])
         old_aa, old_ab, old_bb = float(rows[old]), float(rows[old + 1]), float(rows[old + 2])
         old_a, old_b = float(rows[old + 3]), float(rows[old + 4])
-        had_labels = old_aa != 0.0 or old_a != 0.0
+        self._add(1.0, aa, ab, bb, a, b)
+        if old_aa != 0.0 or old_a != 0.0:  # it had labels
+            self._add(-1.0, old_aa, old_ab, old_bb, old_a, old_b)
+
+    def _add(self, sign: float, aa: float, ab: float, bb: float, a: float, b: float) -> None:
+        """Add log m of one segment, or take it away, for each cell: in multiples of 2⁻²⁰."""
+        rest, cross = max(aa * bb - ab * ab, 0.0), 2.0 * a * b * ab
         for i in range(_OFFSETS):
             first = _OFFSET_PRECISION[i]
+            one, other = first * bb, b * b * (aa + first)
             for j in range(_SLOPES):
-                second = _SLOPE_PRECISION[j]
-                self._evidence[_SLOPES * i + j] += _log_marginal(first, second, aa, ab, bb, a, b)
-                if had_labels:
-                    self._evidence[_SLOPES * i + j] -= _log_marginal(
-                        first, second, old_aa, old_ab, old_bb, old_a, old_b
-                    )
+                second, at = _SLOPE_PRECISION[j], _SLOPES * i + j
+                both = first * second + one + second * aa + rest  # see `determinant`
+                found = (a * a * (bb + second) - cross + other) / both
+                log_m = 0.5 * (found - math.log(both * _PRIOR_VARIANCE[at]))
+                # Added and taken away, 1.5 · 2⁵² rounds to whole numbers.
+                parts = (1048576.0 * log_m + 6755399441055744.0) - 6755399441055744.0
+                self._evidence[at] += sign * parts * (1.0 / 1048576.0)
 
     def refresh(self) -> None:
         """Work out the prior and the share anew."""
@@ -96,7 +105,10 @@ class BetweenSegments:
         total = offset = slope = 0.0
         for i in range(_OFFSETS):
             for j in range(_SLOPES):
-                part = math.exp(self._evidence[_SLOPES * i + j] - top)
+                behind = self._evidence[_SLOPES * i + j] - top
+                if behind < _NOTHING:
+                    continue
+                part = math.exp(behind)
                 total += part
                 offset += part * _LOG_OFFSET_PRECISION[i]
                 slope += part * _LOG_SLOPE_PRECISION[j]
@@ -104,13 +116,6 @@ class BetweenSegments:
         self.share = factor / (factor + _ODDS)
         self.offset_precision = math.exp(offset / total)
         self.slope_precision = math.exp(slope / total)
-
-
-def _log_marginal(first: float, second: float, aa: float, ab: float, bb: float, a: float, b: float) -> float:
-    """Return log m of one segment for a precision of offsets and one of slopes, in multiples of 2⁻²⁰."""
-    both = determinant(first, second, aa, ab, bb)
-    found = (a * a * (bb + second) - 2.0 * a * b * ab + b * b * (aa + first)) / both
-    return math.floor(0.5 * _FINENESS * (found - math.log(both / (first * second))) + 0.5) / _FINENESS
 
 
 def determinant(offset_precision: float, slope_precision: float, aa: float, ab: float, bb: float) -> float:

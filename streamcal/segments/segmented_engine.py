@@ -17,13 +17,14 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
-from streamcal.engine.state import compressed, expanded, unpack
-from streamcal.events import Kept, LabelledEvent, PredictionEvent
+from streamcal.engine.state import unpack
+from streamcal.events import LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
-from streamcal.segments.segments import Name, Segments, SegmentsState, name_of, names_of
+from streamcal.segments.segment_rules_c import SegmentRules
+from streamcal.segments.segments import Name, Segments, names_of, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import restoring
 
 __all__ = ["SegmentedEngine", "names_of"]
 
@@ -40,13 +41,9 @@ class SegmentsOptions(Protocol):
         """Number of segments that may have an engine of their own."""
 
 
-class SegmentedEngine(Engine):
+class SegmentedEngine(SegmentRules, Engine):
     """Pooled engine with corrections; made by `make`."""
 
-    segments: Segments
-    """Corrections and own engines."""
-    _places: Sequence[int]
-    _carried: Carried = ()
     _rows: StoredRows | None = None
     _of: str | None = None
 
@@ -86,25 +83,26 @@ class SegmentedEngine(Engine):
         read_row = None if rows is None else partial(rows.read, key)
         if data is None:
             made = cls(config, key, certifies)
-            made.segments = Segments(segments.fields, segments.own_engines, read_row)
+            own = Segments(segments.fields, segments.own_engines, read_row)
         else:
             made = cls.from_bytes(data, key, certifies)
-            state = decoded(expanded(unpack(data, 3)[2]), SegmentsState, "segments")
+            state = unpacked(*unpack(data, 4)[2:])
             with restoring("not the state of segments"):
-                made.segments = Segments.restored(state, read_row)
-            if made.segments.names != tuple(segments.fields):
+                own = Segments.restored(state, read_row)
+            if own.names != tuple(segments.fields):
                 raise ValueError(
-                    f"the stored engine has segments by {', '.join(made.segments.names)}, not by"
+                    f"the stored engine has segments by {', '.join(own.names)}, not by"
                     f" {', '.join(segments.fields)}: give these, or begin with a new store"
                 )
-        made._places, made._rows, made._of, made.carries = places, rows, key, True
+        made.begin(own, places)
+        made._rows, made._of = rows, key
         return made
 
     def parts(self) -> list[bytes]:
         """Return the parts of the state: those of the pooled engine, and the segments."""
         if self._rows is not None:
             self._rows.take(self._of, self.segments.corrections.fields)
-        return [*super().parts(), compressed(encoded(self.segments.to_state()))]
+        return [*super().parts(), *packed(self.segments.to_state())]
 
     # A prediction
 
@@ -116,18 +114,9 @@ class SegmentedEngine(Engine):
         corrected = self.correct(event.kept, event.score, answer.probability)
         return msgspec.structs.replace(answer, probability=corrected), prediction_index, emissions
 
-    def correct(self, kept: Kept, score: float, probability: float) -> float:
-        """Return the corrected probability of a score, of which the pooled one is given."""
-        self._carried = tuple(self.segments.carry(score, probability, self._names(kept)))
-        return self.segments.corrections.served
-
     def forecast(self, answer: Recalibrated) -> float:
         """Return the corrected probability: no guard judges it."""
         return answer.probability
-
-    def carried(self) -> Carried:
-        """Return segments and forecast of the prediction just answered."""
-        return self._carried
 
     # A label
 
@@ -138,10 +127,6 @@ class SegmentedEngine(Engine):
             self.learn_carried(joined.score, joined.label, joined.carried)
         return emissions
 
-    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
-        """Let corrections learn a label of the target."""
-        self.segments.learn_one(score, label, carried)
-
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label by another; see `Engine.relabel`."""
         super().relabel(relabelled)
@@ -151,10 +136,7 @@ class SegmentedEngine(Engine):
 
     # Inside
 
-    def _names(self, kept: Kept) -> tuple[Name, ...]:
-        return tuple([name_of(kept[place]) if place < len(kept) else None for place in self._places])
-
     def _split(self, carried: Carried) -> tuple[Sequence[Name], list[float]]:
-        count = len(self._places)
+        count = len(self.segments.names)
         row = [math.nan if each is None else float(each) for each in carried[count:]]
         return names_of(carried, count), row

@@ -1,8 +1,8 @@
 """Segments: the corrections of all fields and the own engines, behind one pooled engine.
 
-A **forecast** of one score is a row of 1 + 4 F numbers, F the number of fields: the pooled probability; then
-for each field what it adds to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN
-where there is none. Labels are judged by the row as of their prediction.
+A **forecast** of one score is a row of 1 + 5 F numbers, F the number of fields: the pooled probability; then
+for each field what it adds to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where
+there is none, and the number of labels of its value. Labels are judged by the row as of their prediction.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
+from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState
 from streamcal.segments.merging import merged
+from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.own import OwnEngines, OwnState
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count, decoded, encoded, require
 from streamcal.values import shown
 
 __all__ = [
@@ -33,21 +34,17 @@ __all__ = [
     "logit_of",
     "name_of",
     "names_of",
+    "packed",
     "served",
+    "unpacked",
 ]
-
-Name = str | None
-"""Value of a field; None: the field is missing."""
 
 ReadRow = Callable[[int, Name], bytes | None]
 """Gives the row of a field's value that is in a store, None if it has none."""
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
-_MISSING: Final = ("NAType", "NaTType")  # of pandas
 _NOBODY: Final = "\0" * 4097  # longer than a name
-_LONGEST: Final = 4096  # bytes of a name
-_PLAIN: Final = _LONGEST // 4  # characters that cannot have more bytes
 
 
 NEAREST: Final = 1e-9
@@ -72,6 +69,18 @@ class SegmentsState(msgspec.Struct):
     limit: Count
     corrections: FieldsState
     own: list[OwnState]
+
+
+def packed(state: SegmentsState) -> list[bytes]:
+    """Return the parts of a state; those of own engines are compressed already."""
+    return [compressed(encoded(msgspec.structs.replace(state, own=[]))), encoded(state.own)]
+
+
+def unpacked(body: bytes, own: bytes) -> SegmentsState:
+    """Return the state of what `packed` gave; raise DamagedStateError if it is none."""
+    state = decoded(expanded(body), SegmentsState, "segments")
+    state.own = decoded(own, list[OwnState], "own engines")
+    return state
 
 
 class Segments:
@@ -100,6 +109,11 @@ class Segments:
     def width(self) -> int:
         """Number of numbers of a forecast."""
         return 1 + TERMS * len(self.names)
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether segments may have engines of their own."""
+        return self._has_own
 
     def has_own(self, names: Sequence[Name]) -> bool:
         """Whether a segment has an engine of its own that is served."""
@@ -139,12 +153,11 @@ class Segments:
 
     def learn_one(self, score: float, label: int, carried: Sequence[Any]) -> None:
         """Learn a label of what `carry` has returned."""
+        only, name = self.corrections.fields[0], carried[0]
+        before = only.labels(name) if self._has_own else 0
+        self.corrections.learn(label, carried)
         if self._has_own:
-            count = len(self.names)
-            row = [math.nan if each is None else each for each in carried[count:]]
-            self.learn([score], [label], [names_of(carried, count)], [row])
-        else:
-            self.corrections.learn(label, carried)
+            self._learn_own(name, [score], [label], before)
 
     def learn(
         self,
@@ -169,9 +182,14 @@ class Segments:
                 its_labels.append(label)
             self.corrections.learn(label, (*each, *row))
         for name, (before, its_scores, its_labels) in by_segment.items():
-            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
-            if gone is not None:
-                only.forget_own(gone[1])
+            self._learn_own(name, its_scores, its_labels, before)
+
+    def _learn_own(self, name: Name, scores: list[float], labels: list[int], before: int) -> None:
+        """Let the engine of a segment learn, which had ``before`` labels."""
+        only = self.corrections.fields[0]
+        gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
+        if gone is not None:
+            only.forget_own(gone[1])
 
     def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
         """Replace a learned label, whose forecast was this row, by ``label``."""
@@ -229,30 +247,3 @@ def check_own_engines(limit: object) -> int:
     if type(limit) is not int or not 0 <= limit <= _MOST_ENGINES:
         raise ValueError(f"own_engines must be a whole number from 0 to {_MOST_ENGINES}, got {shown(limit)}")
     return limit
-
-
-def name_of(value: object) -> Name:
-    """Return the name of one value of a field; None: it is missing.
-
-    Raises
-    ------
-    ValueError
-        If the value is no text of at most 4096 bytes, number, boolean or None.
-    """
-    if type(value) is str and 0 < len(value) <= _PLAIN:  # nearly always
-        return value
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, str):
-        if len(value.encode()) > _LONGEST:
-            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value) or None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        if value != value:
-            return None
-        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
-    if value is None or type(value).__name__ in _MISSING:
-        return None
-    raise ValueError(f"a segment must be a text, a number, a boolean or None, got {shown(value)}")

@@ -22,7 +22,7 @@ from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.groups_c import add_labels
 from streamcal.run.config import RunConfig, read_config
-from streamcal.segments.segments import Segments
+from streamcal.segments.segments import Segments, packed
 
 CRASH = Path(__file__).parents[1] / "crash.py"
 KILLS = int(
@@ -131,9 +131,12 @@ def test_groups_with_few_labels_are_forgotten_first() -> None:
     np.testing.assert_array_equal(again.sums[:, 0], [3.0, 5.0, 3.0, 1.0])
 
 
-def run(folder: Path, *more: str, expect: int = 0) -> str:
+def run(folder: Path, *more: str, expect: int = 0, events: str = "") -> str:
+    """Run on predictions and labels in a folder; or on labelled events, in these files."""
     options = ["--config", str(folder / "c.toml"), "--store", str(folder / "s.db")]
-    inputs = ["--events", str(folder / "p.jsonl"), "--labels", str(folder / "l.jsonl")]
+    inputs = ["--events", str(folder / (events or "p.jsonl"))]
+    if not events:
+        inputs += ["--labels", str(folder / "l.jsonl")]
     result = CliRunner().invoke(app, ["run", *inputs, "--output", str(folder / "out.jsonl"), *options, *more])
     assert result.exit_code == expect, result.output
     return result.output
@@ -216,6 +219,7 @@ def test_a_field_that_no_event_has_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
+        ("[segments]\nown_engines = 64\n", "[segments] own_engines: got 64, but there are no fields"),
         ('[segments]\nfields = "country"\n', "[segments] fields: must be a list; got 'country'"),
         ('[segments]\nfields = ["id"]\n[secret]\ntoken = "x"', "'id' is the column of the id, and makes no"),
     ],
@@ -243,6 +247,9 @@ def test_own_engines_are_written_as_they_are() -> None:
             fresh = [each.to_bytes() for each in segments._own._engines.values()]
             assert [each.engine for each in states] == fresh
     assert written_before > 600
+    # Compressed once, as each is.
+    whole = b"".join(packed(segments.to_state()))
+    assert all(each.engine in whole for each in segments.to_state().own)
 
 
 @pytest.mark.crash

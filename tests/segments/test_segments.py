@@ -253,7 +253,7 @@ def test_corrections_that_cannot_be_are_refused(column: int, value: float, what:
     field = Corrections()
     place, read = field.place("x"), np.zeros(READ)
     field.read(place, 0.5, float("nan"), read, 0)
-    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan]), 0, 0.0)
+    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 0.0]), 0, 0.0)
     state = field.to_state()
     state.rows = state.rows.copy()
     state.rows[column] = value
@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[Callable[[SegmentedRecalibrator], object], str]] = {
     ),
     "no value": (
         lambda engine: engine.predict_one(0.5, ("x", b"y")),
-        "a segment must be a text, a number, a boolean or None, got b'y'",
+        "a segment must be a text, number, boolean, date, time or None, got b'y'",
     ),
     "a score": (lambda engine: engine.predict_one(1.5, ("x", "y")), r"number in \[0, 1\], got 1.5"),
     "forecasts": (

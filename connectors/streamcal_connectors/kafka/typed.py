@@ -8,7 +8,6 @@ datetime, a decimal) becomes one here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time
 from decimal import Decimal
 from types import NoneType
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,7 +15,7 @@ from uuid import UUID
 
 from streamcal.events import Domain, Event
 from streamcal.events.columns import Columns, Role
-from streamcal.events.fields import Malformed, malformed
+from streamcal.events.fields import Malformed, malformed, plain_kept
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import read_time
 
@@ -133,7 +132,7 @@ class TypedValues:
         roles = {
             role: self._in_form(role, column) for role, column in zip(self.rows.roles, columns, strict=False)
         }
-        kept = [list(map(_kept, column)) for column in columns[len(roles) :]]
+        kept = [list(map(plain_kept, column)) for column in columns[len(roles) :]]
         if all(_kinds(column) <= _FORMS[role] for role, column in roles.items()):
             return self.rows.decode(roles, kept, len(rows))
         self.rows.count_rows(len(rows))
@@ -186,10 +185,3 @@ def _moment(value: Any) -> Any:
         return None if value is None else read_time(float(value) if type(value) is Decimal else value)
     except ValueError:
         return value
-
-
-def _kept(value: Any) -> Any:
-    """Return a value that passes through as what JSON can hold: times and decimals as text."""
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal | UUID) else value

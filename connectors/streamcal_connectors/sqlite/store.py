@@ -146,7 +146,8 @@ class SqliteStore:
         """Return the map versions that were served, in order; older ones are thinned out."""
         for _, number, key, time, *texts, _ in self._all("maps", _MapValues):
             with self._db.errors("read"):
-                made = MapRow(number, key, time, *map(_raw, texts))
+                map_, certificate, mixture = map(_raw, texts)
+                made = MapRow(number, key, time, map_, certificate, mixture)
             yield made
 
     def rejects(self) -> Iterator[RejectRow]:

@@ -1,0 +1,175 @@
+"""Names of the classes, and the checks of score rows and labels that speak of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.values import Counts, Floats, check_name, shown
+
+__all__ = ["MAX_CLASSES", "Classes"]
+
+MAX_CLASSES: Final = 1000
+"""Largest number of classes."""
+
+_ROUNDING: Final = 1e-6  # scores may sum to 1 give or take so much: those of float32 do
+_SHOWN: Final = 5  # names of classes in a message
+
+
+class Classes:
+    """The classes in their order.
+
+    Parameters
+    ----------
+    names
+        2 to 1,000 distinct texts of 1 to 512 bytes.
+
+    Raises
+    ------
+    ValueError
+        if they are not.
+    """
+
+    __slots__ = ("_codes", "names")
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+            raise ValueError(
+                f"classes must be a sequence of names, such as ['cat', 'dog'], got {shown(names)}"
+            )
+        self.names = tuple(check_name("a class", name) for name in names)
+        """Names, in their order."""
+        if not 2 <= len(self.names) <= MAX_CLASSES:
+            raise ValueError(f"there must be 2 to {MAX_CLASSES:,} classes, got {len(self.names):,}")
+        self._codes = {name: code for code, name in enumerate(self.names)}
+        if len(self._codes) < len(self.names):
+            twice = next(name for code, name in enumerate(self.names) if self._codes[name] != code)
+            raise ValueError(f"classes must be distinct, got {shown(twice)} twice")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __str__(self) -> str:
+        more = f", … ({len(self.names):,} classes)" if len(self.names) > _SHOWN else ""
+        return ", ".join(map(repr, self.names[:_SHOWN])) + more
+
+    def row(self, scores: Any) -> Floats:
+        """Return one score of each class, float64[K], given as an array-like or by name."""
+        if isinstance(scores, Mapping):
+            if scores.keys() != self._codes.keys():
+                self._refuse_names(scores)
+            scores = [scores[name] for name in self.names]
+        return self.rows([scores])[0]
+
+    def rows(self, scores: Any) -> Floats:
+        """Return rows of scores, float64[n, K], checked.
+
+        Raises
+        ------
+        ValueError
+            if they have another shape, or a row is not of numbers in [0, 1] that sum to 1; the message names
+            the first such index and its value.
+        """
+        given = np.asarray(scores)
+        if given.size == 0 and given.ndim <= 2:
+            return np.empty((0, len(self)))
+        if given.ndim != 2 or given.shape[1] != len(self):
+            raise ValueError(
+                f"scores must be rows of {len(self):,} numbers, one for each of the classes {self},"
+                f" got an array of shape {given.shape}"
+            )
+        if given.dtype.kind not in "fiu":
+            self._refuse_kinds(given)
+        values = given.astype(np.float64)
+        bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
+        if bad.any():
+            row, code = np.argwhere(bad)[0].tolist()
+            raise ValueError(
+                f"index {row}: the score of class {shown(self.names[code])} must be a number in [0, 1],"
+                f" got {values[row, code].item()!r}"
+            )
+        totals = values.sum(axis=1)
+        far = np.abs(totals - 1.0) > _ROUNDING
+        if far.any():
+            row = int(np.argmax(far))
+            raise ValueError(
+                f"index {row}: the scores of all classes must sum to 1 (give or take {_ROUNDING:g}),"
+                f" got {totals[row].item()!r}: divide them by their sum, or give the missing classes"
+            )
+        return np.minimum(values, 1.0)
+
+    def codes(self, labels: Any) -> Counts:
+        """Return labels as places of their classes, int64[n].
+
+        Raises
+        ------
+        ValueError
+            if one is neither a place from 0 on nor the name of a class; the message names the first such
+            index and its value.
+        """
+        given = np.asarray(labels)
+        if given.ndim != 1:
+            raise ValueError(f"labels must be one-dimensional, got an array of shape {given.shape}")
+        if given.dtype.kind in "iu":
+            codes = given.astype(np.int64)
+            bad = (codes < 0) | (codes >= len(self))
+            if bad.any():
+                index = int(np.argmax(bad))
+                raise ValueError(f"index {index}: {self._refused(given[index].item())}")
+            return codes
+        found = np.empty(len(given), np.int64)
+        for index, label in enumerate(given.tolist()):
+            try:
+                found[index] = self.code(label)
+            except ValueError as error:
+                raise ValueError(f"index {index}: {error}") from None
+        return found
+
+    def code(self, label: object) -> int:
+        """Return the place of a label's class.
+
+        Raises
+        ------
+        ValueError
+            as `codes`.
+        """
+        if isinstance(label, str):
+            code = self._codes.get(label, -1)
+        elif isinstance(label, int | np.integer) and not isinstance(label, bool):
+            code = int(label)
+        else:
+            code = -1
+        if not 0 <= code < len(self):
+            raise ValueError(self._refused(label))
+        return code
+
+    def _refused(self, label: object) -> str:
+        return (
+            f"a label must be the name of a class, or its place from 0 to {len(self) - 1:,}, got"
+            f" {shown(label)}; the classes are {self}"
+        )
+
+    def _refuse_names(self, scores: Mapping[Any, Any]) -> None:
+        unknown = [name for name in scores if name not in self._codes]
+        if unknown:
+            raise ValueError(
+                f"scores must be of the classes {self}, got one of the unknown {shown(unknown[0])}"
+            )
+        missing = next(name for name in self.names if name not in scores)
+        raise ValueError(
+            f"scores must have all {len(self):,} classes, {shown(missing)} is missing; a class that cannot be"
+            " has the score 0"
+        )
+
+    def _refuse_kinds(self, given: Any) -> None:
+        for row, code in np.ndindex(given.shape):
+            value = given[row, code]
+            if isinstance(value, bool | np.bool_ | str | bytes) or not isinstance(
+                value, int | float | np.integer | np.floating
+            ):
+                raise ValueError(
+                    f"index {row}: the score of class {shown(self.names[code])} must be a number in [0, 1],"
+                    f" got {shown(value)}"
+                )

@@ -1,0 +1,400 @@
+"""The engine of three classes or more: candidates, each a row of K probabilities, and their mixture.
+
+Candidates: the score itself; online scalings (`softmax`) of the score, with short and long memory; K binary
+engines, divided by their sum (`one_vs_rest`), and an online scaling of these; and, once there are labels of
+the source, the composites of the paper (`simplex`): K maps of the source, divided by their sum, times w_k.
+`mixing` weighs them. Other modes than ``auto`` serve one row.
+
+Labels that come one by one are gathered until a step is due. The state is a function of the calls.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.certificates.record import Certificate
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.schedule import parts_of_call
+from streamcal.events import Domain
+from streamcal.multiclass.mixing import Weights
+from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
+from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
+from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs, normalised
+from streamcal.sketch.decoding import Count, require, within
+from streamcal.values import Counts, Floats
+
+__all__ = ["Many", "ManyState"]
+
+_STEP: Final = 32  # labels of the longest step
+_FIRST_STEP: Final = 4
+_FIRST_PART: Final = 512
+_SCALINGS: Final = {
+    "bias/0.998": (False, 0.998),
+    "bias/0.9998": (False, 0.9998),
+    "vector/0.9998": (True, 0.9998),
+}
+"""Scalings of the score: whether each class has a slope, and the discount of earlier labels."""
+
+_SHARED: Final = "bias/0.9998"
+"""Scaling that gives classes without an engine their probability."""
+
+_STACKED: Final = {"one-vs-rest/vector/0.9999": (True, 0.9999)}
+"""Scalings of the K engines' row."""
+
+_RIDGE: Final = (5.0, 1.0)
+_RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
+_SCORES: Final = 1000  # latest scores that tell of the prior
+_SCORE_STEP: Final = 32
+_EM_STEPS: Final = 5
+_MOST_COUNT: Final = 1e18
+
+
+class ManyState(msgspec.Struct):
+    """State of the engine of three classes or more."""
+
+    engines: OneVsRestState
+    source_engines: OneVsRestState | None
+    scalings: list[list[Floats]]
+    weights: Floats
+    counts: Floats
+    """Labels of the source, of the target, and of the target discounted, one after the other."""
+    labels: Count
+    weighed: Floats
+    """Sums of the labels' weights, and of their squares."""
+    pending: Floats
+    pending_codes: Counts
+    scores: Floats
+    scores_since: Count
+    by_scores: Floats
+
+
+class Many:
+    """Candidates and their mixture, for K ≥ 3 classes."""
+
+    __slots__ = (
+        "_by_scores",
+        "_classes",
+        "_config",
+        "_counts",
+        "_engines",
+        "_pending",
+        "_pending_codes",
+        "_scalings",
+        "_scores",
+        "_scores_since",
+        "_source_engines",
+        "_weighed",
+        "_weights",
+        "labels",
+        "names",
+    )
+
+    def __init__(self, classes: int, config: RecalibratorConfig) -> None:
+        self._classes, self._config = classes, config
+        each = config.model_copy(update={"delta": config.delta / classes, "prior": "labels"})
+        self._engines = OneVsRest(classes, each)
+        self._source_engines: OneVsRest | None = None
+        auto = config.mode == "auto"
+        kinds = {**_SCALINGS, **_STACKED} if auto else {}
+        self._scalings = {
+            name: OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
+            for name, (sloped, discount) in kinds.items()
+            if not sloped or classes <= DENSE
+        }
+        shifts = ["composite/scores"] if config.prior == "scores" else []
+        shifts = ["composite/all", "composite/300", *shifts]
+        self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
+        """Names of the candidates."""
+        shift = np.array([name in shifts for name in self.names])
+        self._weights = Weights(~shift / max((~shift).sum(), 1), shift)
+        self._counts = np.zeros((3, classes))
+        self.labels = 0
+        """Number of target labels learned."""
+        self._weighed = np.zeros(2)
+        self._pending = np.empty((0, self._width))
+        self._pending_codes = np.empty(0, np.int64)
+        self._scores, self._scores_since = np.empty((0, classes)), 0
+        self._by_scores: Floats | None = None
+
+    @property
+    def _width(self) -> int:
+        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share, its delay."""
+        return 2 * self._classes + 2 * len(self.names) + 4
+
+    @property
+    def sourced(self) -> bool:
+        """Whether labels of the source have been learned."""
+        return bool(self._counts[0].any())
+
+    @property
+    def observed(self) -> int:
+        """Number of target scores observed."""
+        return self._engines.observed
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the candidates by name; empty in other modes than ``auto``."""
+        served = self._weights.served[0].tolist()
+        return dict(zip(self.names, served, strict=True)) if len(self.names) > 1 else {}
+
+    @property
+    def certificates(self) -> dict[int, Certificate | None]:
+        """Certificates of the binary engines, by the place of their class."""
+        return {code: engine.certificate for code, engine in sorted(self._engines.engines.items())}
+
+    def priors(self, name: str | None = None) -> tuple[Floats | None, Floats | None]:
+        """Return the priors of source and target that the composite of this name uses; None: the served."""
+        if name is None:
+            name = "scores" if self._config.prior == "scores" else "all"
+        source, target, recent = self._counts
+        smoothing = self._config.prior_smoothing
+        p = class_priors(source, smoothing) if source.any() else None
+        if name == "scores" and self._by_scores is not None:
+            return p, self._by_scores
+        counts = recent if name == "300" else target
+        if not counts.any():
+            return p, None
+        return p, class_priors(counts, smoothing if p is None or self._config.mode != "auto" else p)
+
+    # Forecasts
+
+    def forecasts(self, rows: Floats) -> Floats:
+        """Return what each candidate forecasts now, float64[M, n, K]."""
+        mode = self._config.mode
+        by_source = self._by_source(rows)
+        if mode == "source":
+            return by_source[np.newaxis]
+        if mode in ("label_shift", "composite"):
+            return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
+        if mode == "target":
+            return normalised(self._engines.forecast(rows, rows), rows)[np.newaxis]
+        out = np.empty((len(self.names), *rows.shape))
+        out[0], x = rows, logs(rows)
+        for place, name in enumerate(self.names):
+            if name in _SCALINGS:
+                out[place] = self._scalings[name].forecast(x)
+        shared = out[self.names.index(_SHARED)]
+        out[1] = normalised(self._engines.forecast(rows, shared), rows)
+        x = logs(out[1])
+        for place, name in enumerate(self.names):
+            if name in _STACKED:
+                out[place] = self._scalings[name].forecast(x)
+            elif name.startswith("composite"):
+                prior = name.partition("/")[2]
+                out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        return out
+
+    def _by_source(self, rows: Floats) -> Floats:
+        """Return h_P of rows of scores: K maps of the source, divided by their sum; before these, the rows."""
+        if self._source_engines is None:
+            return rows
+        return normalised(self._source_engines.forecast(rows, rows), rows)
+
+    def predict(self, rows: Floats) -> Floats:
+        """Return the probabilities of rows of scores, float64[n, K]."""
+        if len(self.names) == 1:
+            return self.forecasts(rows)[0]
+        out: Floats = np.einsum("m,mik->ik", self._weights.served[0], self.forecasts(rows))
+        out /= out.sum(axis=1, keepdims=True)
+        return out
+
+    def carry(self, rows: Floats) -> Floats:
+        """Return a row of what `learn` needs of a prediction made now, float64[n, C].
+
+        The number of scores observed; then, up to `DENSE` classes, the weights by each tracker, and the
+        forecasts of all candidates but the first, the score itself. These are 0 while no label is known:
+        then all candidates forecast the same, and are judged by what they forecast on arrival.
+        """
+        n = len(rows)
+        index = np.full((n, 1), float(self.observed))
+        if not self._carries or not self._knows:
+            return np.concatenate((index, np.zeros((n, self.carried - 1))), axis=1)
+        weights = np.broadcast_to(self._weights.served[1:].ravel(), (n, 2 * len(self.names)))
+        made = self.forecasts(rows)[1:].transpose(1, 0, 2).reshape(n, -1)
+        return np.concatenate((index, weights, made), axis=1)
+
+    @property
+    def _carries(self) -> bool:
+        return len(self.names) > 1 and self._classes <= DENSE
+
+    @property
+    def _knows(self) -> bool:
+        return self.labels > 0 or self.sourced
+
+    @property
+    def carried(self) -> int:
+        """C, the width of what `carry` returns."""
+        count = len(self.names)
+        return 1 + (2 * count + (count - 1) * self._classes if self._carries else 0)
+
+    # Learning
+
+    def observe(self, rows: Floats) -> None:
+        """Observe rows of target scores whose labels are not known."""
+        self._engines.observe(rows)
+        if self._config.prior != "scores" or not len(rows):
+            return
+        self._scores = np.concatenate((self._scores, rows))[-_SCORES:]
+        self._scores_since += len(rows)
+        if self._scores_since >= _SCORE_STEP and self.sourced:
+            self._scores_since = 0
+            source = class_priors(self._counts[0], 0.5)
+            made, labels = self._by_source(self._scores), self._counts[2] + source
+            self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
+
+    def learn(
+        self,
+        rows: Floats,
+        codes: Counts,
+        domain: Domain,
+        times: Any = None,
+        weights: Floats | None = None,
+        carried: Floats | None = None,
+    ) -> None:
+        """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
+        known = self.labels if domain == "target" else int(self._counts[0].sum())
+        parts = []
+        for part, index in parts_by_index(len(rows), carried if domain == "target" else None):
+            # What was predicted together could rest on no more labels than there were before.
+            starts = parts_of_call(part.stop - part.start, max(known + part.start, _FIRST_PART))
+            ends = pairwise([*(part.start + start for start in starts), part.stop])
+            parts += [(slice(*each), index) for each in ends]
+        for part, index in parts:
+            given = None if times is None else times[part], None if weights is None else weights[part]
+            if domain == "source":
+                self._learn_source(rows[part], codes[part], *given)
+            else:
+                then = None if carried is None else carried[part]
+                self._learn_target(rows[part], codes[part], *given, index, then)
+
+    def _learn_source(self, rows: Floats, codes: Counts, times: Any, weights: Floats | None) -> None:
+        if len(self.names) > 1 and not self.labels:
+            made = self.forecasts(rows)
+            self._gather(rows, codes, made, np.ones(len(rows)), None)
+            self._step(None)
+        engines = self._source_engines or self._begin_source()
+        engines.learn(rows, codes, "source", times, None, weights)
+        self._engines.learn(rows, codes, "source", times, None, weights)
+        self._counts[0] += np.bincount(codes, weights, self._classes)
+
+    def _begin_source(self) -> OneVsRest:
+        """Return the engines of h_P, one a class; the composites take part from now on."""
+        each = RecalibratorConfig(**{**self._config.model_dump(), "mode": "source", "prior": "labels"})
+        self._source_engines = OneVsRest(self._classes, each)
+        if len(self.names) > 1:
+            self._weights.admit_shift()
+        return self._source_engines
+
+    def _learn_target(
+        self,
+        rows: Floats,
+        codes: Counts,
+        times: Any,
+        weights: Floats | None,
+        index: int | None,
+        carried: Floats | None,
+    ) -> None:
+        n = len(rows)
+        if len(self.names) > 1:
+            shares = np.ones(n)
+            if weights is not None:
+                self._weighed += (weights.sum(), np.square(weights).sum())
+                shares = weights * (self._weighed[0] / self._weighed[1])
+            made = self.forecasts(rows)
+            self._gather(rows, codes, made, shares, carried)
+        self._engines.learn(rows, codes, "target", times, index, weights)
+        more = np.bincount(codes, weights, self._classes)
+        self._counts[1] += more
+        aged = np.bincount(codes, _RECENT ** np.arange(n - 1.0, -1.0, -1.0), self._classes)
+        self._counts[2] = self._counts[2] * _RECENT**n + aged
+        if len(self.names) > 1 and len(self._pending) >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
+            self._step(self.labels)
+        self.labels += n
+
+    def _gather(
+        self, rows: Floats, codes: Counts, made: Floats, shares: Floats, carried: Floats | None
+    ) -> None:
+        """Keep what the next step needs of labels."""
+        n, places, count = len(rows), np.arange(len(rows)), len(self.names)
+        now = then = made[:, places, codes].T
+        late = np.zeros(n)
+        by_tracker = np.broadcast_to(self._weights.served[1:], (n, 2, count))
+        if carried is not None and self._carries:
+            knew = carried[:, 1] + carried[:, 1 + count] > 0.0  # weights of the score, which never are 0
+            told = carried[:, 1 : 1 + 2 * count].reshape(n, 2, count)
+            by_tracker = np.where(knew[:, np.newaxis, np.newaxis], told, by_tracker)
+            before = carried[:, 1 + 2 * count :].reshape(n, count - 1, self._classes)
+            told = np.concatenate((rows[places, codes][:, np.newaxis], before[places, :, codes]), axis=1)
+            then = np.where(knew[:, np.newaxis], told, now)
+            late = np.maximum(self.observed - carried[:, 0], 0.0)
+        tracked = np.einsum("itm,im->it", by_tracker, then)
+        kept = np.concatenate(
+            (logs(rows), logs(made[1]), then, now, tracked, shares[:, np.newaxis], late[:, np.newaxis]),
+            axis=1,
+        )
+        self._pending = np.concatenate((self._pending, kept))
+        self._pending_codes = np.concatenate((self._pending_codes, codes))
+
+    def _step(self, earlier: int | None) -> None:
+        """Move weights and scalings by the labels that have been gathered."""
+        classes, count = self._classes, len(self.names)
+        ends = [classes, 2 * classes, 2 * classes + count, 2 * classes + 2 * count]
+        x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
+        tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
+        self._weights.track(then, now, tracked, shares, late, earlier=earlier)
+        for start in range(0, len(x), _STEP):
+            part = slice(start, start + _STEP)
+            for name, scaling in self._scalings.items():
+                given = by_engines if name in _STACKED else x
+                scaling.learn(given[part], self._pending_codes[part], shares[part])
+        self._pending = np.empty((0, self._width))
+        self._pending_codes = np.empty(0, np.int64)
+
+    # State
+
+    def to_state(self) -> ManyState:
+        """Return the state."""
+        source = self._source_engines
+        return ManyState(
+            self._engines.to_state(),
+            None if source is None else source.to_state(),
+            [scaling.to_state() for scaling in self._scalings.values()],
+            self._weights.to_state(),
+            self._counts.ravel(),
+            self.labels,
+            self._weighed,
+            self._pending.ravel(),
+            self._pending_codes,
+            self._scores.ravel(),
+            self._scores_since,
+            np.empty(0) if self._by_scores is None else self._by_scores,
+        )
+
+    def restore(self, state: ManyState) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        classes, what = self._classes, "candidates"
+        self._engines.restore(state.engines)
+        if state.source_engines is not None:
+            self._begin_source().restore(state.source_engines)
+        require(len(state.scalings) == len(self._scalings), f"{what}: {len(state.scalings)} scalings")
+        for scaling, kept in zip(self._scalings.values(), state.scalings, strict=True):
+            scaling.restore(kept)
+        if len(self.names) > 1:
+            self._weights.restore(state.weights)
+        self._counts = within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes)
+        self.labels, self._weighed = state.labels, within(state.weighed, 0.0, _MOST_COUNT, what, 2)
+        self._pending_codes = within(state.pending_codes, 0, classes - 1, what)
+        rows = len(self._pending_codes)
+        require(rows <= _STEP, f"{what}: {rows} labels wait")
+        pending = within(state.pending, -1e9, 1e9, what, rows * self._width)
+        self._pending = pending.reshape(rows, self._width)
+        scores = within(state.scores, 0.0, 1.0, what)
+        require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
+        self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since
+        by_scores = within(state.by_scores, 0.0, 1.0, what)
+        require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
+        self._by_scores = by_scores if by_scores.size else None

@@ -1,0 +1,119 @@
+"""Weights of the candidates for K classes: those of mode ``auto`` (`streamcal.mixture.weights`), by log loss.
+
+A candidate is scored by the probability that it gave to the class of the label: what it forecast when the
+prediction was made, and what it forecasts when the label arrives. Two trackers move weights by either, and
+are weighed in turn. The recursion and its theorems (docs/proofs/mixture.md) only know losses, so they hold
+for K classes as they stand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from streamcal.mixture.weights_c import move
+from streamcal.sketch.decoding import require, within
+from streamcal.values import Flags, Floats
+
+__all__ = ["Weights"]
+
+_RATE: Final = 0.1
+_LATE: Final = 250.0
+_NEW: Final = 1000.0
+_EARLY: Final = 1000.0
+_SHARE: Final = 1e-4
+_LEAD_RATE: Final = 0.01
+_TRUST: Final = 0.8
+_KEPT: Final = 0.5 ** (1.0 / 2000.0)
+_COIN: Final = math.log(2.0)
+_CONSTANTS: Final = np.array((_RATE, _EARLY, _SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, 1e-300, 1e-12))
+_COMPOSITES: Final = 0.5  # of the first weight, with a source: they need few labels
+_FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
+_MOST_LEAD: Final = 30.0
+
+
+class Weights:
+    """The weights of M candidates.
+
+    Parameters
+    ----------
+    first
+        The first weights, float64[M], and what they go back to.
+    shift
+        mask of the candidates that assume label shift, bool[M]: they sleep on labels of the source.
+    """
+
+    __slots__ = ("_first", "_lead", "_loss", "_shift", "served")
+
+    def __init__(self, first: Floats, shift: Flags) -> None:
+        self._first = first
+        self._shift = shift.astype(np.uint8)
+        self._lead = math.log(_TRUST / (1.0 - _TRUST))
+        self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
+        self.served: Floats = np.tile(first, (3, 1))
+        """Weights of the candidates, and behind them the weights by each tracker, float64[3, M]."""
+
+    def track(
+        self,
+        then: Floats,
+        now: Floats,
+        tracked: Floats,
+        shares: Floats,
+        late: float,
+        *,
+        earlier: int | None,
+    ) -> None:
+        """Move the weights by log losses.
+
+        Parameters
+        ----------
+        then, now
+            probabilities of the labels' classes by each candidate, as of the prediction and on arrival,
+            float64[n, M].
+        tracked
+            those of the two trackers' mixtures as of the prediction, float64[n, 2].
+        shares
+            what each label counts for, float64[n].
+        late
+            how many scores have been observed since the prediction, on average.
+        earlier
+            number of target labels that came before; None: labels of the source.
+        """
+        least = 0.5 / (1.0 + (earlier or 0) + len(then))
+        losses, lost = (
+            -shares * np.log(np.clip(each, least, 1.0 - least))
+            for each in (np.stack((then.T, now.T)), tracked.T)
+        )
+        asleep = self._shift if earlier is None else np.zeros_like(self._shift)
+        before = -1.0 if earlier is None else float(earlier)
+        constants = _CONSTANTS.copy()
+        slower = 1.0 + late / _LATE
+        constants[0] /= slower
+        constants[1] *= slower  # the first labels teach as fast
+        if earlier is not None:
+            constants[2] *= 1.0 + _NEW / (earlier + 32.0)
+        self._lead = move(
+            self.served, self._loss, self._lead, losses, lost, shares, self._first, asleep, before, constants
+        )
+
+    def admit_shift(self) -> None:
+        """Let the candidates that assume label shift take part: they get their share from the others."""
+        shift = self._shift.astype(np.float64)
+        self._first = (1.0 - _COMPOSITES) * self._first + _COMPOSITES * shift / shift.sum()
+        self.served = (1.0 - _COMPOSITES) * self.served + _COMPOSITES * shift / shift.sum()
+
+    def to_state(self) -> Floats:
+        """Return the state, float64[3 M + 4]."""
+        return np.concatenate((self.served.ravel(), self._loss, (self._lead,)))
+
+    def restore(self, state: Floats) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        count, what = len(self._first), "weights of candidates"
+        within(state[:-1], 0.0, 1e300, what, 3 * count + 3)
+        self._lead = float(within(state[-1:], -_MOST_LEAD, _MOST_LEAD, what)[0])
+        self.served = state[: 3 * count].reshape(3, count).copy()
+        require((np.abs(self.served.sum(axis=1) - 1.0) < 1e-6).all(), f"{what}: they do not sum to 1")
+        self._loss = state[3 * count : -1].copy()
+        require(self._loss[2] > 0.0, f"{what}: no labels count")

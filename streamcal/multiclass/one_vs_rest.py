@@ -1,0 +1,190 @@
+"""One binary engine a class, each of which tells its class from all others.
+
+The probabilities of the engines are divided by their sum. No more than `MOST` classes have an engine: those
+with most labels of late. A class without one, or whose engine has learned few of its labels, has the
+probability of a map that all classes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.events import Domain
+from streamcal.sketch.decoding import Count, require, within
+from streamcal.values import Counts, Floats
+
+__all__ = ["MOST", "OneVsRest", "OneVsRestState", "parts_by_index"]
+
+MOST: Final = 64
+"""Largest number of classes with an engine."""
+
+_FEWEST: Final = 4  # labels of its class from which an engine forecasts
+_WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
+_KEPT: Final = 0.9999  # of the recent labels, a label
+
+
+def parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:
+    """Yield the parts of n labels that were predicted together, with the number of scores observed before.
+
+    ``carried``, float64[n, C], begins with that number; None: all were predicted just before this call.
+    """
+    if carried is None:
+        yield slice(0, n), None
+        return
+    starts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
+    for start, end in pairwise([*starts, n]):
+        yield slice(start, end), int(carried[start, 0])
+
+
+class OneVsRestState(msgspec.Struct):
+    """State of the engines."""
+
+    codes: Counts
+    begun: Counts
+    positives: Counts
+    recent: Floats
+    observed: Count
+    engines: list[Annotated[bytes, msgspec.Meta(min_length=1)]]
+
+
+class OneVsRest:
+    """Engines by class.
+
+    Parameters
+    ----------
+    classes
+        K.
+    config
+        options of each engine.
+    """
+
+    __slots__ = ("_begun", "_config", "_engines", "_positives", "_recent", "observed")
+
+    def __init__(self, classes: int, config: RecalibratorConfig) -> None:
+        self._config = config
+        self._engines: dict[int, Recalibrator] = {}
+        self._begun: dict[int, int] = {}  # number of scores observed before
+        self._positives = np.zeros(classes, np.int64)  # that each engine has learned
+        self._recent = np.zeros(classes)  # labels of each class, discounted
+        self.observed = 0
+        """Number of target scores observed."""
+        if classes <= MOST:
+            for code in range(classes):
+                self._begin(code)
+
+    @property
+    def engines(self) -> dict[int, Recalibrator]:
+        """Engines, by the place of their class."""
+        return self._engines
+
+    def forecast(self, rows: Floats, shared: Floats) -> Floats:
+        """Return the probabilities of rows of scores, float64[n, K], not yet divided by their sum.
+
+        ``shared`` is what the classes without an engine have.
+        """
+        out = shared.copy()
+        for code, engine in self._engines.items():
+            if self._positives[code] >= _FEWEST:
+                if len(rows) == 1:
+                    out[0, code] = engine.predict_one(rows[0, code].item())
+                else:
+                    out[:, code] = engine.predict_many(rows[:, code])
+        return out
+
+    def observe(self, rows: Floats) -> None:
+        """Observe rows of target scores."""
+        for code, engine in self._engines.items():
+            if len(rows) == 1:
+                engine.observe_one(rows[0, code].item())
+            else:
+                engine.observe_many(rows[:, code])
+        self.observed += len(rows)
+
+    def learn(
+        self,
+        rows: Floats,
+        codes: Counts,
+        domain: Domain,
+        times: Sequence[Any] | None = None,
+        index: int | None = None,
+        weights: Floats | None = None,
+    ) -> None:
+        """Learn rows with their labels, predicted when ``index`` scores had been observed."""
+        self._admit(codes)
+        self._positives += np.bincount(codes, minlength=len(self._positives))
+        for code, engine in self._engines.items():
+            place = None if index is None else max(0, index - self._begun[code])
+            labels = codes == code
+            if len(rows) == 1:
+                engine.learn_one(
+                    rows[0, code].item(),
+                    int(labels[0]),
+                    domain,
+                    time=None if times is None else times[0],
+                    prediction_index=place,
+                    weight=None if weights is None else weights[0].item(),
+                )
+            else:
+                engine.learn_many(
+                    rows[:, code],
+                    labels.astype(np.int8),
+                    domain,
+                    times=times,
+                    prediction_index=place,
+                    weights=weights,
+                )
+
+    def _begin(self, code: int) -> None:
+        self._engines[code], self._begun[code] = Recalibrator(self._config), self.observed
+        self._positives[code] = 0
+
+    def _admit(self, codes: Counts) -> None:
+        """Let classes with many recent labels have an engine, in place of those with few."""
+        if len(self._positives) <= MOST:
+            return
+        self._recent *= _KEPT ** len(codes)
+        self._recent += np.bincount(codes, minlength=len(self._recent))
+        for code in np.unique(codes).tolist():
+            if code in self._engines or self._recent[code] < _WORTH:
+                continue
+            if len(self._engines) >= MOST:
+                least = min(self._engines, key=lambda each: (self._recent[each], each))
+                if 2.0 * self._recent[least] > self._recent[code]:
+                    continue
+                del self._engines[least], self._begun[least]
+            self._begin(code)
+
+    def to_state(self) -> OneVsRestState:
+        """Return the state."""
+        return OneVsRestState(
+            np.array(list(self._engines), np.int64),
+            np.array(list(self._begun.values()), np.int64),
+            self._positives,
+            self._recent,
+            self.observed,
+            [engine.to_bytes() for engine in self._engines.values()],
+        )
+
+    def restore(self, state: OneVsRestState) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        classes, what = len(self._positives), "engines by class"
+        codes = within(state.codes, 0, classes - 1, what, len(state.engines)).tolist()
+        begun = within(state.begun, 0, state.observed, what, len(codes)).tolist()
+        require(len(set(codes)) == len(codes) == min(len(codes), MOST), f"{what}: {len(codes)} of them")
+        require(classes > MOST or len(codes) == classes, f"{what}: {len(codes)} of {classes}")
+        self._positives = within(state.positives, 0, 1 << 48, what, classes)
+        self._recent = within(state.recent, 0.0, 1.0 / (1.0 - _KEPT) * 1e6, what, classes)
+        self.observed = state.observed
+        self._engines = {
+            code: Recalibrator.from_bytes(engine) for code, engine in zip(codes, state.engines, strict=True)
+        }
+        self._begun = dict(zip(codes, begun, strict=True))
+        for engine in self._engines.values():
+            require(engine.config == self._config, f"{what}: options differ")

@@ -1,0 +1,165 @@
+"""Online scaling of K scores: softmax of a·log z + b, fitted to a stream by Newton steps with a discount.
+
+With x_k = log z_k, a forecast is p ∝ exp(a_k x_k + b_k): one slope for all classes (temperature and a bias a
+class) or one a class (vector scaling). After a block of labels, θ = (a, b) takes one Newton step on the
+discounted log loss with a ridge λ towards the identity, θ₀ = (1, 0):
+
+    H ← γ^m H + Σ_i Dᵢᵀ(diag(pᵢ) − pᵢpᵢᵀ)Dᵢ,    θ ← θ − s (H + λ)⁻¹ (Σ_i Dᵢᵀ(pᵢ − yᵢ) + (1 − γ^m) λ (θ − θ₀)).
+
+D_i is the derivative of the exponents. The last term is what the discount takes from the loss of earlier
+labels, which balanced the ridge. s is the length for losses like the logistic one (see
+`streamcal.mixture.newton_c`). Beyond `DENSE` classes H is kept as its diagonal.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamcal.sketch.decoding import within
+from streamcal.values import Counts, Floats
+
+__all__ = ["DENSE", "OnlineSoftmax", "logs", "normalised", "softmax"]
+
+DENSE: Final = 64
+"""Number of classes up to which curvatures between classes are kept."""
+
+_END: Final = 1e-9  # scores nearer to 0 count as this
+_MOST: Final = 1e12  # of a number of a state
+
+
+def logs(rows: Floats) -> Floats:
+    """Return the logarithms of rows of probabilities, float64[n, K], bounded below."""
+    out: Floats = np.log(np.maximum(rows, _END))
+    return out
+
+
+def softmax(exponents: Floats) -> Floats:
+    """Return exp of each row over its sum; the argument is overwritten."""
+    exponents -= exponents.max(axis=1, keepdims=True)
+    np.exp(exponents, out=exponents)
+    exponents /= exponents.sum(axis=1, keepdims=True)
+    return exponents
+
+
+def normalised(rows: Floats, instead: Floats) -> Floats:
+    """Return rows that are at least 0 over their sums; where all is 0, the row of ``instead``."""
+    totals = rows.sum(axis=1, keepdims=True)
+    return np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+
+
+class OnlineSoftmax:
+    """One online scaling.
+
+    Parameters
+    ----------
+    classes
+        K.
+    sloped
+        whether each class has a slope of its own; only up to `DENSE` classes.
+    discount
+        γ in (0, 1].
+    ridge
+        λ of slopes and of biases.
+    """
+
+    __slots__ = ("_curvature", "_dense", "_discount", "_ridge", "_sloped", "parameters")
+
+    def __init__(self, classes: int, *, sloped: bool, discount: float, ridge: tuple[float, float]) -> None:
+        slopes = classes if sloped else 1
+        self._sloped, self._discount, self._dense = sloped, discount, classes <= DENSE
+        self._ridge = np.repeat(ridge, (slopes, classes))
+        self.parameters: Floats = np.repeat((1.0, 0.0), (slopes, classes))
+        """θ: slopes, then biases."""
+        size = slopes + classes
+        self._curvature: Floats = np.zeros((size, size) if self._dense else size)
+
+    def forecast(self, x: Floats) -> Floats:
+        """Return the forecasts for logarithms of scores, float64[n, K]."""
+        return softmax(self._exponents(self.parameters, x))
+
+    def _exponents(self, parameters: Floats, x: Floats) -> Floats:
+        slopes = x.shape[1] if self._sloped else 1
+        out: Floats = x * parameters[:slopes]
+        out += parameters[slopes:]
+        return out
+
+    def learn(self, x: Floats, codes: Counts, shares: Floats) -> None:
+        """Take one step for the next labels.
+
+        Parameters
+        ----------
+        x, codes
+            logarithms of scores, float64[n, K], and labels, int64[n].
+        shares
+            what each label counts for, float64[n].
+        """
+        n, classes = x.shape
+        weights = shares * self._discount ** np.arange(n - 1, -1, -1)
+        p = self.forecast(x)
+        off = p.copy()
+        off[np.arange(n), codes] -= 1.0
+        off *= weights[:, np.newaxis]
+        p_root = p * np.sqrt(weights)[:, np.newaxis]
+        p *= weights[:, np.newaxis]
+        kept = self._discount**n
+        pull = (1.0 - kept) * self._ridge
+        pull *= self.parameters
+        slopes = classes if self._sloped else 1
+        pull[:slopes] -= (1.0 - kept) * self._ridge[:slopes]
+        slope = pull
+        slope[slopes:] += off.sum(axis=0)
+        slope[:slopes] += (off * x).sum(axis=0) if self._sloped else np.vdot(off, x)
+        self._curvature *= kept
+        if self._dense:
+            self._add_dense(x, p, p_root)
+            step = np.linalg.solve(self._curvature + np.diag(self._ridge), slope)
+        else:
+            self._add_diagonal(x, p, p_root)
+            step = slope / (self._curvature + self._ridge)
+        moved = self._exponents(step, x)
+        farthest = float((moved.max(axis=1) - moved.min(axis=1)).max())
+        length = np.log1p(farthest) / farthest if farthest > 0.0 else 1.0
+        self.parameters = self.parameters - length * step
+
+    def _add_dense(self, x: Floats, p: Floats, p_root: Floats) -> None:
+        """Add Σ Dᵀ(diag(p) − ppᵀ)D: first that with slopes, p weighed, then the square of its means."""
+        h, px = self._curvature, p * x
+        classes = x.shape[1]
+        if self._sloped:
+            places = np.arange(classes)
+            h[places, places] += (px * x).sum(axis=0)
+            across = px.sum(axis=0)
+            h[places, classes + places] += across
+            h[classes + places, places] += across
+            h[classes + places, classes + places] += p.sum(axis=0)
+            means = np.concatenate((p_root * x, p_root), axis=1)
+        else:
+            h[0, 0] += np.vdot(px, x)
+            across = px.sum(axis=0)
+            h[0, 1:] += across
+            h[1:, 0] += across
+            places = np.arange(1, classes + 1)
+            h[places, places] += p.sum(axis=0)
+            means = np.concatenate(((p_root * x).sum(axis=1, keepdims=True), p_root), axis=1)
+        h -= means.T @ means
+
+    def _add_diagonal(self, x: Floats, p: Floats, p_root: Floats) -> None:
+        """Add to the diagonal; of the biases an upper bound of the curvature, Σ p."""
+        h = self._curvature
+        h[0] += np.vdot(p * x, x) - np.square((p_root * x).sum(axis=1)).sum()
+        h[1:] += p.sum(axis=0)
+
+    def to_state(self) -> list[Floats]:
+        """Return the state."""
+        return [self.parameters, self._curvature.ravel()]
+
+    def restore(self, state: list[Floats]) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        parameters, curvature = state
+        what = "an online scaling"
+        self.parameters = within(parameters, -_MOST, _MOST, what, self.parameters.size)
+        self._curvature = within(curvature, -_MOST, _MOST, what, self._curvature.size).reshape(
+            self._curvature.shape
+        )

@@ -1,0 +1,239 @@
+"""RunState: join, engines, counts and quality of one run; made, kept in snapshots, and restored.
+
+One engine a ``key``; one join for all, since a label names only its prediction's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from streamcal.engine.config import RecalibratorConfig, with_join
+from streamcal.engine.engine import Engine
+from streamcal.errors import DamagedStateError
+from streamcal.events.columns import Columns
+from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.tables import Tables
+from streamcal.multiclass.classes_engine import ClassesEngine
+from streamcal.quality.class_sums import ClassSums
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import Quality, Raised, Unrated
+from streamcal.quality.groups import Groups
+from streamcal.run.config import KeysConfig, SegmentsConfig
+from streamcal.run.engines import KeyedEngines, check_options
+from streamcal.run.outcome import Outcome, PipelineState, Tally
+from streamcal.run.rows import alarm_row, forecast_alarm_row
+from streamcal.segments.segmented_engine import SegmentedEngine
+from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
+from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.values import class_name
+
+__all__ = ["RunState"]
+
+
+class RunState:
+    """Join, engines and counts of one run; `streamcal.run.pipeline.Pipeline` has the parameters."""
+
+    def __init__(
+        self,
+        config: RecalibratorConfig | None,
+        join: JoinConfig | None,
+        tables: Tables | None,
+        keys: KeysConfig | None,
+        columns: Columns,
+        segments: SegmentsConfig | None,
+        *,
+        publishes_maps: bool,
+        keeps_answers: bool,
+    ) -> None:
+        # What is served of many classes is no map of one score.
+        self._publishes_maps = publishes_maps and not columns.classes
+        join = join or JoinConfig()
+        self._config = with_join(config or RecalibratorConfig(), join)
+        self.label_delay_limit = self._config.delay_limit_seconds
+        """Seconds after which a prediction without a label counts as 0; None: it never does."""
+        self._tables = tables
+        self.classes = columns.classes
+        """Names of many classes; empty: there are two."""
+        self._first_score = len(columns.keep)  # among what an event keeps
+        self._keeps_answers = keeps_answers
+        self.join = self._join(Join(join, tables))
+        """Predictions that wait for their label; replaced by `restore`."""
+        self._keys = keys or KeysConfig()
+        self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
+        """Engine of every key, in the order of their first event."""
+        self._unpublished: dict[str | None, None] = {}
+        self._stored = False
+        self._unrated = Unrated()
+        self.segments = segments or SegmentsConfig()
+        """Fields that make segments, if there are any."""
+        fields = ["class"] if columns.classes else self.segments.fields
+        groups = {field: Groups() for field in fields}
+        sums = ClassSums.of(columns.classes) if columns.classes else None
+        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
+        self._raised = list[Raised]()
+        self.positive = columns.positive
+        """Label of class 1; None: labels are 0 and 1."""
+        self._positive_class = "1" if self.positive is None else class_name(self.positive)
+        self._rows: StoredRows | None = None  # of segments, where there is a store
+        self._places = [columns.carried.index(name) for name in self.segments.fields]
+        self.tally = Tally()
+        self.reasons: dict[str, int] = {}
+        """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
+
+    @property
+    def delay(self) -> Delay:
+        """Delays of the labels, and the number that may yet come."""
+        join = self.join
+        return self.quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
+
+    @property
+    def quality(self) -> Quality:
+        """Quality of the forecasts by joined labels; of an old store, by those since it was kept."""
+        self._rate()
+        return self._quality
+
+    def first_engines(self, count: int) -> dict[str | None, Engine]:
+        """Return the engines of the first so many keys: what can be shown where there are many."""
+        return {key: self.engines[key] for key in islice(self.engines, count)}
+
+    # To keep
+
+    def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
+        """Return the state but for the tables: its own, and that of engines changed since the last call.
+
+        With a store, `changed_segments` then gives what these have of segments.
+        """
+        if self._rows is not None:
+            self._rows.share(len(self.segments.fields) * self.engines.in_memory)
+        own = PipelineState(
+            self.join.state,
+            self.tally,
+            list(self._unpublished),
+            self.reasons,
+            self.quality.state,
+            self._positive_class,
+            self._raised,
+            list(self.segments.fields),
+            self.segments.own_engines,
+            list(self.classes) or msgspec.UNSET,
+        )
+        return encoded(own, json=True), self.engines.snapshot()
+
+    def changed_segments(self) -> dict[SegmentId, Row]:
+        """Return the corrections of segments that have changed, to be committed with a snapshot."""
+        return {} if self._rows is None else self._rows.changes()
+
+    def restore(
+        self, own: bytes, engines: Mapping[str | None, bytes], segments: Mapping[SegmentId, Row] | None = None
+    ) -> None:
+        """Go on from what snapshots gave, with the tables of the same moment.
+
+        Parameters
+        ----------
+        own
+            the state beside engines and tables; empty at the very beginning.
+        engines
+            their states by key, each asked for when it is needed; for as long as this pipeline is used, it
+            has to show what was committed last.
+        segments
+            corrections of segments, in the same way; None: they are in the states of engines.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are no such state.
+        ValueError
+            if an engine was made with options other than this pipeline's; it names them.
+        """
+        if own:
+            state = decoded(own, PipelineState, "a run", json=True)
+            learned = state.join.counts.labels + state.tally.source_labels
+            if learned and state.positive != self._positive_class:
+                raise ValueError(
+                    f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
+                    f" {self._positive_class!r}"
+                )
+            if [*self.classes] != (state.classes or []):
+                raise ValueError(
+                    f"the store was begun with classes = {list(state.classes or [])}, now they are"
+                    f" {list(self.classes)}: give the former, or begin with a new store"
+                )
+            before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
+            if before != self.segments:
+                raise ValueError(
+                    f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
+                    " give the former, or begin with a new store"
+                )
+            self.join = self._join(Join(self.join.config, self._tables, state.join))
+            self.tally = state.tally
+            self.reasons = state.reasons
+            self._unpublished = dict.fromkeys(state.unpublished)
+            if state.quality is not None:
+                with restoring("not the state of a run"):
+                    self._quality = Quality.restore(state.quality)
+                    self._quality.matures = self.label_delay_limit is not None
+                self._raised = state.raised
+        self._rows = None if segments is None else StoredRows(segments)
+        self.engines.restore(engines)
+        if not self._unpublished.keys() <= self.engines.known.keys():
+            raise DamagedStateError(
+                "not the state of a run: it has maps to publish of keys without an engine"
+            )
+        self._stored = True
+        for key in islice(self.engines, 1):  # all have the same options
+            self.engines[key]
+
+    def as_written(self, key: str | None, state: bytes) -> bytes:
+        """Return an engine's state as it is written here: another machine's zlib may compress otherwise."""
+        return self._make(key, state).to_bytes()
+
+    # Inside
+
+    def _join(self, join: Join) -> Join:
+        """Return a join that keeps what this run needs."""
+        rows, classes = join.rows, len(self.classes)
+        rows.keeps_answers, rows.classes, rows.answer_size = self._keeps_answers, max(classes, 2), 2 * classes
+        return join
+
+    def _make(self, key: str | None, data: bytes | None) -> Engine:
+        certifies = partial(self._certifies, key)
+        engine: Engine
+        if self.segments.fields:
+            engine = SegmentedEngine.make(
+                self._config, key, certifies, self.segments, self._places, data, self._rows
+            )
+        elif self.classes:
+            engine = ClassesEngine.make(self._config, key, certifies, self.classes, self._first_score, data)
+        elif data is None:
+            return Engine(self._config, key, certifies)
+        else:
+            engine = Engine.from_bytes(data, key, certifies)
+        check_options(engine.config, self._config, key)
+        return engine
+
+    def _rate(self) -> None:
+        """Rate the forecasts whose labels have come, and count the predictions."""
+        self._raised += self._quality.add(self._unrated)
+        self._unrated = Unrated()
+
+    def _emit_raised(self, outcome: Outcome) -> None:
+        """Add the alarms of the watch over forecasts to an outcome.
+
+        That is done where a look is due, so that it depends on the micro-batches alone, not on when they were
+        stored.
+        """
+        outcome.alarms += [forecast_alarm_row(each, self.join.clock) for each in self._raised]
+        self._raised = []
+
+    def _certifies(self, key: str | None) -> bool:
+        return self._publishes_maps and (key is None or len(self.engines) <= self._keys.certified)
+
+    def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
+        """Add the alarms of an engine to an outcome, but for the first so many."""
+        for alarm in engine.alarms[before:]:
+            named = msgspec.structs.replace(alarm, key=key)
+            outcome.alarms.append(alarm_row(named, engine.alarms, self.join.clock))

@@ -1,0 +1,18 @@
+# The types with which segment_rules_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.engine cimport event_rules_c
+from streamcal.segments.fields_c cimport Fields
+from streamcal.segments.names_c cimport name_of
+
+
+cdef class SegmentRules(event_rules_c.EventRules):
+    cdef public object segments
+    cdef Fields _fields
+    cdef bint _has_own
+    cdef list _places
+    cdef tuple _given
+
+    @cython.locals(names=list, place=Py_ssize_t)
+    cpdef double correct(self, kept, double score, double probability) except? -1.0
+    cpdef carried(self)
+    cpdef learn_carried(self, double score, int label, carried)

@@ -1,0 +1,54 @@
+"""SegmentRules: what segments add to the rules of an engine for one prediction and one label.
+
+Compiled where there is a C compiler; `segment_rules_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamcal.engine import event_rules_c
+from streamcal.events import Kept
+from streamcal.join.entries import Carried
+from streamcal.segments.names_c import Name, name_of
+from streamcal.segments.segments import Segments
+
+__all__ = ["SegmentRules"]
+
+
+class SegmentRules(event_rules_c.EventRules):
+    """Rules of an engine with segments; `streamcal.segments.segmented_engine` adds those for many, and state.
+
+    `segments` are the corrections and own engines.
+    """
+
+    segments: Segments
+
+    def begin(self, segments: Segments, places: Sequence[int]) -> None:
+        """Begin with segments, and the index of each field among the values that an event keeps."""
+        self.segments, self._fields, self._has_own = segments, segments.corrections, segments.has_engines
+        self._places = list(places)
+        self._given: Carried = ()
+        self.carries = True
+
+    def correct(self, kept: Kept, score: float, probability: float) -> float:
+        """Return the corrected probability of a score, of which the pooled one is given."""
+        names = list[Name]()
+        for place in self._places:
+            names.append(name_of(kept[place]) if place < len(kept) else None)
+        if self._has_own:
+            self._given = tuple(self.segments.carry(score, probability, names))
+        else:
+            self._given = tuple(self._fields.forecast(probability, names, None))
+        return self._fields.served
+
+    def carried(self) -> Carried:
+        """Return segments and forecast of the prediction just answered."""
+        return self._given
+
+    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
+        """Let corrections learn a label of the target."""
+        if self._has_own:
+            self.segments.learn_one(score, label, carried)
+        else:
+            self._fields.learn(label, carried)

@@ -1,0 +1,82 @@
+"""Maps of a run with segments: they say so, and nobody answers with them by mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from streamcal import RecalibrationMap
+from streamcal.cli.app import app
+from streamcal.frames import backtest
+from streamcal.run.rows import MapRow
+from tests.segments.test_run import run, stream, written
+
+INSTEAD = ("segments by country", "map_for", "segmented_query", "take the field segments out")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with events, and the maps of a run that has segments by country."""
+    predictions, labels = stream(600)
+    written(predictions, tmp_path / "p.jsonl", 9e9)
+    written(labels, tmp_path / "l.jsonl", 9e9)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["country"]\n')
+    run(tmp_path, "--maps", str(tmp_path / "maps.jsonl"), "--map", str(tmp_path / "map.json"))
+    return tmp_path
+
+
+def applied(folder: Path, *options: str) -> tuple[int, str]:
+    inputs = ["--events", str(folder / "p.jsonl"), "--output", str(folder / "applied.jsonl")]
+    result = CliRunner().invoke(app, ["apply", *inputs, *options])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_rows_name_the_segments_and_old_rows_have_none(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "maps.jsonl").read_text().splitlines()]
+    assert {tuple(row["segments"]) for row in rows} == {("country",)}
+    old = {name: value for name, value in rows[0].items() if name != "segments"}
+    assert msgspec.json.decode(json.dumps(old), type=MapRow).segments == ()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: applied(folder, "--map", str(folder / "map.json")),
+        lambda folder: applied(folder, "--follow", str(folder / "maps.jsonl")),
+    ],
+    ids=["map", "follow"],
+)
+def test_apply_refuses_them(folder: Path, call: Callable[[Path], tuple[int, str]]) -> None:
+    status, said = call(folder)
+    assert status != 0
+    assert all(words in said for words in INSTEAD), said
+    assert not (folder / "applied.jsonl").exists() or not (folder / "applied.jsonl").read_bytes()
+
+
+def test_so_do_queries_and_readers_of_the_file(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["sql", str(folder / "map.json"), "--dialect", "duckdb"])
+    assert result.exit_code == 2
+    assert "segments by country" in result.output
+    with pytest.raises(ValidationError, match="segments by country"):
+        RecalibrationMap.model_validate_json((folder / "map.json").read_bytes())
+
+
+def test_who_means_the_map_of_all_says_so(folder: Path) -> None:
+    """Without the field it is a map like others: that of the pooled engine."""
+    made = json.loads((folder / "map.json").read_text())
+    assert made.pop("segments") == ["country"]
+    (folder / "map.json").write_text(json.dumps(made))
+    assert applied(folder, "--map", str(folder / "map.json"))[0] == 0
+    assert len((folder / "applied.jsonl").read_text().splitlines()) == 600
+
+
+def test_maps_in_a_program_are_those_of_all() -> None:
+    predictions, labels = stream(600)
+    done = backtest(predictions, labels, segments="country")
+    assert done.maps == backtest(predictions, labels).maps

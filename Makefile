@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
-.PHONY: bench bench-gate demo docs figures fuzz lint lock paper quick schema test types venv
+.PHONY: bench bench-gate demo docs figures fuzz lint lock paper quick release-check schema test types venv
 
 demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -39,6 +39,9 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
 	for page in recalibration label_shift certificates drift operations late_labels; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
+
+release-check: $(CORE)    ## build what a release has, twice, and try it out; COMMIT=v0.1.0 for a tag
+	.ci/release $(COMMIT)
 
 docs: $(READY)            ## build the site into build/site, strictly: open build/site/index.html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/site
@@ -92,7 +95,9 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
-lock:                     ## work out the three files of locked requirements anew (needs uv)
+lock:                     ## work out the four files of locked requirements anew (needs uv)
 	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements.lock
 	$(LOCK) --extra quick --group build -c requirements.lock pyproject.toml -o requirements-quick.lock
+	$(LOCK) --extra kafka --extra objects --extra parquet --extra plots --extra serve \
+		-c requirements.lock pyproject.toml -o requirements-image.lock
 	$(LOCK) --extra plots --group build -c requirements.lock pyproject.toml -o requirements-demo.lock

@@ -8,6 +8,9 @@ The names exported here are the public API, together with the modules `streamcal
 at any time.
 """
 
+from streamcal import only_one as _only_one  # noqa: F401  # first: what is next may be another project's
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from streamcal.certificates.record import Certificate, PaperBound

@@ -122,7 +122,7 @@ class Many:
 
     @property
     def _width(self) -> int:
-        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share, its delay."""
+        """Numbers kept of a pending label: logs of score and engines' row, losses, share, delay."""
         return 2 * self._classes + 2 * len(self.names) + 4
 
     @property
@@ -147,7 +147,7 @@ class Many:
         return {code: engine.certificate for code, engine in sorted(self._engines.engines.items())}
 
     def priors(self, name: str | None = None) -> tuple[Floats | None, Floats | None]:
-        """Return the priors of source and target that the composite of this name uses; None: the served."""
+        """Return the priors of source and target of the composite of this name; None: the one to show."""
         if name is None:
             name = "scores" if self._config.prior == "scores" else "all"
         source, target, recent = self._counts
@@ -189,7 +189,7 @@ class Many:
         return out
 
     def _by_source(self, rows: Floats) -> Floats:
-        """Return h_P of rows of scores: K maps of the source, divided by their sum; before these, the rows."""
+        """Return h_P of rows of scores: K maps of the source, divided by their sum."""
         if self._source_engines is None:
             return rows
         return normalised(self._source_engines.forecast(rows, rows), rows)
@@ -197,7 +197,8 @@ class Many:
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
         if len(self.names) == 1:
-            return self.forecasts(rows)[0]
+            alone: Floats = self.forecasts(rows)[0]
+            return alone
         out: Floats = np.einsum("m,mik->ik", self._weights.served[0], self.forecasts(rows))
         out /= out.sum(axis=1, keepdims=True)
         return out
@@ -242,7 +243,8 @@ class Many:
         self._scores_since += len(rows)
         if self._scores_since >= _SCORE_STEP and self.sourced:
             self._scores_since = 0
-            source = class_priors(self._counts[0], 0.5)
+            source = self._counts[0] + 0.5
+            source /= source.sum()
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
 

@@ -46,7 +46,8 @@ def softmax(exponents: Floats) -> Floats:
 def normalised(rows: Floats, instead: Floats) -> Floats:
     """Return rows that are at least 0 over their sums; where all is 0, the row of ``instead``."""
     totals = rows.sum(axis=1, keepdims=True)
-    return np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+    out: Floats = np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+    return out
 
 
 class OnlineSoftmax:

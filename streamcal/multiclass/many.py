@@ -29,9 +29,10 @@ from streamcal.values import Counts, Floats
 
 __all__ = ["Many", "ManyState"]
 
-_STEP: Final = 32  # labels of the longest step
+_STEP: Final = 32  # labels of the longest step, where they come one by one
+_BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
-_FIRST_PART: Final = 512
+_FIRST_PART: Final = 512  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": (False, 0.998),
     "bias/0.9998": (False, 0.9998),
@@ -348,8 +349,8 @@ class Many:
         x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
         tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
         self._weights.track(then, now, tracked, shares, late, earlier=earlier)
-        for start in range(0, len(x), _STEP):
-            part = slice(start, start + _STEP)
+        for start in range(0, len(x), _BLOCK):
+            part = slice(start, start + _BLOCK)
             for name, scaling in self._scalings.items():
                 given = by_engines if name in _STACKED else x
                 scaling.learn(given[part], self._pending_codes[part], shares[part])

@@ -60,7 +60,7 @@ def served(stream: Stream, late: int = 0, own_engines: int = 64) -> Served:
     values = list(map(tuple, stream.segments.tolist()))
     size = LATE_BLOCK if late else BLOCK
     order, known = arrivals(n, late, size)
-    kept, seen = np.empty((n, 1 + 4 * count)), np.empty(n, np.int64)
+    kept, seen = np.empty((n, 1 + 5 * count)), np.empty(n, np.int64)
     learned = 0
     for begin in range(0, n, size):
         places = order[learned : known[begin]]

@@ -52,7 +52,7 @@ default_role = "py:obj"
 NAVIGATION = {
     "Tutorial": ["tutorial"],
     "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
-    "Concepts": ["recalibration", "segments", "verdict", "label-shift", "certificates", "drift", "glossary"],
+    "Concepts": ["recalibration", "segments", "multiclass", "verdict", "label-shift", "certificates", "drift", "glossary"],
     "Reference": ["events", "options", "store", "connectors", "api/README"],
     "Background": [
         "paper",
@@ -71,6 +71,7 @@ MORE = [
     "examples/flights/README",
     "examples/grafana/README",
     "examples/kafka/README",
+    "examples/languages/README",
     "examples/serve/README",
     "examples/spark/README",
     "benchmarks/README",

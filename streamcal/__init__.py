@@ -3,8 +3,9 @@
 `Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and the class
 balance moves. It brings "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) to event streams.
 
-The names exported here are the public API, together with the modules `streamcal.river`, `streamcal.sklearn`,
-`streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change at any time.
+The names exported here are the public API, together with the modules `streamcal.onnx`, `streamcal.river`,
+`streamcal.sklearn`, `streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change
+at any time.
 """
 
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "Certificate",
+    "ClassEvaluation",
     "DamagedStateError",
     "Domain",
     "DomainSummary",
@@ -59,10 +61,12 @@ __all__ = [
     "backtest",
     "compiled",
     "evaluate",
+    "evaluate_classes",
 ]
 
 if TYPE_CHECKING:
     from streamcal.frames import backtest
+    from streamcal.quality.class_evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
@@ -79,6 +83,10 @@ else:  # hidden from type checkers, which would otherwise accept any name
             from streamcal.quality import evaluate
 
             return getattr(evaluate, name)
+        if name in ("ClassEvaluation", "evaluate_classes"):
+            from streamcal.quality import class_evaluation
+
+            return getattr(class_evaluation, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

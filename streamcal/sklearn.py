@@ -12,10 +12,11 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
-from streamcal.values import Floats, Labels
+from streamcal.values import Counts, Floats
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -37,7 +38,7 @@ except ImportError as error:
     raise ImportError(
         "streamcal.sklearn needs scikit-learn: pip install '.[sklearn]' in a checkout of streamcal"
     ) from error
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -51,7 +52,7 @@ _FOLDS: Final = 5
 
 
 class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A binary classifier with recalibrated probabilities that keeps learning from a stream after `fit`.
+    """A classifier with recalibrated probabilities that keeps learning from a stream after `fit`.
 
     `fit` learns the map by cross-fitting: a copy of the estimator that was fitted on the other folds scores
     each row, then the estimator is fitted on all rows. A held-out set would cost labels that the estimator or
@@ -66,13 +67,14 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     The labels of `fit` belong to the domain ``source``, those of `partial_fit` to the ``target``, the
     deployment. The certificate ``engine_.certificate`` assumes that one fixed estimator gives all scores of a
     domain: it holds for a frozen estimator, is approximate after cross-fitting, and is only indicative for an
-    estimator that `partial_fit` trains.
+    estimator that `partial_fit` trains. With three classes or more, the engine is a
+    `streamcal.MulticlassRecalibrator`, and has ``certificates``, one a class.
 
     Parameters
     ----------
     estimator
         a classifier with ``predict_proba``, or else ``decision_function``, whose values d become scores
-        1 / (1 + exp(−d)). None: `sklearn.linear_model.LogisticRegression`.
+        1 / (1 + exp(−d)), of many classes their softmax. None: `sklearn.linear_model.LogisticRegression`.
     cv
         the folds, as in `sklearn.calibration.CalibratedClassifierCV`: a number of stratified folds, a
         splitter, or (train, test) index arrays whose test folds cover all rows. None: 5 folds, or as many as
@@ -81,18 +83,18 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
     segments
         names of columns of ``X``, a data frame, for whose values `partial_fit` learns corrections of the map
-        (`streamcal.SegmentedRecalibrator`); rows have no weights then.
+        (`streamcal.SegmentedRecalibrator`); rows have no weights then, and there are two classes.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. `fit` and the
         first `partial_fit` validate them. The modes ``source``, ``label_shift`` and ``composite`` need `fit`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
-        the labels, sorted; the second one is positive.
+    classes_ : ndarray of shape (K,)
+        the labels, sorted; of two, the second one is positive.
     estimator_ : estimator
         the fitted estimator.
-    engine_ : Recalibrator
+    engine_ : Recalibrator or MulticlassRecalibrator
         the engine, with its map, certificate and alarms; with segments, that of all. Predicting changes
         nothing: pass scores without labels to ``engine_.observe_many``.
     segmented_ : SegmentedRecalibrator
@@ -116,6 +118,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     >>> model.engine_.source.labels, model.engine_.target.labels
     (2000, 1000)
     """
+
+    engine_: Recalibrator | MulticlassRecalibrator
 
     @names_options
     def __init__(
@@ -142,7 +146,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         X
             array-like of shape (n, features), as the estimator takes it.
         y
-            array-like of shape (n,) with two labels.
+            array-like of shape (n,) with the labels of two classes or more.
         sample_weight
             array-like of shape (n,), or None: for how many rows each stands, such as one over the chance that
             its label was seen. Each is 0, for a row that teaches the map nothing, or from 1/256 to 10,000.
@@ -151,8 +155,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         Raises
         ------
         ValueError
-            if there are not two classes, a class has fewer rows than there are folds, or an option or a
-            weight is out of range.
+            if there are fewer than two classes, a class has fewer rows than there are folds, or an option or
+            a weight is out of range.
         TypeError
             if ``window`` is a duration.
 
@@ -164,18 +168,20 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         X, labels = indexable(X, _labels(y))
         weights = self._weights(sample_weight, X)
         fit_params = self._fit_params(weights)
-        unfitted, engine = self._unfitted(), self._new_engine()
+        unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
             estimator, classes = unfitted, _classes_of(unfitted)
+            engine = self._new_engine(classes)
             scores = _scores(estimator, classes, X)
         else:
-            classes = _two(np.unique(labels))
+            classes = _several(np.unique(labels))
+            engine = self._new_engine(classes)
             cv = check_cv(_folds(self.cv, labels), labels, classifier=True)
             method = _method(unfitted)
             answers = cross_val_predict(
                 unfitted, X, labels, cv=cv, method=method, n_jobs=self.n_jobs, params=fit_params
             )
-            scores = _as_scores(answers, 1)
+            scores = _as_scores(answers, np.arange(len(classes)), method)
             estimator = clone(unfitted).fit(X, labels, **fit_params)
         _learn(engine, scores, _encode(labels, classes), "source", weights)
         self._keep(estimator, classes, engine)
@@ -194,18 +200,18 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         y
             array-like of shape (n,) with labels from ``classes_``.
         classes
-            the two labels; required in the first call, unless `fit` was called before.
+            all labels; required in the first call, unless `fit` was called before.
         sample_weight
             as in `fit`.
 
         Raises
         ------
         ValueError
-            if ``classes`` is missing, does not hold two labels or has changed, if a label is not among
+            if ``classes`` is missing, holds fewer than two labels or has changed, if a label is not among
             them, or a weight is out of range.
         """
         if classes is not None:
-            classes = _two(np.unique(classes))
+            classes = _several(np.unique(classes))
             if hasattr(self, "engine_") and not np.array_equal(classes, self.classes_):
                 raise ValueError(f"classes must stay {self.classes_.tolist()}, got {classes.tolist()}")
         if not hasattr(self, "engine_"):
@@ -225,13 +231,15 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         return self
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return the recalibrated probabilities, float64[n, 2], in the order of ``classes_``."""
+        """Return the recalibrated probabilities, float64[n, K], in the order of ``classes_``."""
         check_is_fitted(self)
         scores = _scores(self.estimator_, self.classes_, X)
         if self.segments:
             probabilities = self.segmented_.predict_many(scores, _segments(X, self.segments))
         else:
             probabilities = self.engine_.predict_many(scores)
+        if probabilities.ndim == 2:
+            return probabilities
         return np.column_stack((1.0 - probabilities, probabilities))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -242,7 +250,6 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags = get_tags(self._unfitted()).input_tags
         return tags
 
@@ -260,7 +267,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             self.segmented_ = SegmentedRecalibrator.from_bytes(state["segmented_"])
             self.engine_ = self.segmented_.pooled
         elif "engine_" in state:
-            self.engine_ = Recalibrator.from_bytes(state["engine_"])
+            kind = Recalibrator if len(self.classes_) == 2 else MulticlassRecalibrator
+            self.engine_ = kind.from_bytes(state["engine_"])
 
     def _weights(self, sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
         if sample_weight is not None and self.segments:
@@ -270,13 +278,17 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     def _unfitted(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _new_engine(self) -> Recalibrator:
+    def _new_engine(self, classes: npt.NDArray[Any]) -> Recalibrator | MulticlassRecalibrator:
         config = RecalibratorConfig(**{name: getattr(self, name) for name in RecalibratorConfig.model_fields})
         if not isinstance(config.window, int | None):
             raise TypeError(
                 f"an estimator has no clock: window must be a number of labels, got {config.window!r}"
             )
-        return Recalibrator(config)
+        if len(classes) == 2:
+            return Recalibrator(config)
+        if self.segments:
+            raise ValueError(f"segments are for two classes, got {len(classes)}: leave out segments")
+        return MulticlassRecalibrator([str(each) for each in classes.tolist()], config)
 
     def _fit_params(self, weights: npt.NDArray[Any] | None, method: str = "fit") -> dict[str, Any]:
         """Return what the estimator's method is given beside rows and labels; warn if it takes no weights."""
@@ -295,21 +307,24 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     def _first_batch(self, X: Any, y: Any, classes: npt.NDArray[Any], sample_weight: Any) -> Self:
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
-            self._keep(unfitted, _classes_of(unfitted), self._new_engine())
+            known = _classes_of(unfitted)
+            self._keep(unfitted, known, self._new_engine(known))
             return self.partial_fit(X, y, classes, sample_weight)
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
         weights = self._weights(sample_weight, X)
         _encode(labels, classes)
-        engine = self._new_engine()
+        engine = self._new_engine(classes)
         params = self._fit_params(weights, "partial_fit")
         self._keep(clone(unfitted).partial_fit(X, labels, classes=classes, **params), classes, engine)
         return self
 
-    def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
+    def _keep(
+        self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator | MulticlassRecalibrator
+    ) -> None:
         self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
-        if self.segments:
+        if isinstance(engine, Recalibrator) and self.segments:
             self.segmented_ = SegmentedRecalibrator(self.segments, engine)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
@@ -317,9 +332,9 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
 
 
 def _learn(
-    engine: Recalibrator,
+    engine: Recalibrator | MulticlassRecalibrator,
     scores: Floats,
-    labels: Labels,
+    labels: npt.NDArray[Any],
     domain: Domain,
     weights: npt.NDArray[Any] | None,
 ) -> None:
@@ -355,22 +370,21 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     """Return the labels as an array of shape (n,)."""
     check_classification_targets(y)
     kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind != "binary":
-        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(f"A row must have one label. The type of the target is {kind}.")
     labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
     return labels
 
 
-def _two(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if len(classes) != 2:
-        count = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
-        raise ValueError(f"Only binary classification is supported. Need 2 classes, got {count}: {classes}")
+def _several(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if len(classes) < 2:
+        raise ValueError(f"There must be 2 classes or more, got {len(classes)} class: {classes}")
     return classes
 
 
 def _classes_of(frozen: Any) -> npt.NDArray[Any]:
     check_is_fitted(frozen)
-    return _two(np.unique(frozen.classes_))
+    return _several(np.unique(frozen.classes_))
 
 
 def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
@@ -384,13 +398,13 @@ def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
     return folds
 
 
-def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Labels:
-    """Return 1 for labels of the second class and 0 for labels of the first, int8[n]."""
-    positive = labels == classes[1]
-    other = ~positive & (labels != classes[0])
+def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the place of each label among the classes: int8[n], or int64[n] of many classes."""
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    other = classes[places] != labels
     if other.any():
         raise ValueError(f"a label must be one of {classes.tolist()}, got {labels[other][0]!r}")
-    return np.asarray(positive, np.int8)
+    return places.astype(np.int8 if len(classes) == 2 else np.int64)
 
 
 def _learns(estimator: Any) -> bool:
@@ -403,14 +417,19 @@ def _method(estimator: Any) -> str:
 
 
 def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> Floats:
-    """Return the score of every row for the second class, float64[n]."""
-    column = int(np.flatnonzero(estimator.classes_ == classes[1])[0])
-    return _as_scores(getattr(estimator, _method(estimator))(X), column)
+    """Return the scores of every row: those of the second class, float64[n]; of many, float64[n, K]."""
+    columns = np.array([int(np.flatnonzero(estimator.classes_ == each)[0]) for each in classes])
+    method = _method(estimator)
+    return _as_scores(getattr(estimator, method)(X), columns, method)
 
 
-def _as_scores(answers: npt.NDArray[Any], column: int) -> Floats:
-    """Return scores, float64[n], from probabilities, float[n, 2], or decision values, float[n]."""
+def _as_scores(answers: npt.NDArray[Any], columns: Counts, method: str) -> Floats:
+    """Return scores as `_scores` does, from what a method of an estimator gives."""
     if answers.ndim == 1:
         return np.asarray(expit(answers.astype(np.float64)))
-    scores = answers[:, column].astype(np.float64)
-    return checks.clip_many(scores)
+    scores = answers[:, columns].astype(np.float64)
+    if len(columns) == 2:
+        return checks.clip_many(scores[:, 1])
+    if method == "decision_function":
+        return np.asarray(softmax(scores, axis=1))
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))

@@ -361,9 +361,9 @@ def test_another_class_is_refused_and_nothing_is_learned() -> None:
     assert stage.classifier.predict_proba_one({"a": 1.0}) == {}
     three = RecalibratedClassifier(Fixed(), "spam", "ham")
     for says in ({"spam": 0.2, "ham": 0.3, "eggs": 0.5}, {"eggs": 1.0}):
-        with pytest.raises(ValueError, match=r"only binary.*the wrapped model gives 'eggs'"):
+        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': Multiclass"):
             three.predict_proba_one({"says": says})
-        with pytest.raises(ValueError, match=r"only binary.*the wrapped model gives 'eggs'"):
+        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': Multiclass"):
             three.learn_one({"says": says}, "spam")
     assert three.engine.target.labels == three.engine.prediction_count == 0
 

@@ -116,7 +116,7 @@ def is_row(line: bytes, rows: RowKind, *, is_csv: bool) -> bool:
         found = columns_of(line) if is_csv else msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError, csv.Error):
         return False
-    return _NEEDED[rows] <= set(found)
+    return _NEEDED[rows] <= {"probability" if name == "probabilities" else name for name in found}
 
 
 def columns_of(line: bytes) -> list[str]:

@@ -22,7 +22,7 @@ from pyarrow import ipc
 
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
-from streamcal.run.rows import AnswerColumns, Answers
+from streamcal.run.rows import AnswerColumns, Answers, ClassRow
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
@@ -57,7 +57,7 @@ class TableSink:
         self.name = str(path.absolute())
         self._path = Path(os.path.realpath(path))
         self._kind = kind
-        self._schema = _schema(options.kept or {})
+        self._schema = _schema(options.kept or {}, options.classes)
         self._rows: list[msgspec.Struct] = []  # the last ones, not in columns yet
         self._batches: list[Any] = []
         self._writer: Any = None
@@ -166,7 +166,7 @@ class TableSink:
             return False
         names = set(table.schema.names)
         table.close()
-        return {"id", "probability", "map_version"} <= names
+        return {"id", "map_version"} <= names and not names.isdisjoint(("probability", "probabilities"))
 
 
 @contextmanager
@@ -180,11 +180,15 @@ def _said() -> Iterator[None]:
         raise ValueError(brief(error)) from error
 
 
-def _schema(kept: Mapping[str, Any]) -> Any:
+def _schema(kept: Mapping[str, Any], classes: Sequence[str]) -> Any:
     """Return the columns of answers; those that pass through are texts if their type is not known."""
     text, number = pa.string(), pa.float64()
     types = {"id": text, "map_version": pa.int64(), "weights": pa.list_(number), "key": text}
     fields = [(name, types.get(name, number)) for name in ANSWER_FIELDS]
+    if classes:
+        each = pa.struct([(name, number) for name in classes])
+        types |= {"scores": each, "probabilities": each}
+        fields = [(name, types.get(name, number)) for name in ClassRow.__struct_fields__]
     return pa.schema(fields + [(name, text if kind is None else kind) for name, kind in kept.items()])
 
 

@@ -57,6 +57,8 @@ def apply(given: _ApplyOptions) -> None:
     if (given.map_file is None) == (given.follow is None):
         fail("give either --map or --follow", Exit.USAGE)
     options, stop, connectors = begin(given)
+    if options.columns.classes:
+        fail("classes: there is no map of many classes to apply; streamcal run answers them", Exit.USAGE)
     columns = options.columns.model_copy(update={"positive": 1})  # labels do not matter: any will do
     with ExitStack() as stack:
         if given.map_file is not None:

@@ -140,13 +140,14 @@ def open_sink(
     kept: Mapping[str, Any] | None = None,
     *,
     append: bool = False,
+    classes: Sequence[str] = (),
 ) -> Sink:
     """Open a sink, closed with the stack; see `SinkOptions`."""
     with (
         failing(Exit.UNUSABLE, OutputError),
         failing(Exit.USAGE, OSError, ValueError, text="cannot write: "),
     ):
-        sink = connectors.sink(url, rows, kept, append=append)
+        sink = connectors.sink(url, rows, kept, append=append, classes=classes)
     stack.callback(_close, sink)
     return sink
 

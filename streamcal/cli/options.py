@@ -123,6 +123,11 @@ class LearningOptions(ColumnOptions):
     positive: str | None = option(
         "The label that counts as 1; the one other label counts as 0.", table="columns", metavar="VALUE"
     )
+    classes: str | None = option(
+        "Names of all classes, if labels name one of many; an event then has scores.",
+        table="columns",
+        metavar="NAME,NAME",
+    )
     mode: str | None = option(
         "Which map is served: auto, source, label_shift, target or composite.", table="recalibrator"
     )
@@ -261,7 +266,7 @@ def _by_option(table: str, line: str) -> str:
 
 
 def _parsed(name: str, value: str) -> object:
-    if name == "keep":
+    if name in ("keep", "classes"):
         return tuple(each.strip() for each in value.split(",") if each.strip())
     if name == "label" and Path(value).is_file():
         fail(f"--label {value}: that is a file; --labels reads it, --label names a column", Exit.USAGE)

@@ -111,6 +111,9 @@ def run(given: _RunOptions) -> None:
     set_up_logging(as_json=given.log_json)
     options, stop, connectors = begin(given)
     _check_files(given)
+    for flag, path in (("--map", given.map_file), ("--maps", given.maps)):
+        if options.columns.classes and path is not None:
+            fail(f"{flag} {path}: what is served of many classes is not one map; leave it out", Exit.USAGE)
     with ExitStack() as stack:
         server = _listen_for_viewers(given.page, stack) if given.page else None
         inputs = open_inputs(connectors, options.columns, stack, given, follow=given.follow)
@@ -119,7 +122,7 @@ def run(given: _RunOptions) -> None:
         kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])
         opened = partial(open_sink, connectors, stack=stack, append=given.append)
         outputs = Outputs(
-            opened(given.output, kept=kept),
+            opened(given.output, kept=kept, classes=options.columns.classes),
             opened(given.rejects, rows="rejects") if given.rejects else None,
             opened(given.maps, rows="maps") if given.maps else None,
             opened(given.alarms, rows="alarms") if given.alarms else None,

@@ -17,9 +17,9 @@ from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.build import group_columns, verdicts
-from streamcal.monitor.status import GroupColumns
-from streamcal.monitor.summary import delay_rows, quality_rows
+from streamcal.monitor.build import class_rating, group_columns, verdicts
+from streamcal.monitor.status import ClassRating, GroupColumns
+from streamcal.monitor.summary import delay_rows, rating_rows
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
@@ -92,6 +92,8 @@ class Served(msgspec.Struct):
     delay: Delay
     """Delay of the labels, and the share that may yet come."""
     positions: dict[str, dict[str, Any]]
+    classes: ClassRating | msgspec.UnsetType = msgspec.UNSET
+    """Figures of many classes; the others are then of the decision."""
 
 
 _NO_CLAIM: Final = "no claim"
@@ -170,6 +172,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         pipeline.join.pending,
         pipeline.delay,
         checkpoint.positions,
+        class_rating(pipeline.quality),
     )
 
 
@@ -215,7 +218,7 @@ def show_table(found: Served) -> Group:
     for name, value in delay_rows(found.delay):
         came.add_row(name, value)
     judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
-    for figures in quality_rows(found.quality):
+    for figures in rating_rows(found.quality, found.classes):
         judged.add_row(*figures)
     groups = _groups_table(found.groups)
     shown_groups: list[Text | Table] = [] if groups is None else [Text(), groups]
@@ -272,7 +275,8 @@ def _groups_table(groups: GroupColumns) -> Table | None:
     if not groups.name:
         return None
     table = _table(
-        f"Segments and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of {len(groups.name):,}",
+        f"Segments, classes and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of"
+        f" {len(groups.name):,}",
         ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
         left=("", "key"),
     )

@@ -12,7 +12,7 @@ from streamcal.errors import DamagedStateError
 __all__ = ["compressed", "expanded", "pack", "unpack"]
 
 _MAGIC: Final = b"SCRC"
-_FORMAT: Final = 10
+_FORMAT: Final = 11
 _LENGTH: Final = struct.Struct("<I")
 _MOST: Final = 1 << 28  # bytes: no engine has a state so large
 

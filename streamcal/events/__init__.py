@@ -82,8 +82,8 @@ class LabelEvent(msgspec.Struct, frozen=True, gc=False):
     """The true label of the prediction with this id."""
 
     id: str
-    label: Annotated[int, msgspec.Meta(ge=0, le=1)]  # checked where a label that waits is decoded
-    """0 or 1."""
+    label: Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # checked where a label that waits is decoded
+    """0 or 1; in a run of many classes the place of the class."""
     time: float | None = None
     """Event time, seconds since the epoch (UTC)."""
     origin: Origin | None = None

@@ -61,7 +61,7 @@ class JsonDecoder:
         columns = columns or Columns()
         self._domain: Domain = domain
         self._fields = Fields(columns, domain)
-        self._is_quick = not self._fields.doubled
+        self._is_quick = not (self._fields.doubled or columns.classes)
         keep = columns.carried if self._is_quick else ()  # a struct cannot hold a field twice
         wire, kinds = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
@@ -222,7 +222,9 @@ class CsvDecoder(TableFields):
         self.names = found
         """Names of the columns, in their order."""
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
-        self._numbers = (columns.score, columns.label, *self._fields.weights)
+        labels = () if columns.classes else (columns.label,)
+        self._scores = frozenset(columns.score_columns)
+        self._numbers = (*columns.score_columns, *labels, *self._fields.weights)
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""
@@ -236,7 +238,7 @@ class CsvDecoder(TableFields):
             }
             for name in self._numbers:
                 if name in fields:
-                    fields[name] = _number(fields[name], is_score=name == self._numbers[0])
+                    fields[name] = _number(fields[name], is_score=name in self._scores)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)

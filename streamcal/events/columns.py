@@ -13,6 +13,7 @@ from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
 
 __all__ = [
     "ANSWER_FIELDS",
+    "MAX_CLASSES",
     "MAX_KEPT_BYTES",
     "ROLES",
     "WEIGHTS",
@@ -36,10 +37,14 @@ WEIGHTS: Final[tuple[Role, ...]] = ("weight", "propensity")
 MAX_KEPT_BYTES: Final = 4096
 """A text that is kept for the output has at most so many bytes."""
 
+MAX_CLASSES: Final = 1_000
+"""Largest number of classes."""
+
 _HEADER_SHOWN: Final = 20  # columns
 _MAX_KEPT: Final = 32  # fields: with texts of 4096 bytes, escaped, they fit into a record of 1 MiB
 ANSWER_FIELDS: Final = ("id", "score", "probability", "map_version", "weights", "key", "time")
 """Every row of the output has these."""
+_CLASS_FIELDS: Final = ("scores", "probabilities")  # … or, of many classes, these for two of them
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
 
@@ -59,6 +64,12 @@ class Columns(BaseModel):
     positive
         the label of class 1, a text or a number; the stream's one other label is class 0. None: labels are
         0 and 1, ``yes`` and ``no``, ``true`` and ``false``, as numbers or texts.
+    classes
+        names of all classes, if there are more than two, or if labels name them; empty: a score is that of
+        class 1. The field ``score``, if not named otherwise ``scores``, then holds an object of all scores by
+        class, or an array in the order of the classes; a table has a column for each.
+    prefix
+        with ``classes``: what the columns of the scores begin with, before the name of the class.
     keep
         columns whose values go into the rows of ``--output`` as they are, at most 32.
     labels, calibration
@@ -67,7 +78,8 @@ class Columns(BaseModel):
     Raises
     ------
     pydantic.ValidationError
-        if two roles have the same column, or the output has a field of the name of one to keep.
+        if two roles have the same column, the output has a field of the name of one to keep, or ``classes``
+        are given with ``positive``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -81,6 +93,8 @@ class Columns(BaseModel):
     weight: _Name | None = None
     propensity: _Name | None = None
     positive: str | int | float | bool | None = None
+    classes: Annotated[tuple[_Name, ...], Field(max_length=MAX_CLASSES, strict=False)] = ()
+    prefix: Annotated[str, Field(max_length=MAX_NAME_BYTES)] = "p_"
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
     calibration: dict[Role, _Name] = {}
@@ -93,6 +107,26 @@ class Columns(BaseModel):
         if value is not None:
             class_name(value)
         return value
+
+    @field_validator("classes")
+    @classmethod
+    def _are_distinct(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+        for name in classes:
+            if check_name("a class", name) != name.strip():
+                raise ValueError(f"the name of a class must not begin or end with a space, got {name!r}")
+        if len(classes) == 1 or len(set(classes)) < len(classes):
+            raise ValueError("there must be two classes at least, each named once")
+        return classes
+
+    @model_validator(mode="after")
+    def _suits_classes(self) -> Self:
+        if not self.classes:
+            return self
+        if self.positive is not None:
+            raise ValueError("classes and positive exclude each other: leave out one of them")
+        for name in {*self.keep} & {*_CLASS_FIELDS, *self.score_columns}:
+            raise ValueError(f"every row of the output has the scores of all classes: do not keep {name!r}")
+        return self
 
     @field_validator("keep")
     @classmethod
@@ -122,7 +156,17 @@ class Columns(BaseModel):
     def names(self) -> dict[Role, str]:
         """The column of every role; of weights those that are named."""
         named = tuple(role for role in WEIGHTS if getattr(self, role) is not None)
-        return {role: getattr(self, role) for role in (*ROLES, *named)}
+        names: dict[Role, str] = {role: getattr(self, role) for role in (*ROLES, *named)}
+        if self.classes and "score" not in self.model_fields_set:
+            names["score"] = "scores"
+        return names
+
+    @property
+    def score_columns(self) -> tuple[str, ...]:
+        """The columns of a table that hold a score: one, or one for each class."""
+        if not self.classes:
+            return (self.score,)
+        return tuple([f"{self.prefix}{name}" for name in self.classes])
 
     @property
     def is_default(self) -> bool:
@@ -138,6 +182,8 @@ class Columns(BaseModel):
                 **given,
                 **overrides,
                 "positive": self.positive,
+                "classes": self.classes,
+                "prefix": self.prefix,
                 "keep": () if kind == "calibration" else self.keep,
             }
         )
@@ -146,8 +192,9 @@ class Columns(BaseModel):
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Columns whose values go with a prediction: those to keep, then those of segments."""
-        return tuple(dict.fromkeys((*self.keep, *self._segments)))
+        """Columns whose values go with a prediction: those to keep, then those of segments, or of classes."""
+        scores = self.score_columns if self.classes and self._kind != "labels" else ()
+        return (*dict.fromkeys((*self.keep, *self._segments)), *scores)
 
     def with_segments(self, fields: Sequence[str]) -> Columns:
         """Return these columns, with others that make segments.
@@ -189,7 +236,8 @@ class Columns(BaseModel):
         # Weights stand on predictions or on labels, so those of the table are for events alone.
         overrides: dict[InputKind, dict[Role, str]] = {"labels": self.labels, "calibration": self.calibration}
         named |= {name for role, name in overrides.get(kind, {}).items() if role in WEIGHTS}
-        return frozenset(named | set(own.carried if kind == "events" else ()))
+        carried = set() if kind == "labels" or not (own.classes or kind == "events") else set(own.carried)
+        return frozenset(named | carried)
 
 
 _ALIASES: Final = {
@@ -236,8 +284,9 @@ def check_header(what: str, found: Sequence[str], columns: Columns, required: It
     absent = sorted(set(required).difference(found))
     if absent:
         raise ValueError(f"the {what} has no column {', '.join(map(shown, absent))}; it has {_listed(found)}")
-    if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
-        named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
+    scores = columns.score_columns
+    if not {*scores, columns.label} & set(found) or len(set(found)) < len(found):
+        named = "" if columns.is_default else f" (here {scores[0]!r} or {columns.label!r})"
         meant = {did_you_mean(name): name for name in reversed(found)}
         options = [
             f"--{role} {shlex.quote(meant[role])}"

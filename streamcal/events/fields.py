@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.class_fields import ClassFields
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.sketch import checks, weighing
 from streamcal.times import read_time
@@ -124,9 +125,12 @@ class Fields:
         }
         self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
         """Check of each column that holds weights, by its name."""
-        self._keep, self.sought = columns.carried, columns.sought
+        self.classes = ClassFields(columns, _check_score) if columns.classes else None
+        """Scores and labels of many classes; None: there are two."""
+        self._keep = columns.carried if self.classes is None else columns.keep
+        self.sought = columns.sought
         self._positive = None if columns.positive is None else class_name(columns.positive)
-        self.known = {*columns.names.values(), *columns.carried}
+        self.known = {*columns.names.values(), *columns.carried, *columns.score_columns}
         self.doubled = not set(columns.carried).isdisjoint(columns.names.values())
 
     def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
@@ -144,7 +148,8 @@ class Fields:
         FieldError
             if the fields are no event; it names the column, if it is the value of one.
         """
-        has_score, has_label = self._score in fields, self._label in fields
+        classes, has_label = self.classes, self._label in fields
+        has_score = self._score in fields if classes is None else classes.are_in(fields)
         if not has_score and not has_label:
             raise FieldError("missing field: an event needs a score, a label, or both", lacks=self.sought)
         id_ = _checked(self._id, check_id, fields.get(self._id))
@@ -161,13 +166,17 @@ class Fields:
         if has_score and kept is None:
             kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
         weight = self._weight_of(fields) if self.weights else None
-        if not has_label:
+        score = 0.0
+        if has_score and classes is not None:
+            scores = _checked(self._score, classes.scores, fields)
+            score, kept = max(scores), (*(kept or ()), *scores)
+        elif has_score:
             score = _checked(self._score, _check_score, fields[self._score])
+        if not has_label:
             return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
         label, other = _checked(self._label, self._class_of, fields[self._label])
         event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
         if has_score:
-            score = _checked(self._score, _check_score, fields[self._score])
             event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
         if other is None:
             return event
@@ -187,6 +196,12 @@ class Fields:
 
     def _class_of(self, value: object) -> tuple[int, str | None]:
         """Return the class of a label; with ``positive``, of another label 0 and its name."""
+        if self.classes is not None:
+            try:
+                return self.classes.code(value), None
+            except ValueError as error:
+                told = isinstance(value, str | int | float) and str(value).strip()[:MAX_FIELDS]
+                raise FieldError(str(error), label=told or None) from None
         try:
             name = class_name(value)
         except ValueError:
@@ -200,7 +215,7 @@ class Fields:
         return int(name), None
 
 
-def _checked(column: str, check: Callable[[object], T], value: object) -> T:
+def _checked(column: str, check: Callable[[Any], T], value: Any) -> T:
     """Return what a check returns for the value of a column; what it raises names the column."""
     try:
         return check(value)

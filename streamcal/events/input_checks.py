@@ -196,6 +196,11 @@ class InputChecks(msgspec.Struct):
     def _of_labels(self, positive: object) -> str:
         refused = "; ".join(f"{name!r} ({seen})" for name, seen in self.labels.items())
         accepted = f"labels of class {self.classes[0]} only" if self.classes else "no label"
+        if isinstance(positive, tuple):
+            return (
+                f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
+                f" {refused}. Name all classes with --classes NAME,NAME. {_NOTHING_LEARNED}"
+            )
         known = "a label must equal 0 or 1" if positive is None else f"the positive label is {positive!r}"
         return (
             f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"

@@ -66,6 +66,7 @@ class RowsDecoder(TableFields):
         self.roles: dict[Role, str] = {role: name for role, name in columns.names.items() if name in names}
         """The column of each role that the table has."""
         self._checks_kept = carried is None
+        self._scores = columns.score_columns if columns.classes else ()
 
     def decode(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
@@ -113,7 +114,11 @@ class RowsDecoder(TableFields):
         scores, labels, times
             float64[n], NaN where there is none; None: no such column.
         """
-        if len(ids) < FEWEST or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all():
+        if (
+            len(ids) < FEWEST
+            or self._scores
+            or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all()
+        ):
             return None
         block = self._block(ids, scores, labels, times, self._domain)
         if block is not None:
@@ -131,6 +136,8 @@ class RowsDecoder(TableFields):
             what passes through.
         """
         try:
+            if self._scores:
+                fields, kept = self._with_scores(fields, kept)
             if self._checks_kept and self._names["score"] in fields:
                 for name, value in zip(self.kept, kept, strict=True):
                     check_kept(name, value)
@@ -141,11 +148,17 @@ class RowsDecoder(TableFields):
                 return wrong
             return structs.replace(wrong, reason=f"{wrong.reason}, in column {shown(wrong.column)}")
 
+    def _with_scores(self, fields: Mapping[str, Any], kept: Kept) -> tuple[Mapping[str, Any], Kept]:
+        """Return the fields with the scores of classes, which are among the columns that pass through."""
+        given = dict(zip(self.kept, kept, strict=True))
+        scores = {name: value for name in self._scores if (value := given.pop(name, None)) is not None}
+        return {**fields, **scores}, tuple(given.values())
+
     def decode_columns(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
     ) -> Block | None:
         """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
-        if self._fields.weights.keys() & self.roles.values():
+        if self._fields.weights.keys() & self.roles.values() or self._scores:
             return None
         scores, labels, times = roles.get("score"), roles.get("label"), roles.get("time")
         alone = scores is None  # a label has no key and no domain, and keeps nothing

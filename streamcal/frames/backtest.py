@@ -22,7 +22,6 @@ from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
-from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
@@ -31,7 +30,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import quality_rows, run_summary
+from streamcal.monitor.summary import rating_rows, run_summary
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.config import RunConfig, SegmentsConfig, problems
@@ -51,6 +50,7 @@ _SHOWN: Final = 3  # ids
 _IN_PYTHON: Final = (
     (r" Nothing was learned from this micro-batch;.*", ""),
     (r"say with --positive VALUE", 'say with columns={"positive": VALUE}'),
+    (r"--classes NAME,NAME", 'columns={"classes": […]}'),
     (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
     (r"--events and --labels are", "the two frames are"),
     (r"\bline (?=\d)", "row "),
@@ -119,7 +119,9 @@ def backtest(
         labelled events of before the deployment, learned first: ``score`` and ``label``.
     columns
         the names of columns that have others: see `streamcal.events.columns.Columns`, as a mapping
-        ``{"score": "p", "positive": "yes"}``; it keeps none.
+        ``{"score": "p", "positive": "yes"}``; it keeps none. With ``{"classes": ["cat", "dog", "fox"]}``, a
+        label names a class, and the scores are columns ``p_cat``, ``p_dog`` and ``p_fox``, or with
+        another ``prefix``.
     join
         how long predictions and labels wait for each other: a `JoinConfig`, or its options as a mapping.
     segments
@@ -251,7 +253,7 @@ class Backtest:
     _pipeline: Pipeline
     _predictions: FrameSource
     _status: Status
-    _answers: Sequence[Recalibrated]
+    _answers: Sequence[Any]
     rejects: Sequence[RejectRow]
     """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
     _maps: Sequence[MapRow]
@@ -266,7 +268,7 @@ class Backtest:
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
-        return [("", "before", "after"), *quality_rows(self._status.quality)]
+        return [("", "before", "after"), *rating_rows(self._status.quality, self._status.classes)]
 
     @property
     def _lines(self) -> list[str]:
@@ -283,17 +285,24 @@ class Backtest:
         """The answers, a frame of the library that the predictions came in; in the order of their times.
 
         First the columns of the predictions that were read, under their names, with their types and index;
-        then ``probability``, ``map_version``, ``weight_0`` and ``weight_1`` (of the shift correction). If a
-        name is taken, ``_served`` is added to it.
+        then ``probability``, ``map_version``, ``weight_0`` and ``weight_1`` (of the shift correction); of
+        many classes ``probability_cat`` and so on, and ``map_version``. If a name is taken, ``_served`` is
+        added to it.
         """
         narwhals = narwhals_module()
         given = self._predictions.answered(self._answers)
-        made = {
-            "probability": np.array([row.probability for row in self._answers], np.float64),
-            "map_version": np.array([row.map_version for row in self._answers], np.int64),
-            "weight_0": np.array([row.weights[0] for row in self._answers], np.float64),
-            "weight_1": np.array([row.weights[1] for row in self._answers], np.float64),
-        }
+        made: dict[str, Any] = {"map_version": np.array([row.map_version for row in self._answers], np.int64)}
+        if classes := self._pipeline.classes:
+            columns = zip(*(row.probabilities.values() for row in self._answers), strict=True)
+            names = [f"probability_{name}" for name in classes]
+            made = dict(zip(names, map(np.array, columns), strict=True)) | made
+        else:
+            made = {
+                "probability": np.array([row.probability for row in self._answers], np.float64),
+                **made,
+                "weight_0": np.array([row.weights[0] for row in self._answers], np.float64),
+                "weight_1": np.array([row.weights[1] for row in self._answers], np.float64),
+            }
         library, taken = narwhals.get_native_namespace(given), set(given.columns)
         named = {f"{name}_served" if name in taken else name: values for name, values in made.items()}
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
@@ -307,14 +316,14 @@ class Backtest:
         served), ``rate`` (of label 1), ``gap`` (their difference), ``gap_low`` and ``gap_high`` (confidence
         sequence of each segment alone, 95 %), ``brier_before``, ``brier_after`` and ``deviates``: the gap is
         surely more than a tenth of the rarer class. Of the segments found so, at most one in twenty is wrong
-        on average.
+        on average. With many classes, the field is ``class``: each class against the others.
 
         Raises
         ------
         ValueError
             if no segments were asked for.
         """
-        if not self._pipeline.segments.fields:
+        if not (self._pipeline.segments.fields or self._pipeline.classes):
             raise ValueError("there are no segments: name columns with segments=…")
         return self._framed("segment", self._pipeline.quality.segments)
 
@@ -454,7 +463,7 @@ class Comparison(Mapping[str, Backtest]):
     @property
     def _rows(self) -> list[tuple[str, ...]]:
         """Rows of the table: names of the columns; the scores as they came; each mode."""
-        columns = [quality_rows(each._status.quality) for each in self._found.values()]
+        columns = [rating_rows(each._status.quality, each._status.classes) for each in self._found.values()]
         names, before = zip(*((name.strip(), old) for name, old, _ in columns[0]), strict=True)
         after = [(mode, *(new for *_, new in rows)) for mode, rows in zip(self, columns, strict=True)]
         return [("", *names), ("score", *before), *after]

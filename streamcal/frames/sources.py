@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
@@ -83,10 +82,11 @@ class FrameSource:
         self.unknown_fields: Mapping[str, int] = {}
         own = columns.of(kind)
         rows = _rows_of(frame, self.name)
+        score: tuple[Role, ...] = () if own.classes else ("score",)  # theirs are carried
         needed: dict[InputKind, tuple[Role, ...]] = {
-            "events": ("id", "score"),
+            "events": ("id", *score),
             "labels": ("id", "label"),
-            "calibration": ("score", "label"),
+            "calibration": (*score, "label"),
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
         _check_columns(rows, own, kind, self.name, (*needed[kind], *weights))
@@ -97,6 +97,7 @@ class FrameSource:
         read = {name for role, name in own.names.items() if role not in ignored}
         rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
         self._decoder = RowsDecoder(rows.columns, domain, own)
+        self._scores = own.score_columns if own.classes else ()
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
         self.order: Counts = np.arange(len(rows))
@@ -133,18 +134,23 @@ class FrameSource:
         ids, times = (_values(role, self._rows[self.roles[role]]) for role in ("id", "time"))
         return dict(zip(ids, _moments(times).tolist(), strict=True))
 
-    def answered(self, answers: Sequence[Recalibrated]) -> nw.DataFrame[Any]:
+    def answered(self, answers: Sequence[Any]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""
         ids = _values("id", self._rows[self.roles["id"]])
-        scores = _values("score", self._rows[self.roles["score"]])
+        scores = list(zip(*(_values("score", self._rows[name]) for name in self._score_columns), strict=True))
         found, at = np.empty(len(answers), np.int64), 0
         for index, answer in enumerate(answers):
-            while ids[at] != answer.id or scores[at] is None or float(scores[at]) != answer.score:
+            wanted = (*answer.scores.values(),) if self._scores else (answer.score,)
+            while ids[at] != answer.id or scores[at] != wanted:
                 at += 1  # a row that was rejected, or is a label alone
             found[index] = at
             at += 1
         rows: nw.DataFrame[Any] = self._rows[found]
         return rows
+
+    @property
+    def _score_columns(self) -> Sequence[str]:
+        return self._scores or [self.roles["score"]]
 
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""
@@ -171,7 +177,12 @@ class FrameSource:
 
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
         values = {role: _values(role, rows[name]) for role, name in self.roles.items()}
-        kept = [list(map(plain_kept, _values("key", rows[name]))) for name in self._decoder.kept]
+        kept = [
+            _values("score", rows[name])
+            if name in self._scores
+            else list(map(plain_kept, _values("key", rows[name])))
+            for name in self._decoder.kept
+        ]
         if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
             return self._decoder.decode(values, kept, len(rows))
         return self._decoder.rows(values, kept)

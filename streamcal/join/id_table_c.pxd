@@ -10,6 +10,7 @@ cdef double _NONE
 
 cdef class IdTable:
     cdef public bint stored
+    cdef public int classes
     cdef public long long renumbered
     cdef public list has_more, names, removed
     cdef public dict objects, noted
@@ -19,7 +20,8 @@ cdef class IdTable:
     cdef double[::1] _real
     cdef unsigned int[::1] _links
     cdef int[::1] _key
-    cdef unsigned char[::1] _state, _flags
+    cdef unsigned short[::1] _state
+    cdef unsigned char[::1] _flags
     cdef unsigned long long[::1] _slots
     cdef bytearray _text
     cdef Py_ssize_t _text_end, _text_live, _rows, _free, _live, _limit

@@ -58,7 +58,7 @@ _COLUMNS: Final[dict[str, tuple[Any, int]]] = {
     "whole": (np.int64, PAIR),
     "links": (np.uint32, PAIR),
     "key": (np.int32, 1),
-    "state": (np.uint8, 1),
+    "state": (np.uint16, 1),
     "flags": (np.uint8, 1),
     "seq": (np.int64, 1),
 }
@@ -77,6 +77,8 @@ class IdTable:
         self._read_ahead: Any = read_ahead
         self.stored = read_ahead is not None
         self.has_more = [False] * _QUEUES
+        self.classes = 2
+        """Number of classes: a label is below it."""
         self.names: list[str | None] = [None]
         """Keys of rows, by number."""
         self.renumbered = 0
@@ -147,8 +149,12 @@ class IdTable:
         Raises
         ------
         ValueError
-            if there is an entry with this id, or the id is too long.
+            if there is an entry with this id, the id is too long, or the label is of no class.
         """
+        if isinstance(entry, Early | Settled):
+            label: int = (entry.event.label if isinstance(entry, Early) else entry.label) or 0
+            if label >= self.classes:
+                raise ValueError(f"a label of none of {self.classes} classes: {label}")
         data = id_.encode("utf-8", "surrogatepass")
         found = hashed(data, 0, len(data))
         if len(data) > _SIZES or self._find(found, data, 0, len(data)):

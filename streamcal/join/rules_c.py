@@ -56,6 +56,8 @@ class JoinRules(id_table_c.IdTable):
         """Whether another label of a prediction replaces the first."""
         self.keeps_answers = False
         """Whether answers are kept, to be given again."""
+        self.answer_size = 0
+        """Number of the first values that the engine wanted back that are part of an answer."""
         self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 
@@ -234,8 +236,8 @@ class JoinRules(id_table_c.IdTable):
             held = self.objects[row]
             if type(held) is tuple or held.answer is None or not self.keeps_answers:
                 self.take_object(row)
-            else:
-                held.carried = None
+            elif held.carried is not None:
+                held.carried = held.carried[: self.answer_size] or None
         if self._state[row] != _FREE:
             self._leave(row)
         self._stamp(row)

@@ -33,6 +33,7 @@ class Tables:
 
     def __deepcopy__(self, _: object) -> Self:
         made = type(self)()
+        made.rows.classes = self.rows.classes
         for queue in (WAITING, ENDED, EARLY):
             for id_, entry in self.entries(queue).items():
                 made.rows.put(id_, copy.deepcopy(entry))

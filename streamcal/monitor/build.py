@@ -21,6 +21,7 @@ from streamcal.monitor.status import (
     Bands,
     Bins,
     Certified,
+    ClassRating,
     Confidence,
     CurveColumns,
     DelayQuantile,
@@ -46,7 +47,7 @@ from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "group_columns", "verdicts"]
+__all__ = ["build_status", "class_rating", "group_columns", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -129,6 +130,7 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         warnings=[],
         options=dict(options or {}),
+        classes=class_rating(quality),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.warnings = remarks(status, over_http=over_http)
@@ -284,6 +286,12 @@ def _windows(history: History) -> Windows:
     before, after = (CurveColumns(*(values.tolist() for values in curve)) for curve in history.curves)
     times = [None if time != time else time for time in history.times.tolist()]
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
+
+
+def class_rating(quality: Quality) -> ClassRating | msgspec.UnsetType:
+    """Return the figures of many classes; unset of two."""
+    sums = quality.classes
+    return msgspec.UNSET if sums is None else ClassRating(sums.figures(0), sums.figures(1))
 
 
 def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:

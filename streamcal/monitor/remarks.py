@@ -131,6 +131,8 @@ def _join(status: Status) -> list[str]:
 
 
 def _classes(status: Status) -> list[str]:
+    if status.classes:  # a model whose decisions are all right is no mistake
+        return []
     joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
     return [
         f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."
@@ -267,6 +269,7 @@ def _groups(status: Status) -> list[str]:
         for field, name, low, high in islice(named, min(count, _SHOWN))
     ]
     which = "segments" if any(field != "key" for field in groups.field) else "keys"
+    which = "classes" if "class" in groups.field else which
     return [
         f"Forecasts of {count:,} of {len(groups.deviates):,} {which} are surely off by more than a tenth of"
         f" the rarer class since the first label, the worst: {', '.join(worst)}. See what is different there."

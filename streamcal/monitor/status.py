@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.join.outcomes import JoinCounts
+from streamcal.quality.class_sums import ClassFigures
 from streamcal.quality.delays import Delay, Trend
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
@@ -24,6 +25,7 @@ __all__ = [
     "Bands",
     "Bins",
     "Certified",
+    "ClassRating",
     "Confidence",
     "CurveColumns",
     "DelayQuantile",
@@ -213,13 +215,13 @@ class View(msgspec.Struct):
 
 
 class GroupColumns(msgspec.Struct):
-    """Figures of segments, and of keys if there are several, the worst first; a value for each.
+    """Figures of segments or classes, and of keys if there are several, the worst first; a value for each.
 
     They are from the first label on, see `streamcal.quality.groups`.
     """
 
     field: list[str]
-    """Field that makes the segment; ``key`` of keys."""
+    """Field that makes the segment; ``class`` of each class against the others, ``key`` of keys."""
     name: list[str | None]
     """Value of the field; None: it is missing."""
     labels: list[int]
@@ -234,6 +236,18 @@ class GroupColumns(msgspec.Struct):
     brier_after: list[float]
     deviates: list[bool]
     """Whether the gap is surely more than a tenth of the rarer class."""
+
+
+class ClassRating(msgspec.Struct):
+    """Quality of the forecasts of many classes; the other figures are those of the decision.
+
+    The decision is for the class with the highest score; label 1 means that it is right.
+    """
+
+    before: ClassFigures
+    """Figures of the scores."""
+    after: ClassFigures
+    """Figures of the recalibrated probabilities."""
 
 
 class RejectPlace(msgspec.Struct):
@@ -326,6 +340,8 @@ class Status(msgspec.Struct):
     warnings: list[str]
     """Remarks on the run (`streamcal.monitor.remarks`)."""
     options: dict[str, Any]
+    classes: ClassRating | msgspec.UnsetType = msgspec.UNSET
+    """Quality of forecasts of many classes; unset of two."""
 
     @property
     def quality(self) -> dict[str, Figures]:

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import Served, Status
+from streamcal.monitor.status import ClassRating, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
 
-__all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
+__all__ = ["closing_rows", "delay_rows", "quality_rows", "rating_rows", "run_summary"]
 
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
@@ -22,6 +22,13 @@ _FIGURES: Final = {
     "ece": ("calibration error (ECE)", ".5f"),
     "gap": ("gap (mean forecast − mean label)", "+z.5f"),
     "worst_gap": (f"worst gap over {WINDOW:,} labels", "+z.5f"),
+}
+
+_CLASS_FIGURES: Final = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score of all classes",
+    "class_ece": "class-wise calibration error",
 }
 
 
@@ -48,10 +55,11 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     ]
     if status.unknown_fields is not None:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
-    for name, before, after in quality_rows(status.quality):
+    for name, before, after in rating_rows(status.quality, status.classes):
         rows += [(f"{name} before", before), (f"{name} after", after)]
     for engine in status.engines:
-        name = "" if len(status.engines) == 1 else f" [{engine.key}]"
+        name = " of the decision" if status.classes else ""
+        name += "" if len(status.engines) == 1 else f" [{engine.key}]"
         rows += [
             (f"map version{name}", engine.version),
             (f"bins{name}", engine.bins or "identity"),
@@ -73,6 +81,20 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
         ("  the oldest of them waits for", delay.oldest, show_duration),
     )
     return [(name, shown(value)) for name, value, shown in rows if value is not None]
+
+
+def rating_rows(
+    figures: Mapping[str, Figures], classes: ClassRating | msgspec.UnsetType
+) -> list[tuple[str, str, str]]:
+    """Return the rows of all figures; of many classes first theirs, then those of the decision."""
+    rows = quality_rows(figures)
+    if not classes:
+        return rows
+    found = [
+        (name, _show(getattr(classes.before, field)), _show(getattr(classes.after, field)))
+        for field, name in _CLASS_FIGURES.items()
+    ]
+    return [*found, *((f"decision: {name.strip()}", old, new) for name, old, new in rows)]
 
 
 def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
@@ -127,6 +149,7 @@ def run_summary(status: Status) -> dict[str, Any]:
             for name in Figures.__struct_fields__
             for when, figures in status.quality.items()
         },
+        **({"classes": msgspec.to_builtins(status.classes)} if status.classes else {}),
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
         "remarks": status.warnings,

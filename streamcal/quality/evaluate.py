@@ -156,6 +156,8 @@ def evaluate(
     >>> round(found.brier, 4), round(found.miscalibration, 4), round(found.gap, 4)
     (0.1, 0.1, 0.0)
     """
+    if np.ndim(probabilities) == 2:
+        raise ValueError("probabilities must be those of label 1; evaluate_classes takes many classes")
     y, p = as_labels(labels), as_scores(probabilities)
     w = np.ones(len(p)) if weights is None else np.ascontiguousarray(weights, np.float64)
     other = None if baseline is None else as_scores(baseline)

@@ -20,6 +20,7 @@ import numpy as np
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
+from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
 from streamcal.quality.groups import Groups, GroupsState
@@ -334,6 +335,7 @@ class QualityState(msgspec.Struct):
     arrival: Arrival = msgspec.field(default_factory=Arrival)
     groups: GroupsState | None = None
     segments: dict[str, GroupsState] = {}
+    classes: ClassSums | msgspec.UnsetType = msgspec.UNSET
 
 
 class Raised(NamedTuple):
@@ -373,6 +375,8 @@ class Quality(msgspec.Struct):
     """Sums of each key."""
     segments: dict[str, Groups] = msgspec.field(default_factory=dict)
     """Sums of the segments of each field."""
+    classes: ClassSums | None = None
+    """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -420,7 +424,7 @@ class Quality(msgspec.Struct):
         found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
-        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01)
+        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01, weights)
         if end - begin == until_look:
             for groups in (self.groups, *self.segments.values()):
                 groups.prune()
@@ -437,9 +441,17 @@ class Quality(msgspec.Struct):
         return raised
 
     def _add_to_groups(
-        self, keys: Sequence[str | None], segments: Sequence[Carried], forecasts: Floats, labels: Floats
+        self,
+        keys: Sequence[str | None],
+        segments: Sequence[Carried],
+        forecasts: Floats,
+        labels: Floats,
+        weights: Floats | None,
     ) -> None:
         self.groups.add(keys, forecasts, labels)
+        if self.classes is not None and segments:
+            self.segments["class"].add(*self.classes.add(segments, weights))
+            return
         for at, groups in enumerate(self.segments.values()):
             names = [None if each[at] is None else str(each[at]) for each in segments]
             groups.add(names, forecasts, labels)
@@ -460,6 +472,7 @@ class Quality(msgspec.Struct):
             self.arrival,
             self.groups.state,
             {field: groups.state for field, groups in self.segments.items()},
+            self.classes or msgspec.UNSET,
         )
 
     @classmethod
@@ -480,6 +493,7 @@ class Quality(msgspec.Struct):
             state.arrival,
             groups=Groups() if state.groups is None else Groups.restore(state.groups),
             segments={field: Groups.restore(each) for field, each in state.segments.items()},
+            classes=state.classes or None,
         )
 
 

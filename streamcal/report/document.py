@@ -95,7 +95,7 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
     yield "certified", "What is certified", _certified([everything, *by_key])
     yield "labels", "Labels and predictions", _labels(report)
     yield "rejects", "Rejected events", _rejects(report)
-    yield "segments", "By segment and key", _by_group(status.groups)
+    yield "segments", "By segment, class and key", _by_group(status.groups)
     yield "keys", "By key", _by_key(by_key, status.keys)
     yield "figures", "All figures", _all_figures(report)
     yield "options", "Options", _options(status.options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -48,9 +48,10 @@ class Connectors:
         kept: Mapping[str, Any] | None = None,
         *,
         append: bool = False,
+        classes: Sequence[str] = (),
     ) -> Sink:
         """Open a sink; see `Connector.sink` and `SinkOptions`."""
-        options = SinkOptions(rows=rows, kept=kept, append=append, stop=self._stop)
+        options = SinkOptions(rows=rows, kept=kept, append=append, stop=self._stop, classes=tuple(classes))
         sink: Sink = self._method(url, "sink", "write rows")(url, options)
         return sink
 

@@ -122,6 +122,8 @@ class PipelineState(msgspec.Struct):
     """Fields that make segments."""
     own_engines: Count = 64
     """Number of segments that may have an engine of their own."""
+    classes: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Names of many classes."""
 
 
 def kind_of(reason: str) -> str:

@@ -21,6 +21,7 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
+from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, count_reasons
@@ -101,7 +102,7 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._taking: BlockSteps | None = None
-        self._row_of = answer_rows(columns.keep) if columns.keep else None
+        self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 
@@ -230,7 +231,7 @@ class Pipeline(RunState):
                 rejects.append(self._reject(origin_of(), reason))
                 continue
             for each in step(event, join, engine_of, origin_of):
-                if type(each) is Recalibrated:
+                if isinstance(each, Recalibrated):
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 else:
@@ -297,8 +298,8 @@ class Pipeline(RunState):
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
-        self.tally.calibration.end(self.positive)
-        self.tally.deployment.end(self.positive)
+        self.tally.calibration.end(self.classes or self.positive)
+        self.tally.deployment.end(self.classes or self.positive)
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
@@ -332,7 +333,7 @@ class Pipeline(RunState):
         if self.positive is not None:
             events = input_checks.decide(events, self.positive)
         if ends and not input_checks.settled:
-            input_checks.take(events, batch.origin, self.positive)
+            input_checks.take(events, batch.origin, self.classes or self.positive)
         self.tally.count(events, batch.times_read)
         if not self._stored:
             self.engines.rest()
@@ -359,6 +360,10 @@ class Pipeline(RunState):
                 units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
             times = np.array([event.time for event in run], np.float64)
             scores, labels = [event.score for event in run], [event.label for event in run]
+            engine = self.engines.of(key)
+            if isinstance(engine, ClassesEngine):
+                weights = None if units is None else units / weighing.ONE
+                labels = engine.learn_classes([each.kept for each in run], labels, domain, times, weights)
             self._learn(outcome, key, domain, scores, labels, times, units)
 
     def _learn(

@@ -437,6 +437,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     Only a sink of tables needs it."""
     append: bool = False
     """Whether it may write behind what no run wrote that its store knows."""
+    classes: tuple[str, ...] = ()
+    """Names of many classes: answers are `ClassRow`. Only a sink of tables needs it; empty: two."""
     stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
 

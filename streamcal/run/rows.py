@@ -20,6 +20,7 @@ from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import DOMAINS, Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
+from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
@@ -30,6 +31,7 @@ __all__ = [
     "AlarmRow",
     "AnswerColumns",
     "Answers",
+    "ClassRow",
     "MapRow",
     "Recalibrated",
     "RejectRow",
@@ -205,6 +207,24 @@ class Answers(Sequence[Recalibrated]):
         return next(islice(self, index, None)) if index == 0 else list(self)[index]
 
 
+class ClassRow(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a prediction of many classes."""
+
+    id: str | None
+    scores: dict[str, float]
+    """Score of each class."""
+    probabilities: dict[str, float]
+    """Recalibrated probability of each class; they sum to 1."""
+    map_version: int
+    key: str | None
+    time: float | None
+
+    @property
+    def score(self) -> float:
+        """Highest score."""
+        return max(self.scores.values())
+
+
 class RejectRow(msgspec.Struct, frozen=True):
     """A rejected input: where it was, and why it was rejected."""
 
@@ -311,13 +331,15 @@ def advice(assumption: str) -> str:
     return ADVICE[IMPLIED if assumption.startswith(IMPLIED) else assumption]
 
 
-def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibrated]:
+def answer_rows(keep: Sequence[str], classes: Sequence[str] = ()) -> Callable[[Any, Kept], Any]:
     """Return what makes the row of an answer: a `Recalibrated` with one more field for each kept value.
 
     Parameters
     ----------
     keep
         the names of these fields; any text. Values of an event beyond them are for segments.
+    classes
+        names of many classes, whose scores are the values beyond them: rows are `ClassRow`; empty: two.
     """
     fields: list[tuple[str, object, object]] = [
         (f"kept_{index}", KeptValue, None) for index in range(len(keep))
@@ -325,14 +347,19 @@ def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibra
     row: Any = msgspec.defstruct(
         "AnswerRow",
         fields,
-        bases=(Recalibrated,),
+        bases=(ClassRow if classes else Recalibrated,),
         rename={f"kept_{index}": name for index, name in enumerate(keep)},
         frozen=True,
         gc=False,
     )
 
-    def row_of(answer: Recalibrated, kept: Kept) -> Recalibrated:
-        made: Recalibrated = row(*msgspec.structs.astuple(answer), *kept[: len(fields)])
-        return made
+    def row_of(answer: Recalibrated, kept: Kept) -> Any:
+        return row(*msgspec.structs.astuple(answer), *kept[: len(fields)])
 
-    return row_of
+    def class_row_of(answer: ClassAnswer, kept: Kept) -> Any:
+        scores = dict(zip(classes, kept[len(fields) :], strict=True))
+        probabilities = dict(zip(classes, answer.probabilities, strict=True))
+        version, key, time = answer.map_version, answer.key, answer.time
+        return row(answer.id, scores, probabilities, version, key, time, *kept[: len(fields)])
+
+    return class_row_of if classes else row_of

@@ -17,6 +17,8 @@ from streamcal.errors import DamagedStateError
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.tables import Tables
+from streamcal.multiclass.classes_engine import ClassesEngine
+from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
@@ -47,15 +49,19 @@ class RunState:
         publishes_maps: bool,
         keeps_answers: bool,
     ) -> None:
-        self._publishes_maps = publishes_maps
+        # What is served of many classes is no map of one score.
+        self._publishes_maps = publishes_maps and not columns.classes
         join = join or JoinConfig()
         self._config = with_join(config or RecalibratorConfig(), join)
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables
-        self.join = Join(join, tables)
+        self.classes = columns.classes
+        """Names of many classes; empty: there are two."""
+        self._first_score = len(columns.keep)  # among what an event keeps
+        self._keeps_answers = keeps_answers
+        self.join = self._join(Join(join, tables))
         """Predictions that wait for their label; replaced by `restore`."""
-        self.join.rows.keeps_answers = self._keeps_answers = keeps_answers
         self._keys = keys or KeysConfig()
         self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         """Engine of every key, in the order of their first event."""
@@ -64,8 +70,10 @@ class RunState:
         self._unrated = Unrated()
         self.segments = segments or SegmentsConfig()
         """Fields that make segments, if there are any."""
-        groups = {field: Groups() for field in self.segments.fields}
-        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups)
+        fields = ["class"] if columns.classes else self.segments.fields
+        groups = {field: Groups() for field in fields}
+        sums = ClassSums.of(columns.classes) if columns.classes else None
+        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
         self._raised = list[Raised]()
         self.positive = columns.positive
         """Label of class 1; None: labels are 0 and 1."""
@@ -111,6 +119,7 @@ class RunState:
             self._raised,
             list(self.segments.fields),
             self.segments.own_engines,
+            list(self.classes) or msgspec.UNSET,
         )
         return encoded(own, json=True), self.engines.snapshot()
 
@@ -148,14 +157,18 @@ class RunState:
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"
                 )
+            if [*self.classes] != (state.classes or []):
+                raise ValueError(
+                    f"the store was begun with classes = {list(state.classes or [])}, now they are"
+                    f" {list(self.classes)}: give the former, or begin with a new store"
+                )
             before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
             if before != self.segments:
                 raise ValueError(
                     f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
                     " give the former, or begin with a new store"
                 )
-            self.join = Join(self.join.config, self._tables, state.join)
-            self.join.rows.keeps_answers = self._keeps_answers
+            self.join = self._join(Join(self.join.config, self._tables, state.join))
             self.tally = state.tally
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
@@ -180,6 +193,12 @@ class RunState:
 
     # Inside
 
+    def _join(self, join: Join) -> Join:
+        """Return a join that keeps what this run needs."""
+        rows, classes = join.rows, len(self.classes)
+        rows.keeps_answers, rows.classes, rows.answer_size = self._keeps_answers, max(classes, 2), 2 * classes
+        return join
+
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         certifies = partial(self._certifies, key)
         engine: Engine
@@ -187,6 +206,8 @@ class RunState:
             engine = SegmentedEngine.make(
                 self._config, key, certifies, self.segments, self._places, data, self._rows
             )
+        elif self.classes:
+            engine = ClassesEngine.make(self._config, key, certifies, self.classes, self._first_score, data)
         elif data is None:
             return Engine(self._config, key, certifies)
         else:

@@ -14,7 +14,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.run.config import SegmentsConfig
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
-from streamcal.sketch.decoding import Count, decoded, encoded
+from streamcal.sketch.decoding import Count, decoded, encoded, restoring
 
 __all__ = ["RunState", "pipeline_state", "stored_options", "stored_pipeline"]
 
@@ -67,7 +67,8 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     # The join's options are not in a store, but for the one that its engines have, too.
     join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
     segments = SegmentsConfig(fields=tuple(own.segments), own_engines=own.own_engines)
-    columns = Columns(positive=positive).with_segments(own.segments)
+    with restoring("not the state of a run"):
+        columns = Columns(positive=positive, classes=tuple(own.classes or ())).with_segments(own.segments)
     pipeline = Pipeline(options, join, tables=store.tables, columns=columns, segments=segments)
     pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments)
     return pipeline

@@ -3,7 +3,7 @@ cimport cython
 cimport libc.math as math
 from streamcal.segments.between_c cimport BetweenSegments, determinant
 
-cdef double _SLOW, _FAST, _KEPT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
+cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
 
 
@@ -38,7 +38,7 @@ cdef class Corrections:
     cpdef read(self, Py_ssize_t place, double x, double own, double[::1] out, Py_ssize_t at)
     @cython.locals(
         row=Py_ssize_t, losses=Py_ssize_t, slow=double, fast=double, then_slow=double, then_fast=double,
-        own=double, none=double, slow_saved=double, fast_saved=double, own_saved=double, p=double, curvature=double, part=double, step=double, weight=double,
+        own=double, none=double, between=double, slow_saved=double, fast_saved=double, own_saved=double, p=double, curvature=double, part=double, step=double, weight=double,
         count=double,
     )
     cpdef learn(

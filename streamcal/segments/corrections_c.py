@@ -12,7 +12,9 @@ Each label takes one step of online Newton (an extended Kalman filter) on the lo
 where the other fields' uncertainty V counts as further noise: information w / (1 + w·V), w = p(1 − p).
 
 Weights of the candidates are w_k ∝ π_k·exp(d_k), d_k the discounted log loss that the candidate has saved,
-judged by its forecast as of the prediction. π are the weights that all segments together have: a new segment
+judged by its forecast as of the prediction. If m labels of the segment came between a prediction and its
+label, their forecasts knew the same, and their errors come in runs: the label then counts for 1 / (1 + m/20)
+in d. With full weight, the best of the latest run would be followed one delay late. π are the weights that all segments together have: a new segment
 begins with them. The field adds Σ_k w_k δ_k to the logit, shrunk as a whole by the share of
 `BetweenSegments`, except for the part of ``own``.
 
@@ -80,6 +82,7 @@ _SLOW = 1.0 - 1e-5  # kept of the slow correction's information, a label of the 
 _FAST = 1.0 - 1.0 / 500.0
 _KEPT = 1.0 - 1.0 / 2000.0  # of the losses that weigh candidates, a label of the segment
 _FAST_PRECISION = 20.0  # prior of the fast offset
+_IN_FLIGHT = 20.0  # labels between a prediction and its label that halve the evidence
 _OWN = 0.1  # first weight of an own engine, always
 _AHEAD, _BEHIND, _VOTES, _MOST_VOTES = AHEAD, BEHIND, FIRST_VOTES, MOST_VOTES
 _LEAST = 1e-9  # probability
@@ -89,9 +92,9 @@ _MOST = float(MOST)
 
 _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHARED, LABELS_AT
 
-READ: Final = 8
+READ: Final = 9
 """Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
-variance, and the weights of pooled, slow, fast and own."""
+variance, the weights of pooled, slow, fast and own, and the number of labels."""
 
 
 class CorrectionsState(msgspec.Struct):
@@ -225,6 +228,7 @@ class Corrections:
             fast_weight,
             own_weight,
         )
+        out[at + 8] = self._rows[row + _LABELS_AT]
 
     def learn(
         self,
@@ -260,11 +264,13 @@ class Corrections:
         self._changed[place] = 1
         then_slow, then_fast, own = then[then_at + 1], then[then_at + 2], then[then_at + 3]
         none, losses = log_loss(then_offset, label), row + _LOSSES_AT
-        slow_saved = _KEPT * self._rows[losses] + none - log_loss(then_offset + then_slow, label)
-        fast_saved = _KEPT * self._rows[losses + 1] + none - log_loss(then_offset + then_fast, label)
+        between = max(self._rows[row + _LABELS_AT] - then[then_at + 4], 0.0)
+        part = 1.0 / (1.0 + between / _IN_FLIGHT)
+        slow_saved = _KEPT * self._rows[losses] + part * (none - log_loss(then_offset + then_slow, label))
+        fast_saved = _KEPT * self._rows[losses + 1] + part * (none - log_loss(then_offset + then_fast, label))
         own_saved = float(self._rows[losses + 2])
         if own == own:
-            own_saved = _KEPT * own_saved + none - log_loss(then_offset + own, label)
+            own_saved = _KEPT * own_saved + part * (none - log_loss(then_offset + own, label))
         self._set_losses(losses, slow_saved, fast_saved, own_saved)
 
         p = expit(offset + slow)

@@ -35,8 +35,9 @@ __all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
-TERMS: Final = 4
-"""Numbers of a field in a forecast: what it adds to the logit, and δ of slow, fast and own, if it has one."""
+TERMS: Final = 5
+"""Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and the
+labels that its value has."""
 MOST_COMMON: Final = 125.0
 """Information about the common offset that 500 labels can have."""
 
@@ -114,6 +115,7 @@ class Fields:
             out.append(read[1])
             out.append(read[2])
             out.append(None if delta != delta else delta)
+            out.append(read[8])
         self.served = expit(logit + added) if added else pooled
         return out
 

@@ -57,7 +57,7 @@ class OwnEngines:
 
     def _delta(self, segment: Segment, score: float, logit: float) -> float:
         engine = self._engines.get(segment)
-        if engine is None or engine.target.labels < _FEWEST:
+        if engine is None or engine._engine._target.n < _FEWEST:
             return math.nan
         return logit_of(engine.predict_one(score)) - logit
 

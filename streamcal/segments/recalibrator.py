@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
-from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.engine.state import pack, unpack
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.segment_map import segment_map
@@ -23,14 +23,15 @@ from streamcal.segments.segments import (
     Name,
     SegmentCorrection,
     Segments,
-    SegmentsState,
     check_fields,
     check_own_engines,
     name_of,
+    packed,
     served,
+    unpacked,
 )
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import restoring
 from streamcal.times import as_times
 from streamcal.values import Floats, check_domain, shown
 
@@ -197,8 +198,9 @@ class SegmentedRecalibrator:
 
         Returns
         -------
-        Forecasts, float64[n, 1 + 4 F] of F fields: the pooled probability; then for each field what it adds
-        to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none.
+        Forecasts, float64[n, 1 + 5 F] of F fields: the pooled probability; then for each field what it adds
+        to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none, and the
+        number of labels of its value.
 
         Raises
         ------
@@ -293,7 +295,7 @@ class SegmentedRecalibrator:
         segments
             n values or tuples, as in `predict_one`.
         forecasts
-            for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 4 F]. None:
+            for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 5 F]. None:
             they were predicted just before this call.
 
         Raises
@@ -354,7 +356,7 @@ class SegmentedRecalibrator:
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return pack([self._pooled.to_bytes(), compressed(encoded(self._segments.to_state()))])
+        return pack([self._pooled.to_bytes(), *packed(self._segments.to_state())])
 
     def __reduce__(self) -> tuple[Callable[[bytes], SegmentedRecalibrator], tuple[bytes]]:
         """Copy and pickle by way of `to_bytes`."""
@@ -369,8 +371,8 @@ class SegmentedRecalibrator:
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        pooled, body = unpack(data, 2)
-        state = decoded(expanded(body), SegmentsState, "segments")
+        pooled, *parts = unpack(data, 3)
+        state = unpacked(*parts)
         with restoring("not the state of segments"):
             segments = Segments.restored(state)
             restored = cls(state.names, Recalibrator.from_bytes(pooled))
@@ -395,7 +397,7 @@ class SegmentedRecalibrator:
                 f" them, got {rows.shape}"
             )
         finite = np.isfinite(rows)
-        finite[:, TERMS::TERMS] = True  # own engines, which not all have
+        finite[:, TERMS - 1 :: TERMS] = True  # own engines, which not all have
         if not finite.all() or not ((rows[:, 0] >= 0.0) & (rows[:, 0] <= 1.0)).all():
             raise ValueError("forecasts must be as forecast_many returned them")
         return rows

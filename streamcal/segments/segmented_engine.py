@@ -17,14 +17,14 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
-from streamcal.engine.state import compressed, expanded, unpack
+from streamcal.engine.state import unpack
 from streamcal.events import LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.segments.segment_rules_c import SegmentRules
-from streamcal.segments.segments import Name, Segments, SegmentsState, names_of
+from streamcal.segments.segments import Name, Segments, names_of, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import restoring
 
 __all__ = ["SegmentedEngine", "names_of"]
 
@@ -86,7 +86,7 @@ class SegmentedEngine(SegmentRules, Engine):
             own = Segments(segments.fields, segments.own_engines, read_row)
         else:
             made = cls.from_bytes(data, key, certifies)
-            state = decoded(expanded(unpack(data, 3)[2]), SegmentsState, "segments")
+            state = unpacked(*unpack(data, 4)[2:])
             with restoring("not the state of segments"):
                 own = Segments.restored(state, read_row)
             if own.names != tuple(segments.fields):
@@ -102,7 +102,7 @@ class SegmentedEngine(SegmentRules, Engine):
         """Return the parts of the state: those of the pooled engine, and the segments."""
         if self._rows is not None:
             self._rows.take(self._of, self.segments.corrections.fields)
-        return [*super().parts(), compressed(encoded(self.segments.to_state()))]
+        return [*super().parts(), *packed(self.segments.to_state())]
 
     # A prediction
 

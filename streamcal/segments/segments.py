@@ -1,8 +1,8 @@
 """Segments: the corrections of all fields and the own engines, behind one pooled engine.
 
-A **forecast** of one score is a row of 1 + 4 F numbers, F the number of fields: the pooled probability; then
-for each field what it adds to the logit, and what its candidates would: ``slow``, ``fast`` and ``own``, NaN
-where there is none. Labels are judged by the row as of their prediction.
+A **forecast** of one score is a row of 1 + 5 F numbers, F the number of fields: the pooled probability; then
+for each field what it adds to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where
+there is none, and the number of labels of its value. Labels are judged by the row as of their prediction.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
+from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState
 from streamcal.segments.merging import merged
 from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.own import OwnEngines, OwnState
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count, decoded, encoded, require
 from streamcal.values import shown
 
 __all__ = [
@@ -33,7 +34,9 @@ __all__ = [
     "logit_of",
     "name_of",
     "names_of",
+    "packed",
     "served",
+    "unpacked",
 ]
 
 ReadRow = Callable[[int, Name], bytes | None]
@@ -66,6 +69,18 @@ class SegmentsState(msgspec.Struct):
     limit: Count
     corrections: FieldsState
     own: list[OwnState]
+
+
+def packed(state: SegmentsState) -> list[bytes]:
+    """Return the parts of a state; those of own engines are compressed already."""
+    return [compressed(encoded(msgspec.structs.replace(state, own=[]))), encoded(state.own)]
+
+
+def unpacked(body: bytes, own: bytes) -> SegmentsState:
+    """Return the state of what `packed` gave; raise DamagedStateError if it is none."""
+    state = decoded(expanded(body), SegmentsState, "segments")
+    state.own = decoded(own, list[OwnState], "own engines")
+    return state
 
 
 class Segments:
@@ -138,12 +153,11 @@ class Segments:
 
     def learn_one(self, score: float, label: int, carried: Sequence[Any]) -> None:
         """Learn a label of what `carry` has returned."""
+        only, name = self.corrections.fields[0], carried[0]
+        before = only.labels(name) if self._has_own else 0
+        self.corrections.learn(label, carried)
         if self._has_own:
-            count = len(self.names)
-            row = [math.nan if each is None else each for each in carried[count:]]
-            self.learn([score], [label], [names_of(carried, count)], [row])
-        else:
-            self.corrections.learn(label, carried)
+            self._learn_own(name, [score], [label], before)
 
     def learn(
         self,
@@ -168,9 +182,14 @@ class Segments:
                 its_labels.append(label)
             self.corrections.learn(label, (*each, *row))
         for name, (before, its_scores, its_labels) in by_segment.items():
-            gone = self._own.learn((0, name), its_scores, its_labels, before, only.labels(name))
-            if gone is not None:
-                only.forget_own(gone[1])
+            self._learn_own(name, its_scores, its_labels, before)
+
+    def _learn_own(self, name: Name, scores: list[float], labels: list[int], before: int) -> None:
+        """Let the engine of a segment learn, which had ``before`` labels."""
+        only = self.corrections.fields[0]
+        gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
+        if gone is not None:
+            only.forget_own(gone[1])
 
     def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
         """Replace a learned label, whose forecast was this row, by ``label``."""

@@ -11,10 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.engine.state import pack, unpack
 from streamcal.segments.corrections_c import Corrections, order
-from streamcal.segments.segments import Name, SegmentsState
-from streamcal.sketch.decoding import decoded, encoded
+from streamcal.segments.segments import Name, packed, unpacked
 
 __all__ = ["Row", "SegmentId", "StoredRows", "with_rows"]
 
@@ -66,12 +65,12 @@ class StoredRows:
 
 def with_rows(data: bytes, rows: Iterable[tuple[int, Name, Row]]) -> bytes:
     """Return the state of an engine from a store as it is without one, with its rows, by field and name."""
-    *parts, body = unpack(data, 3)
-    state = decoded(expanded(body), SegmentsState, "segments")
+    *parts, body, own = unpack(data, 4)
+    state = unpacked(body, own)
     by_field: list[dict[Name, Row]] = [{} for _ in state.names]
     for field, name, row in rows:
         by_field[field][name] = row
     for each, found in zip(state.corrections.fields, by_field, strict=True):
         each.names = sorted(found, key=order)
         each.rows = np.frombuffer(b"".join([found[name] for name in each.names]), np.float32)
-    return pack([*parts, compressed(encoded(state))])
+    return pack([*parts, *packed(state)])

@@ -127,6 +127,7 @@ class App:
 
     async def _infer(self, request: Request) -> Response:
         try:
+            self._refuse_classes()
             name = _model_name(request)
             _check_tensors(request.headers)
             body = await self._bodies.read(request.headers, request.receive)
@@ -173,6 +174,7 @@ class App:
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
+        self._refuse_classes()
         name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
         inputs = {"score": "FP64", "id": "BYTES", **dict.fromkeys(self._columns.carried, "BYTES")}
@@ -183,6 +185,12 @@ class App:
         ]
         about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
         return _json({**about, "inputs": described[0], "outputs": described[1]})
+
+    def _refuse_classes(self) -> None:
+        if self._columns.classes:
+            raise RefusedError(
+                404, "the V2 protocol is for the score of one class: send many to /v1/predictions"
+            )
 
     # Who may ask
 

@@ -13,6 +13,7 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns
 from streamcal.monitor.status import Alarm
+from streamcal.run.rows import ClassRow
 from streamcal.serve.bodies import (
     CLOUD_EVENT,
     CLOUD_EVENTS,
@@ -32,6 +33,7 @@ __all__ = ["OPEN", "document"]
 
 _STRUCTS: Final = (
     Recalibrated,
+    ClassRow,
     LabelAnswer,
     Problem,
     CloudEvent,
@@ -71,9 +73,13 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/r
 def document(columns: Columns) -> dict[str, Any]:
     """Return the description, for the names that events have here."""
     named = columns.of("labels")
-    prediction = {columns.id: "a1", columns.score: 0.93, columns.time: "2026-03-01T12:00:00Z"}
-    label = {named.id: "a1", named.label: 1, named.time: "2026-03-02T08:30:00Z"}
-    answer = Recalibrated("a1", 0.93, 0.81, 7, (1.0, 1.0), None, 1772366400.0)
+    classes, score = columns.classes, columns.names["score"]
+    given: Any = dict.fromkeys(classes, 1.0 / len(classes)) if classes else 0.93
+    prediction = {columns.id: "a1", score: given, columns.time: "2026-03-01T12:00:00Z"}
+    label = {named.id: "a1", named.label: [*classes, 1][0], named.time: "2026-03-02T08:30:00Z"}
+    answer: Recalibrated | ClassRow = Recalibrated("a1", 0.93, 0.81, 7, (1.0, 1.0), None, 1772366400.0)
+    if classes:
+        answer = ClassRow("a1", given, given, 7, None, 1772366400.0)
     scores = [Tensor("score", "FP64", [2], [0.93, 0.2]), Tensor("id", "BYTES", [2], ["a1", "a2"])]
     found = [Tensor("probability", "FP64", [2], [0.81, 0.3]), Tensor("map_version", "INT64", [2], [7, 7])]
     infer = _post(
@@ -154,7 +160,9 @@ def _responses(description: str, content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(what: str, event: Any, answer: Recalibrated | LabelAnswer, summary: str) -> dict[str, Any]:
+def _events(
+    what: str, event: Any, answer: Recalibrated | ClassRow | LabelAnswer, summary: str
+) -> dict[str, Any]:
     envelope = {"specversion": "1.0", "id": "a1", "source": "/models/churn", "type": f"streamcal.{what}"}
     cloud = {**envelope, "data": event}
     lines = _content(JSON_LINES, {"type": "string"})
@@ -175,7 +183,12 @@ def _events(what: str, event: Any, answer: Recalibrated | LabelAnswer, summary: 
 
 def _event_schemas(columns: Columns) -> dict[str, Any]:
     named = columns.of("labels")
-    label = {"enum": [0, 1]} if columns.positive is None else {}
+    label: dict[str, Any] = {"enum": [0, 1]} if columns.positive is None else {}
+    score: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+    carried = columns.carried
+    if classes := columns.classes:
+        label, carried = {"enum": [*classes]}, columns.keep
+        score = {"type": "object", "required": [*classes], "properties": dict.fromkeys(classes, score)}
     time = {
         "type": ["number", "string", "null"],
         "description": "Event time: seconds since the epoch, or ISO 8601.",
@@ -183,15 +196,15 @@ def _event_schemas(columns: Columns) -> dict[str, Any]:
     return {
         "Prediction": {
             "type": "object",
-            "required": [columns.score],
+            "required": [columns.names["score"]],
             "properties": {
                 columns.id: _ID,
-                columns.score: {"type": "number", "minimum": 0, "maximum": 1},
+                columns.names["score"]: score,
                 columns.label: label,
                 columns.time: time,
                 columns.key: {**_NAME, "type": ["string", "null"]},
                 columns.domain: {"enum": ["source", "target", None]},
-                **{name: {"type": ["string", "number", "boolean", "null"]} for name in columns.carried},
+                **{name: {"type": ["string", "number", "boolean", "null"]} for name in carried},
                 **_weights(columns),
             },
             "description": "The id may be missing only where the label is with it.",

@@ -57,6 +57,8 @@ class Queries:
 
     async def map(self, key: str | None) -> bytes:
         """Return the map that is served now, with its weights."""
+        if self._pipeline.classes:
+            raise RefusedError(404, "what is served of many classes is not one map")
         return await self._ask(lambda: self._engine(key).map.model_dump_json().encode())
 
     async def map_version(self, key: str | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -12,10 +12,12 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Pending, Settled
+from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.run.config import RunConfig
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import REQUESTS, JournalStore
+from streamcal.run.rows import ClassRow
 from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Result", "ServedPipeline"]
@@ -31,7 +33,7 @@ class LabelAnswer(msgspec.Struct, frozen=True):
     """It met its prediction; it waits for it; or the same label had come before, and is counted once."""
 
 
-Result: TypeAlias = Recalibrated | LabelAnswer | Problem
+Result: TypeAlias = Recalibrated | ClassRow | LabelAnswer | Problem
 """Answer to one event of a request."""
 
 
@@ -113,7 +115,8 @@ class ServedPipeline(Pipeline):
             )
         if first == event.label:
             return LabelAnswer(id_, "duplicate")
-        detail = f"the label of id {id_!r} is {first} already, which stays, got {event.label}"
+        names = [*map(repr, self.classes)] or ["0", "1"]
+        detail = f"the label of id {id_!r} is {names[first]} already, which stays, got {names[event.label]}"
         return Problem(409, detail, id=id_, outcome="conflicting", errors=(Fault("#/label", detail),))
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: str | None) -> Result:
@@ -126,20 +129,31 @@ class ServedPipeline(Pipeline):
         if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
-        for name in ("score", "key", "domain"):
-            before, now = getattr(known, name), getattr(event, name)
+        classes, given = len(self.classes), (known.carried or ())
+        for name in ("scores" if classes else "score", "key", "domain"):
+            before, now = (
+                (given[:classes], event.kept[self._first_score :])
+                if name == "scores"
+                else (getattr(known, name), getattr(event, name))
+            )
             if before != now:
                 detail = (
                     f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
                 )
                 return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
         version, *weights = known.answer
+        if self._row_of is not None and classes:
+            served: Any = given[classes : 2 * classes]
+            made = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
+            row: Result = self._row_of(made, event.kept)
+            return row
         is_raw = not version and not self.segments.fields  # version 0 is the identity
         probability = known.score if is_raw else known.probability
         answer = Recalibrated(
             event.id, known.score, probability, version, (weights[0], weights[1]), known.key, known.time
         )
-        return answer if self._row_of is None else self._row_of(answer, event.kept)
+        again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
+        return again
 
 
 def _malformed(event: Malformed) -> Problem:

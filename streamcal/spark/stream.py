@@ -20,6 +20,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.buckets import COUNTS, LABELS, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
 from streamcal.spark.checkpoint import Kept, latest, of_micro_batch, resumed, save
@@ -116,15 +117,21 @@ def recalibrate_stream(
     Raises
     ------
     ValueError
-        if an engine's state depends on the order of the labels, as in mode ``auto``; if the join takes
-        predictions without a label for 0, or corrects labels; if engines have other options than are given;
-        if there are fewer than 1 buckets; if a column is missing, or of a type that is not its own; or if the
-        checkpoint is of another query, or of a stream begun with other options.
+        if there are segments; if an engine's state depends on the order of the labels, as in mode ``auto``;
+        if the join takes predictions without a label for 0, or corrects labels; if engines have other options
+        than are given; if there are fewer than 1 buckets; if a column is missing, or of a type that is not
+        its own; or if the checkpoint is of another query, or of a stream begun with other options.
     """
+    begun = dict(engines or {})
+    if "segments" in options or any(isinstance(each, SegmentedRecalibrator) for each in begun.values()):
+        raise ValueError(
+            "a stream on Spark has no segments: its buckets add up labels in no order, and corrections of"
+            " segments learn one label after the other, judged by what was served. Use streamcal run"
+        )
     chosen = config or RecalibratorConfig(**options)
     if chosen.why_ordered is not None:
         raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
-    for key, engine in (engines or {}).items():
+    for key, engine in begun.items():
         if differences := unlike(engine.config, chosen):
             raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
@@ -141,7 +148,7 @@ def recalibrate_stream(
     spark, place = events.sparkSession, checkpoint.rstrip("/")
     kept = resumed(spark, place, chosen, buckets)
     if kept is None:
-        begin = {key: engine.to_bytes() for key, engine in (engines or {}).items()}
+        begin = {key: engine.to_bytes() for key, engine in begun.items()}
         kept = Kept(-1, buckets, begin, JoinCounts())
         save(spark, place, kept)
     for name, value in _SETTINGS.items():

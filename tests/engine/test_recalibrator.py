@@ -141,7 +141,7 @@ def test_damaged_state_is_refused() -> None:
     for data, message in [
         (b"", "begins with b''"),
         (pickle.dumps(1), "not an engine state"),
-        (state[:4] + b"\x05" + state[5:], "has format 5; this version of streamcal reads format 10 only"),
+        (state[:4] + b"\x05" + state[5:], "has format 5; this version of streamcal reads format 11 only"),
         (state[:-9], "checksum"),
         (state[:50] + b"\0" + state[51:], "checksum"),
     ]:

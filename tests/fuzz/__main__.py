@@ -38,6 +38,7 @@ TARGETS = {
     "certificates and options": Target(500, documents.try_model, documents.models),
     "options in TOML": Target(500, documents.try_toml),
     "stores": Target(100, stores.try_store, stores.prepared),
+    "stores of many classes": Target(100, stores.try_class_store, stores.prepared_classes),
     "lines of JSON": Target(1_500, lines.try_json),
     "rows of CSV": Target(700, lines.try_csv),
     "runs": Target(15, lines.try_run),

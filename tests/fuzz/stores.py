@@ -24,14 +24,16 @@ from streamcal import JoinConfig
 from streamcal.cli.show import served
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.events.columns import Columns
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import change_state
 
-__all__ = ["prepared", "try_store"]
+__all__ = ["prepared", "prepared_classes", "try_class_store", "try_store"]
 
 _EVENTS = [
     line
@@ -44,43 +46,68 @@ _EVENTS = [
 ]
 
 
+_CLASSES = ("cat", "dog", "fox")
+_CLASS_EVENTS = [
+    line
+    for i in range(150)
+    for line in (
+        b'{"id":"%d","scores":[0.%02d,%.2f,0],"time":%d,"key":%s}'
+        % (i, i % 97, 1.0 - i % 97 / 100, i, b'"k"' if i % 4 else b"null"),
+        b'{"id":"%d","label":"%b","time":%d}' % (i - 9, _CLASSES[i % 3].encode(), i),
+        b'{"id":"e%d","label":"fox","time":%d}' % (i, i),
+    )
+]
+
+
+def prepared_classes() -> Path:
+    """Return such a folder, of events of many classes."""
+    return prepared(_CLASSES)
+
+
 @cache
-def prepared() -> Path:
+def prepared(classes: tuple[str, ...] = ()) -> Path:
     """Return a folder with a store, its input and its output, made by a run."""
+    events = _CLASS_EVENTS if classes else _EVENTS
     memory = Path("/dev/shm")  # to wait for no disk
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, folder)
     work = folder / "work"
     work.mkdir()
-    (work / "events.jsonl").write_bytes(b"\n".join(_EVENTS[:300]) + b"\n")
-    _run(work)
+    (work / "events.jsonl").write_bytes(b"\n".join(events[:300]) + b"\n")
+    _run(work, classes)
     work.rename(folder / "whole")
-    (folder / "whole" / "events.jsonl").write_bytes(b"\n".join(_EVENTS) + b"\n")
+    (folder / "whole" / "events.jsonl").write_bytes(b"\n".join(events) + b"\n")
     return folder
 
 
-def try_store(rng: random.Random) -> int:
+def try_class_store(rng: random.Random) -> int:
+    """Do the same with a store of many classes."""
+    return try_store(rng, _CLASSES)
+
+
+def try_store(rng: random.Random, classes: tuple[str, ...] = ()) -> int:
     """Change a few values in a store; run on from it, and look at it."""
-    folder = prepared() / "work"  # always the same name: positions are by path
+    folder = prepared(classes) / "work"  # always the same name: positions are by path
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(prepared() / "whole", folder)
+    shutil.copytree(prepared(classes) / "whole", folder)
     with closing(Database(folder / "state.db", "mode=rw")) as db:
         for _ in range(rng.choice((1, 1, 2))):
             rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng)
     try:
         _look(folder)
-        _run(folder)
+        _run(folder, classes)
         _look(folder)
     except (StoreError, OutputError, DamagedStateError) as error:
         raise RefusedError(str(error).replace(str(folder), "")) from None
     except (OSError, ValueError) as error:  # of a source that holds no such position
-        if not re.search("were read|with other options|Invalid argument", str(error)):
+        if not re.search("were read|with other options|Invalid argument|was begun with", str(error)):
             raise
         raise RefusedError(str(error)) from None
     return len(_EVENTS) - 300
 
 
-def _run(folder: Path) -> None:
+def _run(folder: Path, classes: tuple[str, ...]) -> None:
+    columns = Columns(classes=classes)
     connectors = Connectors()
     store = SqliteStore(folder / "state.db")
     try:
@@ -88,8 +115,9 @@ def _run(folder: Path) -> None:
             RecalibratorConfig(max_cells=64),
             JoinConfig(label_ttl=40.0, max_pending=60),
             tables=store.tables,
+            columns=columns,
         )
-        source = connectors.source(str(folder / "events.jsonl"))
+        source = connectors.source(str(folder / "events.jsonl"), SourceOptions(columns=columns))
         sink = connectors.sink(str(folder / "out.jsonl"))
         try:
             ticks = iter(range(10**9))

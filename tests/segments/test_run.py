@@ -22,7 +22,7 @@ from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.groups_c import add_labels
 from streamcal.run.config import RunConfig, read_config
-from streamcal.segments.segments import Segments
+from streamcal.segments.segments import Segments, packed
 
 CRASH = Path(__file__).parents[1] / "crash.py"
 KILLS = int(
@@ -247,6 +247,9 @@ def test_own_engines_are_written_as_they_are() -> None:
             fresh = [each.to_bytes() for each in segments._own._engines.values()]
             assert [each.engine for each in states] == fresh
     assert written_before > 600
+    # Compressed once, as each is.
+    whole = b"".join(packed(segments.to_state()))
+    assert all(each.engine in whole for each in segments.to_state().own)
 
 
 @pytest.mark.crash

@@ -253,7 +253,7 @@ def test_corrections_that_cannot_be_are_refused(column: int, value: float, what:
     field = Corrections()
     place, read = field.place("x"), np.zeros(READ)
     field.read(place, 0.5, float("nan"), read, 0)
-    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan]), 0, 0.0)
+    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 0.0]), 0, 0.0)
     state = field.to_state()
     state.rows = state.rows.copy()
     state.rows[column] = value

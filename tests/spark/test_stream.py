@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from streamcal import SegmentedRecalibrator
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from tests.inside import labels_of
@@ -178,6 +179,15 @@ def test_mode_auto_is_refused_with_the_reason(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises(ValueError, match="mode='auto' learns one label after the other"):
         recalibrate_stream(spark.range(1), print, str(tmp_path))
+
+
+@pytest.mark.parametrize("options", [{"segments": ["country"]}, {"engines": {None: SegmentedRecalibrator()}}])
+def test_segments_are_refused_with_the_reason(options: dict[str, Any]) -> None:
+    from streamcal.spark import recalibrate_stream
+
+    frame: Any = None  # nothing is asked of it
+    with pytest.raises(ValueError, match=r"has no segments: .* Use streamcal run"):
+        recalibrate_stream(frame, print, "", mode="target", **options)
 
 
 def test_a_new_key_beside_the_only_map_is_answered_once(spark: SparkSession) -> None:

@@ -1,0 +1,102 @@
+"""Fields of events of many classes: the scores of all classes, and a label that names one.
+
+The scores are one field, an object ``{"cat": 0.7, "dog": 0.3}`` or an array in the order of the classes; or a
+column a class, ``p_cat`` and ``p_dog``. They go with the event as the last of its `Kept` values, and its
+``score`` is the largest: that of the class that the model decides for. A label is the place of its class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from streamcal.events.columns import Columns
+from streamcal.values import class_name, shown
+
+__all__ = ["ClassFields"]
+
+_ROUNDING: Final = 0.999e-6  # within what the engine allows, in whatever order it adds
+_SHOWN: Final = 5  # names of classes in a message
+
+
+class ClassFields:
+    """Reads scores and labels of the classes of a run.
+
+    Parameters
+    ----------
+    columns
+        the names of the fields, and the classes.
+    check
+        returns a score, or raises ValueError.
+    """
+
+    def __init__(self, columns: Columns, check: Callable[[object], float]) -> None:
+        self._check = check
+        self._whole = columns.names["score"]
+        self.columns = columns.score_columns
+        """The column of each class, where each has its own."""
+        self._codes = {name: code for code, name in enumerate(columns.classes)}
+        self._known = {*self.columns, self._whole}
+        more = f" and {len(self._codes) - _SHOWN:,} more" if len(self._codes) > _SHOWN else ""
+        self._listed = ", ".join(map(shown, columns.classes[:_SHOWN])) + more
+
+    def are_in(self, fields: Mapping[str, Any]) -> bool:
+        """Whether there is a score."""
+        return not self._known.isdisjoint(fields)
+
+    def scores(self, fields: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return the scores in the order of the classes.
+
+        Raises
+        ------
+        ValueError
+            if they are not one number in [0, 1] of each class and of no other, or do not sum to 1.
+        """
+        given = fields.get(self._whole)
+        if given is None:
+            pairs = zip(self._codes, self.columns, strict=True)
+            given = {name: fields[column] for name, column in pairs if column in fields}
+        if isinstance(given, list | tuple):
+            if len(given) != len(self._codes):
+                raise ValueError(
+                    f"an array of scores must have {len(self._codes):,} numbers, one for each of the classes"
+                    f" {self._listed}, got {len(given):,}"
+                )
+            given = dict(zip(self._codes, given, strict=True))
+        if not isinstance(given, Mapping):
+            raise ValueError(  # noqa: TRY004  # the value is wrong, not the call
+                f"scores must be an object {{class: score}}, or an array of numbers, got {shown(given)}"
+            )
+        if given.keys() != self._codes.keys():
+            self._refuse_names(given)
+        scores = tuple([self._check(given[name]) for name in self._codes])
+        total = math.fsum(scores)
+        if abs(total - 1.0) > _ROUNDING:
+            raise ValueError(f"the scores of all classes must sum to 1, got a sum of {total:.9g}")
+        return scores
+
+    def code(self, value: object) -> int:
+        """Return the place of the class that a label names.
+
+        Raises
+        ------
+        ValueError
+            if it names none.
+        """
+        name = value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            name = class_name(value)  # 3.0 is "3"
+        code = self._codes.get(name.strip()) if isinstance(name, str) else None
+        if code is None:
+            raise ValueError(f"a label must be one of the classes {self._listed}, got {shown(value)}")
+        return code
+
+    def _refuse_names(self, given: Mapping[Any, Any]) -> None:
+        for name in given:
+            if name not in self._codes:
+                raise ValueError(f"scores must be of the classes {self._listed}, got one of {shown(name)}")
+        missing = next(name for name in self._codes if name not in given)
+        raise ValueError(
+            f"there must be a score of each class, {shown(missing)} has none; what cannot be has the score 0"
+        )

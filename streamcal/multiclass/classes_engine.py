@@ -1,0 +1,180 @@
+"""ClassesEngine: the engine of one key of a run whose events have the scores of many classes.
+
+What is answered is the probability of each class, by a `MulticlassRecalibrator`. Beside it, a binary engine
+learns whether the class with the highest score is right. Its map is not served: its priors, certificate and
+alarms are about the decision of the model. The join keeps scores, answer and candidates of a prediction with
+it, so that all are judged as of the prediction, however late its label comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.emissions import Emission, Recalibrated
+from streamcal.engine.engine import Engine
+from streamcal.engine.state import unpack
+from streamcal.errors import DamagedStateError
+from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
+from streamcal.join.entries import Carried
+from streamcal.join.outcomes import Joined
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
+from streamcal.sketch.decoding import restoring
+from streamcal.values import Floats
+
+__all__ = ["ClassAnswer", "ClassesEngine"]
+
+
+class ClassAnswer(Recalibrated, frozen=True, gc=False):
+    """The answer to a prediction; score and probability are those of the class with the highest score."""
+
+    probabilities: tuple[float, ...] = ()
+    """Recalibrated probability of each class."""
+
+
+class ClassesEngine(Engine):
+    """Engine of all classes, and binary engine of the decision; made by `make`."""
+
+    classes: MulticlassRecalibrator
+    """Engine of all classes."""
+    _first: int
+    _carried: Carried = ()
+
+    @classmethod
+    def make(
+        cls,
+        config: RecalibratorConfig,
+        key: str | None,
+        certifies: Callable[[], bool],
+        classes: Sequence[str],
+        first: int,
+        data: bytes | None = None,
+    ) -> Self:
+        """Return the engine of a key.
+
+        Parameters
+        ----------
+        config, key, certifies
+            As of `streamcal.engine.event_rules_c.EventRules`.
+        classes
+            Names of the classes.
+        first
+            Index of the first score among the values that an event keeps.
+        data
+            State of such an engine; None: a new one.
+
+        Raises
+        ------
+        DamagedStateError
+            If the bytes are no such state.
+        """
+        if data is None:
+            made = cls(config, key, certifies)
+            made.classes = MulticlassRecalibrator(classes, config)
+        else:
+            made = cls.from_bytes(data, key, certifies)
+            made.classes = MulticlassRecalibrator.from_bytes(unpack(data, 3)[2])
+        made._first = first
+        return made
+
+    def parts(self) -> list[bytes]:
+        """Return the parts of the state: those of the binary engine, and of that of all classes."""
+        return [*super().parts(), self.classes.to_bytes()]
+
+    # A prediction
+
+    def answer(
+        self, event: PredictionEvent | LabelledEvent
+    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+        """Answer with the probability of each class; see `EventRules.answer`."""
+        scores = event.kept[self._first :]
+        rows = [scores]
+        probabilities = tuple(self.classes.predict_many(rows)[0].tolist())
+        self._carried = (*scores, *probabilities, *self.classes.carry(scores))
+        answer, prediction_index, emissions = super().answer(event)
+        if event.domain == "target":
+            self.classes.observe_many(rows)
+        served = probabilities[scores.index(event.score)]
+        made = ClassAnswer(
+            answer.id,
+            answer.score,
+            served,
+            answer.map_version,
+            answer.weights,
+            answer.key,
+            answer.time,
+            probabilities,
+        )
+        return made, prediction_index, emissions
+
+    def forecast(self, answer: Recalibrated) -> float:
+        """Return the served probability of the class with the highest score."""
+        return answer.probability
+
+    def carried(self) -> Carried:
+        """Return scores, answer and candidates of the prediction just answered."""
+        return self._carried
+
+    # A label
+
+    def as_answered(self, joined: Joined) -> Joined:
+        """Return whether the class with the highest score is right, with the class, and what it was given."""
+        kept = self._kept(joined)[: 2 * len(self.classes.classes)]
+        return msgspec.structs.replace(self._decision(joined), carried=(float(joined.label), *kept))
+
+    def learn(self, joined: Joined) -> tuple[Emission, ...]:
+        """Let both engines learn."""
+        carried, classes = self._kept(joined), len(self.classes.classes)
+        emissions = super().learn(self._decision(joined))
+        timed = self.config.needs_time(joined.domain)
+        with restoring("not what the join keeps with a prediction"):
+            self.classes.learn_many(
+                [carried[:classes]],
+                [joined.label],
+                joined.domain,
+                times=[joined.labelled_at] if timed else None,
+                weights=None if joined.weight == 1.0 else [joined.weight],
+                carried=[carried[2 * classes :]],
+            )
+        return emissions
+
+    def _decision(self, joined: Joined) -> Joined:
+        decided = self._kept(joined).index(joined.score)
+        return msgspec.structs.replace(joined, label=int(joined.label == decided))
+
+    def _kept(self, joined: Joined) -> Carried:
+        """Return what the join has kept with a prediction; it may come from a store."""
+        carried, classes = joined.carried or (), len(self.classes.classes)
+        numbers = [each for each in carried if type(each) is float and each >= 0.0]
+        shares, more = numbers[: 2 * classes], numbers[2 * classes :]
+        if (
+            len(numbers) < len(carried)
+            or joined.score not in shares[:classes]
+            or max(shares) > 1.0
+            or not more
+            or max(more) > max(self.classes.prediction_count, 1)
+        ):
+            raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
+        return carried
+
+    def learn_classes(
+        self,
+        kept: Sequence[Kept],
+        codes: Sequence[int],
+        domain: Domain,
+        times: Floats,
+        weights: Floats | None,
+    ) -> list[int]:
+        """Learn labelled events at once; return whether the class with the highest score was right in each.
+
+        The binary engine is left to the caller.
+        """
+        scores = np.array([each[self._first :] for each in kept], np.float64)
+        given = times if self.config.needs_time(domain) else None
+        self.classes.learn_many(scores, list(codes), domain, times=given, weights=weights)
+        right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
+        return right

@@ -1,0 +1,182 @@
+"""Evaluation of forecasts of many classes by their labels, without an engine.
+
+What is known of binary forecasts carries over in two ways: to the decision, whether the class with the
+highest forecast is right; and to each class against all others, whose Brier scores and their parts add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamcal.quality.class_sums import BINS, add_to_bins, figures_of
+from streamcal.quality.evaluate import Evaluation, evaluate
+from streamcal.values import Counts, Floats, shown
+
+__all__ = ["ClassEvaluation", "evaluate_classes"]
+
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassEvaluation:
+    """Quality of forecasts of many classes. Each interval ``_low`` to ``_high`` covers 95 %.
+
+    Attributes
+    ----------
+    labels
+        number of labels.
+    accuracy
+        share of the labels whose class had the highest forecast, the first of equal ones.
+    log_loss
+        mean −ln of the probability given to the label, at least 1e-15, in nats.
+    brier
+        mean Σ (forecast − 1 if it is the label's class)² over all classes, in [0, 2].
+    miscalibration, discrimination, uncertainty
+        parts of the Brier score, brier = miscalibration − discrimination + uncertainty: sums over `classes`.
+    class_ece
+        class-wise calibration error: mean over the classes of Σ n_b/n · abs(mean forecast − rate) in 15 bins
+        of equal width.
+    decision
+        evaluation of the highest forecast, with label 1 where its class is right.
+    classes
+        evaluation of each class against all others, the least calibrated first.
+    brier_gain, log_loss_gain
+        loss of the baseline − loss of these forecasts, on the same labels; None without a baseline.
+    baseline
+        evaluation of the baseline; None without one.
+    """
+
+    labels: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    log_loss: float
+    log_loss_low: float
+    log_loss_high: float
+    brier: float
+    brier_low: float
+    brier_high: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+    class_ece: float
+    decision: Evaluation
+    classes: dict[str, Evaluation]
+    brier_gain: float | None = None
+    brier_gain_low: float | None = None
+    brier_gain_high: float | None = None
+    log_loss_gain: float | None = None
+    log_loss_gain_low: float | None = None
+    log_loss_gain_high: float | None = None
+    baseline: ClassEvaluation | None = None
+
+    def __str__(self) -> str:
+        """Return the estimates and intervals as a table."""
+        lines = [f"{self.labels:,} labels of {len(self.classes):,} classes"]
+        for name in ("accuracy", "log_loss", "brier", "brier_gain", "log_loss_gain"):
+            if (value := getattr(self, name)) is not None:
+                low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+                lines.append(f"{name:<26}{value:>10.5f}  [{low:.5f}, {high:.5f}]")
+        alone = ("miscalibration", "discrimination", "uncertainty", "class_ece")
+        return "\n".join([*lines, *(f"{name:<26}{getattr(self, name):>10.5f}" for name in alone)])
+
+
+def evaluate_classes(
+    labels: Any, probabilities: Any, *, classes: Sequence[str] | None = None, baseline: Any = None
+) -> ClassEvaluation:
+    """Evaluate forecasts of many classes by their labels.
+
+    Parameters
+    ----------
+    labels
+        names of classes, or their places from 0 on, of length n ≥ 1.
+    probabilities
+        float64[n, K], rows that sum to 1.
+    classes
+        names of the classes, in the order of the columns; None: ``"0"``, ``"1"``, …
+    baseline
+        other forecasts of the same labels, such as the raw scores; None: no comparison.
+
+    Raises
+    ------
+    ValueError
+        if a row is no distribution, a label is of no class, or shapes differ.
+
+    Examples
+    --------
+    >>> found = evaluate_classes(["a", "b"], [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2]], classes=["a", "b", "c"])
+    >>> found.accuracy, round(found.brier, 2), round(found.decision.gap, 2)
+    (1.0, 0.19, -0.35)
+    """
+    p = _rows(probabilities)
+    names = [str(code) for code in range(p.shape[1])] if classes is None else list(classes)
+    if len(names) != p.shape[1]:
+        raise ValueError(f"there are {len(names)} classes, but {p.shape[1]} columns of probabilities")
+    codes = _codes(labels, names)
+    if len(codes) != len(p):
+        raise ValueError(f"{len(p)} rows of probabilities but {len(codes)} labels")
+    other = None if baseline is None else _rows(baseline)
+    if other is not None and other.shape != p.shape:
+        raise ValueError(f"baseline must have the shape of probabilities, {p.shape}: got {other.shape}")
+    return _evaluated(codes, p, names, other)
+
+
+def _evaluated(codes: Counts, p: Floats, names: Sequence[str], other: Floats | None) -> ClassEvaluation:
+    right, losses, squares = figures_of(p, codes)
+    figures: dict[str, Any] = {}
+
+    def put(name: str, values: Floats) -> None:
+        mean = float(values.mean())
+        half = _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+        figures.update({name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
+
+    for name, values in (("accuracy", right), ("log_loss", losses), ("brier", squares)):
+        put(name, values)
+    each = {name: evaluate(codes == code, p[:, code]) for code, name in enumerate(names)}
+    for part in ("miscalibration", "discrimination", "uncertainty"):
+        figures[part] = sum(getattr(found, part) for found in each.values())
+    bins = np.zeros((3, len(names), BINS))
+    add_to_bins(bins, p, codes, np.ones(len(p)))
+    if other is not None:
+        figures["baseline"] = _evaluated(codes, other, names, None)
+        _, before, squares_before = figures_of(other, codes)
+        put("log_loss_gain", before - losses)
+        put("brier_gain", squares_before - squares)
+    worst = sorted(each.items(), key=lambda item: -item[1].squared_calibration_error)
+    return ClassEvaluation(
+        labels=len(codes),
+        class_ece=float(np.abs(bins[1] - bins[2]).sum() / len(codes) / len(names)),
+        decision=evaluate(right, p.max(axis=1)),
+        classes=dict(worst),
+        **figures,
+    )
+
+
+def _rows(given: Any) -> Floats:
+    rows = np.asarray(given, np.float64)
+    if rows.ndim != 2 or not rows.size or rows.shape[1] < 2:
+        raise ValueError(f"probabilities must be rows of two classes or more, got the shape {rows.shape}")
+    bad = ~((rows >= 0.0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1.0) <= _ROUNDING))
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise ValueError(
+            f"index {index}: probabilities must be at least 0 and sum to 1, got {shown(rows[index].tolist())}"
+        )
+    return np.minimum(rows, 1.0)
+
+
+def _codes(labels: Any, names: Sequence[str]) -> Counts:
+    known: dict[object, int] = {name: code for code, name in enumerate(names)}
+    given = np.asarray(labels)
+    if given.dtype.kind in "iu":
+        known = {code: code for code in range(len(names))}
+    for index, label in enumerate(given.tolist()):
+        if label not in known:
+            raise ValueError(f"index {index}: a label must be one of {shown([*known])}, got {shown(label)}")
+    return np.array([known[label] for label in given.tolist()], np.int64)

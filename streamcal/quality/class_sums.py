@@ -1,0 +1,112 @@
+"""Quality of forecasts of many classes: sums, added up label by label in bounded memory.
+
+The class-wise calibration error (Kull et al., NeurIPS 2019) is, over all classes, the mean of the calibration
+error of the probability of one class, over `BINS` bins of equal width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.join.entries import Carried
+from streamcal.sketch.decoding import MOST, Finite, within
+from streamcal.values import Counts, Floats
+
+__all__ = ["BINS", "ClassFigures", "ClassSums"]
+
+BINS: Final = 15
+_LEAST: Final = 1e-15
+
+
+class ClassFigures(msgspec.Struct):
+    """Figures of forecasts of many classes; None without labels."""
+
+    accuracy: float | None = None
+    """Share of labels whose class had the highest forecast, the first of equal ones."""
+    log_loss: float | None = None
+    """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵."""
+    brier: float | None = None
+    """Mean of Σ (forecast − 1 if it is the label's class)² over all classes."""
+    class_ece: float | None = None
+    """Class-wise calibration error."""
+
+
+class ClassSums(msgspec.Struct):
+    """Sums of scores and of probabilities, one behind the other."""
+
+    names: list[str]
+    """Names of the classes."""
+    labels: Finite = 0.0
+    """Sum of the labels' weights."""
+    sums: list[list[Finite]] = msgspec.field(default_factory=lambda: [[0.0] * 3, [0.0] * 3])
+    """Right decisions, log losses and squares, of each side."""
+    bins: Floats = msgspec.field(default_factory=partial(np.empty, 0))
+    """Number of forecasts, sum of forecasts, and number of labels of that class: float64[3 · 2 K BINS]."""
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Self:
+        """Return those of no label yet."""
+        return cls(list(names), bins=np.zeros(6 * len(names) * BINS))
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
+
+    def add(
+        self, rated: Sequence[Carried], weights: Floats | None = None
+    ) -> tuple[list[str], Floats, Floats]:
+        """Add labels, each as the place of its class, all scores, and all probabilities that were served.
+
+        ``weights`` are theirs, float64[n]; None: all are 1.
+
+        Returns
+        -------
+        Each class against the others, for `Groups.add`: names, float64[2, n K] and float64[n K].
+        """
+        rows = np.array(rated, np.float64)
+        codes = rows[:, 0].astype(np.int64)
+        classes = len(self.names)
+        sides = rows[:, 1:].reshape(len(rows), 2, classes)
+        each = np.ones(len(rows)) if weights is None else weights
+        self.labels += float(each.sum())  # weights are multiples of 1/256
+        bins = self.bins.reshape(3, 2, classes, BINS)
+        for side, sums in enumerate(self.sums):
+            forecasts = sides[:, side]
+            for index, values in enumerate(figures_of(forecasts, codes)):
+                sums[index] = float(np.cumsum([sums[index], *(each * values)])[-1])  # in whatever parts
+            add_to_bins(bins[:, side], forecasts, codes, each)
+        ones = np.arange(classes) == codes[:, np.newaxis]
+        against = sides.transpose(1, 0, 2).reshape(2, -1)
+        return self.names * len(rows), against, ones.ravel().astype(np.float64)
+
+    def figures(self, side: int) -> ClassFigures:
+        """Return the figures of the scores, 0, or of the probabilities, 1."""
+        if not self.labels:
+            return ClassFigures()
+        right, losses, squares = (each / self.labels for each in self.sums[side])
+        _, forecasts, ones = self.bins.reshape(3, 2, -1, BINS)[:, side]
+        errors = np.abs(forecasts - ones).sum(axis=1) / self.labels
+        return ClassFigures(right, losses, squares, float(errors.mean()))
+
+
+def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats]:
+    """Return, of each label, whether its class had the highest forecast, its log loss and its squares."""
+    given = forecasts[np.arange(len(codes)), codes]
+    squares = np.square(forecasts).sum(axis=1) - np.square(given) + np.square(1.0 - given)
+    right = (forecasts.argmax(axis=1) == codes).astype(np.float64)
+    return right, -np.log(np.maximum(given, _LEAST)), squares
+
+
+def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts, weights: Floats) -> None:
+    """Add forecasts to the bins of their classes, float64[3, K, BINS], in their order."""
+    rows, classes = forecasts.shape
+    where = np.minimum((forecasts * BINS).astype(np.int64), BINS - 1)
+    each = np.broadcast_to(np.arange(classes), forecasts.shape)
+    np.add.at(bins[0], (each, where), weights[:, np.newaxis])
+    np.add.at(bins[1], (each, where), weights[:, np.newaxis] * forecasts)
+    np.add.at(bins[2], (codes, where[np.arange(rows), codes]), weights)

@@ -1,0 +1,153 @@
+"""Many classes in backtests and in the evaluation of arrays: against figures computed here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import log_loss
+
+from streamcal import backtest, evaluate, evaluate_classes
+from tests.multiclass.test_faces import NAMES, stream
+
+SPLIT = 15
+
+
+def frames(count: int, delay: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    scores, labels = stream(count)
+    ids, times = [f"a{index}" for index in range(count)], np.arange(count, dtype=float)
+    columns = {f"p_{name}": scores[:, code] for code, name in enumerate(NAMES)}
+    predictions = pl.DataFrame({"id": ids, "time": times, **columns})
+    return predictions, pl.DataFrame({"id": ids, "label": labels, "time": times + delay})
+
+
+def class_error(p: np.ndarray, codes: np.ndarray) -> float:
+    """Return the class-wise calibration error, by the definition."""
+    errors = []
+    for code in range(p.shape[1]):
+        total = 0.0
+        for low in range(SPLIT):
+            inside = (p[:, code] * SPLIT >= low) & ((p[:, code] * SPLIT < low + 1) | (low == SPLIT - 1))
+            if inside.any():
+                total += abs(p[inside, code].mean() - (codes[inside] == code).mean()) * inside.mean()
+        errors.append(total)
+    return float(np.mean(errors))
+
+
+@pytest.mark.parametrize("library", [pl, pd])
+def test_a_backtest_of_many_classes(library: Any) -> None:
+    predictions, labels = frames(1_200, 50)
+    given = predictions if library is pl else predictions.to_pandas()
+    told = labels if library is pl else labels.to_pandas()
+    done = backtest(given, told, columns={"classes": NAMES})
+    answered = [f"probability_{name}" for name in NAMES]
+    assert list(done.frame.columns) == [*predictions.columns, *answered, "map_version"]
+    served = np.column_stack([done.frame[name].to_numpy() for name in answered])
+    assert np.abs(served.sum(axis=1) - 1.0).max() < 1e-12
+    codes = np.array([NAMES.index(label) for label in labels["label"]])
+    figures = done.summary["classes"]
+    raw = predictions.select([f"p_{name}" for name in NAMES]).to_numpy()
+    joined = len(codes)
+    for p, when in ((raw, "before"), (served, "after")):
+        found = figures[when]
+        assert found["accuracy"] == pytest.approx((p.argmax(axis=1) == codes)[:joined].mean())
+        assert found["log_loss"] == pytest.approx(log_loss(codes, p, labels=[0, 1, 2]))
+        assert found["brier"] == pytest.approx(np.square(p - np.eye(3)[codes]).sum(axis=1).mean())
+        assert found["class_ece"] == pytest.approx(class_error(p, codes), abs=1e-12)
+    assert figures["after"]["log_loss"] < figures["before"]["log_loss"]
+    by_class = pl.DataFrame(done.by_segment)
+    assert set(by_class["field"]) == {"class"}
+    assert sorted(by_class["segment"]) == NAMES
+    for name, gap, brier in by_class.select("segment", "gap", "brier_after").iter_rows():
+        ones = codes == NAMES.index(name)
+        assert gap == pytest.approx((served[:, NAMES.index(name)] - ones).mean())
+        assert brier == pytest.approx(np.square(served[:, NAMES.index(name)] - ones).mean())
+    assert done.summary["gap_before"] == pytest.approx(
+        (raw.max(axis=1) - (raw.argmax(axis=1) == codes)).mean(), abs=1e-6
+    )
+    assert "class-wise calibration error" in repr(done)
+    assert "decision: calibration error (ECE)" in repr(done)
+
+
+def test_weights_count_in_the_figures_and_reach_the_engine() -> None:
+    predictions, labels = frames(600, 40)
+    weights = np.where(np.arange(600) % 3 == 0, 4.0, 0.5)
+    options = {"classes": NAMES}
+    weighed = predictions.with_columns(w=weights)
+    done = backtest(weighed, labels, columns={**options, "weight": "w"})
+    plain = backtest(predictions, labels, columns=options)
+    served = [f"probability_{name}" for name in NAMES]
+    assert done.frame.select(served).row(30) == plain.frame.select(served).row(30), "no label yet"
+    assert done.frame.select(served).row(599) != plain.frame.select(served).row(599)
+    codes = np.array([NAMES.index(label) for label in labels["label"]])
+    for p, when in (
+        (predictions.select([f"p_{name}" for name in NAMES]).to_numpy(), "before"),
+        (done.frame.select(served).to_numpy(), "after"),
+    ):
+        figures = done.summary["classes"][when]
+        expected = log_loss(codes, p, labels=[0, 1, 2], sample_weight=weights)
+        assert figures["log_loss"] == pytest.approx(expected)
+        assert figures["accuracy"] == pytest.approx(np.average(p.argmax(axis=1) == codes, weights=weights))
+    own = backtest(
+        weighed, labels, weighed.with_columns(label=labels["label"]), columns={**options, "weight": "w"}
+    )
+    equal = backtest(predictions, labels, predictions.with_columns(label=labels["label"]), columns=options)
+    assert own.frame.select(served).row(0) != equal.frame.select(served).row(0)
+
+
+def test_what_frames_lack_or_have_too_much_is_said() -> None:
+    predictions, labels = frames(300, 10)
+    options = {"classes": NAMES}
+    with pytest.raises(ValueError, match="has no column 'p_fox'"):
+        backtest(predictions.drop("p_fox"), labels, columns=options)
+    with pytest.raises(ValueError, match=r"other classes.*'cow'.*Name all classes with columns="):
+        backtest(predictions, labels.with_columns(label=pl.lit("cow")), columns=options)
+    bad = predictions.with_columns(p_cat=pl.when(pl.col("id") == "a7").then(0.9).otherwise(pl.col("p_cat")))
+    with pytest.warns(UserWarning, match="once, the scores of all classes must sum to 1;"):
+        done = backtest(bad, labels, columns=options)
+    assert [row.line for row in done.rejects][:1] == [8]
+    assert "must sum to 1, got a sum of" in done.rejects[0].reason
+    with pytest.raises(ValueError, match=r"classes and \[segments\] fields exclude each other"):
+        backtest(predictions, labels, columns=options, segments="country")
+    renamed = predictions.rename({f"p_{name}": name for name in NAMES})
+    again = backtest(renamed, labels, columns={**options, "prefix": ""})
+    assert again.summary["classes"] == backtest(predictions, labels, columns=options).summary["classes"]
+
+
+def test_an_evaluation_of_many_classes() -> None:
+    p, labels = stream(3_000)
+    codes = np.array([NAMES.index(label) for label in labels])
+    found = evaluate_classes(labels, p, classes=NAMES, baseline=np.full_like(p, 1 / 3))
+    assert found.log_loss == pytest.approx(log_loss(codes, p, labels=[0, 1, 2]))
+    assert found.log_loss_low < found.log_loss < found.log_loss_high
+    assert found.class_ece == pytest.approx(class_error(p, codes), abs=1e-12)
+    assert found.brier == pytest.approx(found.miscalibration - found.discrimination + found.uncertainty)
+    assert found.decision.gap == pytest.approx((p.max(axis=1) - (p.argmax(axis=1) == codes)).mean())
+    assert found.classes["cat"].brier == evaluate(codes == 0, p[:, 0]).brier
+    assert found.baseline is not None
+    assert found.baseline.log_loss == pytest.approx(np.log(3))
+    assert found.log_loss_gain == pytest.approx(np.log(3) - found.log_loss)
+    assert str(found).startswith("3,000 labels of 3 classes\naccuracy")
+    assert evaluate_classes(codes, p).brier == found.brier
+
+
+@pytest.mark.parametrize(
+    ("labels", "p", "word"),
+    [
+        ([0], [0.5, 0.5], "two classes or more, got the shape"),
+        ([0], [[0.5, 0.4]], "index 0: probabilities must be at least 0 and sum to 1"),
+        ([0, 2], [[0.5, 0.5]] * 2, r"index 1: a label must be one of \[0, 1\], got 2"),
+        ([0], [[0.5, 0.5]] * 2, "2 rows of probabilities but 1 labels"),
+    ],
+)
+def test_wrong_arrays_are_refused(labels: Any, p: Any, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        evaluate_classes(labels, p)
+
+
+def test_evaluate_names_the_function_for_many_classes() -> None:
+    with pytest.raises(ValueError, match="evaluate_classes"):
+        evaluate([0], [[0.5, 0.5]])

@@ -1,0 +1,146 @@
+"""Many classes in scikit-learn and river: the wrappers serve what the engine in memory serves."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from river import base, checks, naive_bayes
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import make_classification
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import log_loss
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import LinearSVC
+
+from streamcal import MulticlassRecalibrator
+from streamcal.river import MulticlassRecalibratedClassifier
+from streamcal.sklearn import StreamingCalibratedClassifier
+
+NAMES = ["cat", "dog", "fox"]
+
+
+class Given(ClassifierMixin, BaseEstimator):
+    """Gives the features as the scores, in an order of its own, and learns nothing."""
+
+    def __init__(self, order: Any = (0, 1, 2)) -> None:
+        self.order = order
+
+    def fit(self, X: Any, y: Any) -> Given:
+        self.classes_ = np.array(NAMES)[list(self.order)]
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return np.asarray(X)[:, list(self.order)]
+
+
+def stream(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores that are too sure, and labels."""
+    rng = np.random.default_rng(seed)
+    scores = rng.dirichlet(np.full(3, 0.6), count)
+    truth = scores**0.5
+    truth /= truth.sum(axis=1, keepdims=True)
+    codes = (truth.cumsum(axis=1) < rng.random((count, 1))).sum(axis=1)
+    return scores, np.array(NAMES)[np.minimum(codes, 2)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["sorted", "another order"])
+def test_scikit_learn_serves_what_the_engine_serves(order: tuple[int, ...]) -> None:
+    scores, labels = stream(1_500)
+    model = StreamingCalibratedClassifier(FrozenEstimator(Given(order).fit(None, None)))
+    model.fit(scores[:500], labels[:500])
+    engine = MulticlassRecalibrator(NAMES)
+    engine.learn_many(scores[:500], labels[:500], "source")
+    for start in (500, 1_000):
+        part = slice(start, start + 500)
+        assert np.abs(model.predict_proba(scores[part]) - engine.predict_many(scores[part])).max() < 1e-12
+        model.partial_fit(scores[part], labels[part])
+        engine.learn_many(scores[part], labels[part])
+    assert model.classes_.tolist() == NAMES
+    assert model.predict(scores).tolist() == np.array(NAMES)[model.predict_proba(scores).argmax(1)].tolist()
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_proba(scores).tolist() == model.predict_proba(scores).tolist()
+    assert again.engine_.to_bytes() == model.engine_.to_bytes()
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), LinearSVC(random_state=0)], ids=["nb", "svc"])
+def test_cross_fitting_and_batches_of_many_classes_lower_the_loss(estimator: Any) -> None:
+    X, y = make_classification(
+        4_000, n_features=12, n_informative=4, n_redundant=6, n_classes=5, random_state=3
+    )
+    model = StreamingCalibratedClassifier(estimator).fit(X[:2_000], y[:2_000])
+    losses = []
+    for start in range(2_000, 4_000, 500):
+        part = slice(start, start + 500)
+        probabilities = model.predict_proba(X[part])
+        assert np.abs(probabilities.sum(axis=1) - 1.0).max() < 1e-12
+        losses.append(log_loss(y[part], probabilities))
+        model.partial_fit(X[part], y[part])
+    raw = estimator.fit(X[:2_000], y[:2_000])
+    if hasattr(raw, "predict_proba"):
+        assert np.mean(losses) < 0.9 * log_loss(y[2_000:], raw.predict_proba(X[2_000:]))
+    assert np.mean(losses) < 0.95 * np.log(5)
+
+
+def test_segments_are_for_two_classes() -> None:
+    scores, labels = stream(100)
+    with pytest.raises(ValueError, match="segments are for two classes, got 3: leave out segments"):
+        StreamingCalibratedClassifier(GaussianNB(), segments=["country"]).fit(scores, labels)
+    model = StreamingCalibratedClassifier(GaussianNB()).fit(scores, labels)
+    with pytest.raises(ValueError, match=r"one of \['cat', 'dog', 'fox'\], got .*'cow'"):
+        model.partial_fit(scores, np.where(labels == "cat", "cow", labels))
+
+
+class Fixed(base.Classifier):
+    """Gives the features as the scores; says nothing of an event without any."""
+
+    def learn_one(self, x: dict[str, Any], y: Any) -> None:
+        pass
+
+    def predict_proba_one(self, x: dict[str, Any]) -> Any:
+        return x
+
+
+@pytest.mark.parametrize("delay", [0, 40])
+def test_river_serves_what_the_engine_serves(delay: int) -> None:
+    scores, labels = stream(600)
+    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    engine = MulticlassRecalibrator(NAMES)
+    carried = []
+    for index, row in enumerate(scores):
+        x = dict(zip(NAMES, row.tolist(), strict=True))
+        served = model.predict_proba_one(x)
+        assert list(served) == NAMES
+        assert np.abs(np.array([*served.values()]) - engine.predict_one(row)).max() < 1e-12
+        carried.append(engine.carry(row))
+        engine.observe_one(row)
+        if (at := index - delay) >= 0:
+            model.learn_one(dict(zip(NAMES, scores[at].tolist(), strict=True)), labels[at])
+            engine.learn_one(scores[at], labels[at], carried=carried[at])
+    assert model.engine.label_count == 600 - delay
+    again = pickle.loads(pickle.dumps(model))
+    x = dict(zip(NAMES, scores[0].tolist(), strict=True))
+    assert again.predict_proba_one(x) == copy.deepcopy(model).predict_proba_one(x)
+
+
+def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
+    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    assert model.predict_proba_one({}) == pytest.approx(dict.fromkeys(NAMES, 1 / 3))
+    assert model.predict_proba_one({"dog": 0.4, "cat": 0.4})["fox"] < 1e-6
+    with pytest.raises(ValueError, match="the wrapped model gives 'cow'"):
+        model.predict_proba_one({"cow": 1.0})
+    with pytest.raises(ValueError, match=r"one of classes=\['cat', 'dog', 'fox'\], got 'cow'"):
+        model.learn_one({}, "cow")
+    with pytest.raises(TypeError, match="must be a river classifier"):
+        MulticlassRecalibratedClassifier(GaussianNB(), NAMES)
+
+
+@pytest.mark.slow
+def test_it_passes_the_checks_of_river() -> None:
+    names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window", False, True]
+    model = MulticlassRecalibratedClassifier(naive_bayes.GaussianNB(), names)
+    for check in checks.yield_checks(model):
+        check(model.clone())

@@ -1,0 +1,290 @@
+"""Many classes in a run: served as by `MulticlassRecalibrator`, resumed after kills, refused, summed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from streamcal_connectors.memory import Log, logs, stores
+from typer.testing import CliRunner
+
+from streamcal import MulticlassRecalibrator
+from streamcal.cli.app import app
+from streamcal.run.config import RunConfig
+from tests.multiclass.test_faces import NAMES, stream
+
+CRASH = Path(__file__).parents[1] / "crash.py"
+KILLS = int(
+    os.environ.get("STREAMCAL_CRASH_KILLS", "20" if os.environ.get("STREAMCAL_CRASH") == "full" else "4")
+)
+CLASSES = ("--classes", ",".join(NAMES))
+
+
+def run(*arguments: object, expect: int = 0) -> str:
+    done = CliRunner().invoke(app, ["run", *map(str, arguments)])
+    assert done.exit_code == expect, done.output
+    return done.output
+
+
+def events(count: int, delay: int, keys: Sequence[str | None] = (None,)) -> list[dict[str, Any]]:
+    """Return predictions, and their labels that come so many events later; every third without its time."""
+    scores, labels = stream(count)
+    found: list[dict[str, Any]] = []
+    for index in range(count + delay):
+        if index < count:
+            row = dict(zip(NAMES, scores[index].tolist(), strict=True))
+            key = keys[index % len(keys)]
+            found.append({"id": f"a{index}", "scores": row, "key": key, "time": float(index)})
+        if index >= delay:
+            found.append({"id": f"a{index - delay}", "label": labels[index - delay], "time": float(index)})
+    return found
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("keys", [(None,), ("x", "y")], ids=["one engine", "keys"])
+def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tuple[str | None, ...]) -> None:
+    """Each label is judged by the forecasts as of its prediction, however late it comes."""
+    given = events(500, 60, keys)
+    given[-1]["label"] = given[-2]["label"] = "fox"
+    summary = tmp_path / "s.json"
+    out = tmp_path / "out.jsonl"
+    said = run(
+        *CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", out, "--summary", summary
+    )
+    engines = {key: MulticlassRecalibrator(NAMES) for key in keys}
+    held: dict[str, tuple[Any, Any, Any]] = {}
+    expected = []
+    for event in given:
+        if "scores" in event:
+            engine, row = engines[event["key"]], [*event["scores"].values()]
+            expected.append(engine.predict_one(row))
+            held[event["id"]] = engine, row, engine.carry(row)
+            engine.observe_one(row)
+        else:
+            engine, row, carried = held[event["id"]]
+            engine.learn_one(row, event["label"], carried=carried)
+    rows = read(out)
+    served = np.array([[row["probabilities"][name] for name in NAMES] for row in rows])
+    assert np.abs(served - np.array(expected)).max() < 1e-12
+    assert [row["scores"] for row in rows] == [event["scores"] for event in given if "scores" in event]
+    assert list(rows[0]) == ["id", "scores", "probabilities", "map_version", "key", "time"]
+    figures = json.loads(summary.read_text())
+    assert figures["join"]["joined"] == 500
+    assert figures["classes"]["after"]["log_loss"] < figures["classes"]["before"]["log_loss"]
+    assert "class-wise calibration error after" in said
+
+
+def test_two_classes_are_served_as_by_a_binary_run(tmp_path: Path) -> None:
+    given = [
+        event | ({"scores": {"no": 1.0 - event["scores"]["cat"], "yes": event["scores"]["cat"]}})
+        if "scores" in event
+        else event | {"label": "yes" if event["label"] == "cat" else "no"}
+        for event in events(600, 70)
+    ]
+    binary = [
+        {**event, "score": event["scores"]["yes"], "scores": None} if "scores" in event else event
+        for event in given
+    ]
+    out, plain = tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
+    run("--classes", "no,yes", "--events", write(tmp_path / "e.jsonl", given), "--output", out)
+    run("--events", write(tmp_path / "f.jsonl", binary), "--output", plain)
+    served = np.array([row["probabilities"]["yes"] for row in read(out)])
+    expected = np.array([row["probability"] for row in read(plain)])
+    assert np.abs(served - expected).max() < 1e-12
+    assert np.abs(expected - np.array([row["score"] for row in read(plain)])).max() > 0.1
+
+
+def test_labels_of_the_source_begin_the_composite(tmp_path: Path) -> None:
+    scores, labels = stream(900, 7)
+    calibration = [
+        {"scores": row.tolist(), "label": label, "time": float(index)}
+        for index, (row, label) in enumerate(zip(scores, labels, strict=True))
+    ]
+    given = events(200, 20)
+    out = tmp_path / "out.jsonl"
+    source = write(tmp_path / "c.jsonl", calibration)
+    wanted = ("--events", write(tmp_path / "e.jsonl", given), "--output", out)
+    run(*CLASSES, "--calibration", source, *wanted)
+    engine = MulticlassRecalibrator(NAMES)
+    engine.learn_many(scores, labels, "source")
+    first = read(out)[0]
+    expected = engine.predict_one(first["scores"])
+    assert first["probabilities"] == pytest.approx(expected, abs=1e-12)
+    assert first["probabilities"] != first["scores"]
+
+
+def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    given = events(300, 30)
+    plain = tmp_path / "plain.jsonl"
+    run(*CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", plain)
+    bad = [
+        ({"id": "b1", "scores": {"cat": 0.5, "dog": 0.2, "fox": 0.2}}, "must sum to 1"),
+        ({"id": "b2", "scores": {"cat": 0.5, "dog": 0.5}}, "'fox' has none"),
+        ({"id": "b3", "scores": {"cat": 1.5, "dog": -0.5, "fox": 0.0}}, "must be a number in [0, 1]"),
+        ({"id": "b4", "scores": {"cat": 0.5, "cow": 0.5, "fox": 0.0}}, "got one of 'cow'"),
+        ({"id": "a1", "label": "cow"}, "must be one of the classes 'cat', 'dog', 'fox', got 'cow'"),
+        ({"id": "a1", "label": "cat"}, "duplicate label"),
+        ({"id": "a1", "scores": [1, 0, 0]}, "duplicate prediction"),
+        ({"id": "b5", "score": 0.5}, "needs a score, a label, or both"),
+        ({"id": "b6", "label": "fox"}, "unmatched label"),
+    ]
+    mixed = [*given[:200], *(event for event, _ in bad), *given[200:]]
+    out, rejects = tmp_path / "out.jsonl", tmp_path / "rejects.jsonl"
+    wanted = ("--output", out, "--rejects", rejects)
+    run(*CLASSES, "--events", write(tmp_path / "f.jsonl", mixed), *wanted)
+    assert out.read_text() == plain.read_text()
+    reasons = {json.loads(row["raw"])["id"] + row["reason"] for row in read(rejects)}
+    assert len(reasons) == len(bad)
+    for event, word in bad:
+        assert any(each.startswith(event["id"]) and word in each for each in reasons), word
+
+
+def test_labels_of_other_names_end_the_run(tmp_path: Path) -> None:
+    given = [event | ({"label": "Cat"} if "label" in event else {}) for event in events(50, 5)]
+    said = run(
+        *CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl", expect=1
+    )
+    assert "'Cat' (10 times" in " ".join(said.split())
+    assert "Name all classes with --classes" in " ".join(said.split())
+
+
+def test_tables_in_and_out(tmp_path: Path) -> None:
+    """CSV and Parquet have a column for each class; answers of Parquet are structs, of CSV JSON."""
+    given = events(200, 20)
+    plain = tmp_path / "plain.jsonl"
+    jsonl = write(tmp_path / "e.jsonl", given)
+    run(*CLASSES, "--events", jsonl, "--output", plain)
+    flat = [
+        {"id": each["id"], "time": each["time"], "label": each.get("label")}
+        | {f"p_{name}": each.get("scores", {}).get(name) for name in NAMES}
+        for each in given
+    ]
+    table = pl.DataFrame(flat, infer_schema_length=None)
+    table.write_csv(tmp_path / "e.csv")
+    table.write_parquet(tmp_path / "e.parquet")
+    for name in ("e.csv", "e.parquet"):
+        out = tmp_path / f"{name}.jsonl"
+        run(*CLASSES, "--events", tmp_path / name, "--output", out)
+        assert out.read_text() == plain.read_text()
+    for _ in range(2):  # the second time over rows of the first
+        run(*CLASSES, "--events", jsonl, "--output", tmp_path / "o.parquet")
+        run(*CLASSES, "--events", jsonl, "--output", tmp_path / "o.csv")
+    rows = read(plain)
+    assert pl.read_parquet(tmp_path / "o.parquet")["probabilities"].to_list() == [
+        row["probabilities"] for row in rows
+    ]
+    cells = pl.read_csv(tmp_path / "o.csv")["probabilities"].to_list()
+    assert [json.loads(cell) for cell in cells] == [row["probabilities"] for row in rows]
+
+
+def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
+    given = events(400, 150)
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    path = write(tmp_path / "e.jsonl", given)
+    run(*CLASSES, "--events", path, "--output", whole)
+    store = ("--store", tmp_path / "s.db", "--output", parts)
+    for until in (150, 151, 400, len(given)):
+        run(*CLASSES, "--events", write(path, given[:until]), *store)
+    assert parts.read_text() == whole.read_text()
+    for command in ("show", "report"):
+        more = ["--output", str(tmp_path / "r.html")] if command == "report" else []
+        done = CliRunner().invoke(app, [command, str(tmp_path / "s.db"), *more])
+        assert done.exit_code == 0, done.output
+    said = run("--classes", "cat,dog,cow", "--events", path, *store, expect=3)
+    assert "begun with classes = ['cat', 'dog', 'fox'], now they are ['cat', 'dog', 'cow']" in said
+    said = run("--events", path, *store, expect=3)
+    assert "now they are []" in said
+
+
+@pytest.mark.crash
+def test_killed_and_yet_the_same(tmp_path: Path) -> None:
+    """The rows of the output, and every byte of state, after kills at random moments."""
+    path = write(tmp_path / "e.jsonl", events(1_000, 200, ("x", "y")))
+    kept: list[Any] = []
+    seconds = 0.0
+    for kills in (0, KILLS):
+        folder = tmp_path / str(kills)
+        folder.mkdir()
+        made = ["--store", str(folder / "s.db"), "--output", str(folder / "o.jsonl")]
+        life = str(seconds / KILLS)
+        arguments = ["run", *CLASSES, "--events", str(path), *made]
+        done = subprocess.run(
+            [sys.executable, CRASH, "11", str(kills), life, "50", "--", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        last, killed = done.stdout.split()[-3::2]
+        assert int(killed) == kills
+        seconds = seconds or float(last)
+        with closing(sqlite3.connect(folder / "s.db")) as database:
+            engines = database.execute("SELECT key, state FROM engines ORDER BY key").fetchall()
+        kept.append((read(folder / "o.jsonl"), engines))
+    assert kept[0] == kept[1]
+    assert len(kept[0][1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"segments": {"fields": ["country"]}}, "fields"),
+        ({"recalibrator": {"guard": "raw"}}, "guard"),
+        ({"join": {"missing_labels": "negative", "label_delay_limit": "P1D"}}, "missing_labels"),
+        ({"join": {"corrections": True}}, "corrections"),
+    ],
+)
+def test_options_that_exclude_classes(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=rf"\[columns\] classes and \[\w+\] {word}.* exclude each other"):
+        RunConfig(columns={"classes": NAMES}, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flag", ["--map", "--maps"])
+def test_outputs_of_one_map_are_refused(tmp_path: Path, flag: str) -> None:
+    path = write(tmp_path / "e.jsonl", events(10, 1))
+    said = run(*CLASSES, "--events", path, "--output", tmp_path / "o", flag, tmp_path / "m", expect=2)
+    assert f"{flag} " in said
+    assert not (tmp_path / "o").exists()
+
+
+def test_apply_refuses_classes(tmp_path: Path) -> None:
+    options = tmp_path / "o.toml"
+    options.write_text('[columns]\nclasses = ["cat", "dog"]\n')
+    (tmp_path / "map.json").write_text('{"version": 0}')
+    path = write(tmp_path / "e.jsonl", events(10, 1))
+    command = ["apply", "--map", str(tmp_path / "map.json"), "--events", str(path)]
+    done = CliRunner().invoke(app, [*command, "--config", str(options)])
+    assert done.exit_code == 2, done.output
+    assert "classes: there is no map of many classes to apply" in done.output
+
+
+def test_memory_and_store_in_memory(tmp_path: Path) -> None:
+    """The connector of tests: transactional, and its tables are copied."""
+    logs["classes-in"] = Log()
+    given = [json.dumps(event).encode() for event in events(100, 10)]
+    for until in (60, len(given)):
+        logs["classes-in"].partitions[""] = given[:until]
+        url = ("--events", "memory:classes-in", "--output", "memory:classes-out")
+        run(*CLASSES, *url, "--store", "memory:classes")
+    stores.pop("classes")
+    rows = [json.loads(row) for row in logs.pop("classes-out").partitions[""]]
+    path = write(tmp_path / "e.jsonl", events(100, 10))
+    run(*CLASSES, "--events", path, "--output", tmp_path / "o.jsonl")
+    assert rows == read(tmp_path / "o.jsonl")

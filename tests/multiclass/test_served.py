@@ -1,0 +1,68 @@
+"""Many classes over HTTP: answered as by a run, again after a kill, and refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.multiclass.test_faces import NAMES
+from tests.multiclass.test_run import CLASSES, events, read, run, write
+from tests.serve.conftest import *  # noqa: F403  # kills what a failed test leaves behind
+from tests.serve.servers import LINES, Served, lines
+
+pytestmark = pytest.mark.slow
+
+
+def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path) -> None:
+    given = events(300, 40)
+    run(*CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl")
+    server = Served(tmp_path / "s.db", *CLASSES)
+    answers = []
+    for start in range(0, len(given), 100):
+        for event in given[start : start + 100]:
+            if "scores" in event:
+                status, answer = server.ask("POST", "/v1/predictions", event)
+                answers.append(answer)
+            else:
+                status, answer = server.ask("POST", "/v1/labels", event)
+                assert answer["outcome"] == "joined"
+            assert status == 200
+        server.stop(signal.SIGKILL)
+        server = Served(tmp_path / "s.db", *CLASSES)
+    assert answers == read(tmp_path / "o.jsonl")
+    sent = [event for event in given if "scores" in event]
+    again = server.ask("POST", "/v1/predictions", lines(*sent), LINES)
+    assert again == (200, answers), "settled ones, too"
+    status, answer = server.ask("POST", "/v1/predictions", sent[0] | {"scores": [1.0, 0.0, 0.0]})
+    assert status == 409
+    assert "there was a prediction with id 'a0' and scores (" in answer["detail"]
+    label = next(event for event in given if event["id"] == "a1" and "label" in event)
+    assert server.ask("POST", "/v1/labels", label)[1]["outcome"] == "duplicate"
+    other = next(name for name in NAMES if name != label["label"])
+    status, answer = server.ask("POST", "/v1/labels", label | {"label": other})
+    assert (status, answer["outcome"]) == (409, "conflicting")
+    assert f"is '{label['label']}' already, which stays, got {other!r}" in answer["detail"]
+    server.stop()
+
+
+def test_what_is_refused_and_described(tmp_path: Path) -> None:
+    server = Served(tmp_path / "s.db", *CLASSES)
+    status, answer = server.predict(id="b1", scores={"cat": 0.5, "dog": 0.5})
+    assert (status, answer["errors"][0]["pointer"]) == (422, "#/scores")
+    assert "'fox' has none" in answer["detail"]
+    assert server.label(id="b1", label="cow")[0] == 422
+    assert server.predict(id="b2", scores=[0.5, 0.25, 0.25])[1]["scores"]["fox"] == 0.25
+    assert server.ask("GET", "/v1/map")[0] == 404
+    assert server.ask("GET", "/v2/models/_")[0] == 404
+    tensor = {"name": "score", "datatype": "FP64", "shape": [1], "data": [0.5]}
+    headers = {"content-type": "application/json"}
+    status, answer = server.ask("POST", "/v2/models/_/infer", json.dumps({"inputs": [tensor]}), headers)
+    assert (status, "one class" in answer["detail"]) == (404, True)
+    assert server.ask("GET", "/v1/certificate")[0] == 200
+    described = server.ask("GET", "/openapi.json")[1]["components"]["schemas"]["Prediction"]
+    assert described["required"] == ["scores"]
+    assert [*described["properties"]["scores"]["properties"]] == NAMES
+    server.stop()

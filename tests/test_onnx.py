@@ -1,0 +1,97 @@
+"""streamcal.onnx, by running what it makes on onnxruntime."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcal import RecalibrationMap
+from tests.spark.maps import (
+    EXACT,
+    LARGEST_DIFFERENCE,
+    LINEAR,
+    REFUSED,
+    bits,
+    linear_map,
+    scores_for,
+    step_map,
+)
+
+if not os.environ.get("CI"):
+    pytest.importorskip("onnx", reason="needs onnx: pip install '.[onnx]'")
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install '.[dev]'")
+
+import onnx
+import onnxruntime
+
+from streamcal.onnx import model
+
+MANY = 1_000_000
+
+
+def run(recalibration: RecalibrationMap, scores: Any, dtype: Any = "float64") -> Any:
+    made = model(recalibration, dtype)
+    onnx.checker.check_model(made, full_check=True)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["probability"], {"score": np.asarray(scores, dtype)})
+    assert found.dtype == dtype
+    return found
+
+
+def many(edges: tuple[float, ...]) -> Any:
+    """Return 10⁶ scores: anywhere, near both ends, at all edges, and beside them."""
+    random = np.random.default_rng(3)
+    at = np.array(edges)
+    tiny = 10.0 ** random.uniform(-16, 0, MANY // 4)
+    found = np.concatenate((at, np.nextafter(at, 0.0), np.nextafter(at, 1.0), tiny, 1.0 - tiny, [5e-324]))
+    return np.append(found, random.random(MANY - len(found)))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_steps_and_the_identity_have_the_bits_of_predict_many(name: str) -> None:
+    scores = scores_for(EXACT[name])
+    np.testing.assert_array_equal(bits(run(EXACT[name], scores)), bits(EXACT[name].predict_many(scores)))
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_lines_differ_in_the_last_bits_at_most(name: str) -> None:
+    scores = np.append(scores_for(LINEAR[name]), [0.0, 1.0])
+    np.testing.assert_allclose(
+        run(LINEAR[name], scores), LINEAR[name].predict_many(scores), rtol=0.0, atol=LARGEST_DIFFERENCE
+    )
+
+
+@pytest.mark.slow
+def test_a_million_scores_have_the_same_bits_by_steps() -> None:
+    recalibration = step_map(254, (0.3, 2.0))
+    scores = many(recalibration.edges)
+    np.testing.assert_array_equal(run(recalibration, scores), recalibration.predict_many(scores))
+    narrow = scores.astype("float32")
+    expected = recalibration.predict_many(narrow.astype("float64")).astype("float32")
+    np.testing.assert_array_equal(run(recalibration, narrow, "float32"), expected)
+
+
+@pytest.mark.slow
+def test_a_million_scores_differ_by_few_units_in_the_last_place_by_lines() -> None:
+    recalibration = linear_map(40, (2.0, 0.3))
+    scores = many(tuple((1.0 / (1.0 + np.exp(-np.array(recalibration.knots)))).tolist()))
+    np.testing.assert_array_max_ulp(run(recalibration, scores), recalibration.predict_many(scores), 256)
+    narrow = scores.astype("float32")
+    expected = recalibration.predict_many(narrow.astype("float64")).astype("float32")
+    np.testing.assert_array_max_ulp(run(recalibration, narrow, "float32"), expected, 1)
+
+
+@pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])
+def test_what_predict_many_refuses_is_nan(name: str) -> None:
+    refused = [each for each in REFUSED if each is not None]
+    assert np.isnan(run((EXACT | LINEAR)[name], refused)).all()
+
+
+def test_the_map_travels_with_the_model() -> None:
+    recalibration = EXACT["31 bins"]
+    (kept,) = model(recalibration).metadata_props
+    assert kept.key == "map"
+    assert RecalibrationMap.model_validate_json(kept.value) == recalibration

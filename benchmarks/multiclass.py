@@ -1,4 +1,4 @@
-"""Many classes: raw, scalings, one-vs-rest and `MulticlassRecalibrator`, on real, generated and known streams.
+"""Many classes: raw, scalings, one-vs-rest and `MulticlassRecalibrator`, on 18 streams.
 
 ``python benchmarks/multiclass.py`` prints markdown tables of log loss and class-wise ECE. Every method
 forecasts blocks of 500 events, and learns the labels that have come between blocks. Constants were chosen
@@ -75,13 +75,12 @@ def distorted(logs: Floats, slope: float, rng: np.random.Generator) -> Floats:
 def jumps() -> Stream:
     """Five classes, whose priors jump twice."""
     rng = np.random.default_rng(1)
-    n, third = 30_000, 10_000
+    third = 10_000
     each = [rng.dirichlet(np.ones(5)) for _ in range(3)]
     priors = np.repeat(each, third, axis=0)
     logs, labels = gaussian(np.concatenate((np.full((8_000, 5), 0.2), priors)), rng, 1.5)
     truth = softmax(logs + np.log(np.concatenate((np.full((8_000, 5), 0.2), priors))))
     scores = distorted(logs, 1.6, rng)
-    del n
     return Stream(scores[8_000:], labels[8_000:], drifts=True, truth=truth[8_000:])
 
 
@@ -255,13 +254,14 @@ class Raw:
     """The scores as they came."""
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the forecasts of rows of scores, float64[n, K]."""
         return scores
 
     def source(self, scores: Floats, labels: Codes) -> None:
-        pass
+        """Learn labels of the source."""
 
     def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
-        pass
+        """Learn labels of these events."""
 
 
 class Sliding(Raw):
@@ -271,14 +271,17 @@ class Sliding(Raw):
         self._scores, self._labels = np.empty((0, classes)), np.empty(0, np.int64)
 
     def source(self, scores: Floats, labels: Codes) -> None:
+        """Learn labels of the source."""
         self._scores = np.concatenate((self._scores, scores))[-WINDOW:]
         self._labels = np.concatenate((self._labels, labels))[-WINDOW:]
         self.fit(self._scores, self._labels)
 
-    def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
+    def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:  # noqa: ARG002
+        """Learn labels of these events."""
         self.source(scores, labels)
 
     def fit(self, scores: Floats, labels: Codes) -> None:
+        """Fit the map."""
         raise NotImplementedError
 
 
@@ -295,6 +298,7 @@ class Scaling(Sliding):
         return x * theta[: self._slopes] + (theta[self._slopes :] if self._biases else 0.0)
 
     def fit(self, scores: Floats, labels: Codes) -> None:
+        """Fit the map."""
         x, slopes = np.log(np.maximum(scores, LEAST)), self._slopes
         off = np.repeat((1.0, 0.0), (slopes, self._biases))
 
@@ -311,6 +315,7 @@ class Scaling(Sliding):
         self._theta = found.x
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the forecasts of rows of scores, float64[n, K]."""
         return softmax(self._exponents(self._theta, np.log(np.maximum(scores, LEAST))))
 
 
@@ -320,6 +325,7 @@ class Isotonic(Sliding):
     maps: list[Any] | None = None
 
     def fit(self, scores: Floats, labels: Codes) -> None:
+        """Fit the map."""
         from sklearn.isotonic import IsotonicRegression
 
         self.maps = [
@@ -328,6 +334,7 @@ class Isotonic(Sliding):
         ]
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the forecasts of rows of scores, float64[n, K]."""
         if self.maps is None:
             return scores
         rows = np.stack([each.predict(scores[:, k]) for k, each in enumerate(self.maps)], axis=1)
@@ -349,6 +356,7 @@ class OneVsRest(Raw):
         self._index = np.empty(0, np.int64)
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the forecasts of rows of scores, float64[n, K]."""
         rows = np.stack([each.predict_many(scores[:, k]) for k, each in enumerate(self._engines)], axis=1)
         seen = self._engines[0].prediction_count
         self._index = np.append(self._index, np.full(len(scores), seen))
@@ -357,10 +365,12 @@ class OneVsRest(Raw):
         return rows / rows.sum(axis=1, keepdims=True)
 
     def source(self, scores: Floats, labels: Codes) -> None:
+        """Learn labels of the source."""
         for k, each in enumerate(self._engines):
             each.learn_many(scores[:, k], labels == k, "source")
 
     def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
+        """Learn labels of these events."""
         for part in together(places, self._index):
             index = int(self._index[places[part.start]])
             for k, each in enumerate(self._engines):
@@ -375,15 +385,18 @@ class Product(Raw):
         self._carried: list[Floats] = []
 
     def predict(self, scores: Floats) -> Floats:
+        """Return the forecasts of rows of scores, float64[n, K]."""
         self._carried += list(self.engine.carry_many(scores))
         made = self.engine.predict_many(scores)
         self.engine.observe_many(scores)
         return made
 
     def source(self, scores: Floats, labels: Codes) -> None:
+        """Learn labels of the source."""
         self.engine.learn_many(scores, labels, "source")
 
     def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
+        """Learn labels of these events."""
         carried = [self._carried[place] for place in places.tolist()]
         self.engine.learn_many(scores, labels, carried=carried)
 

@@ -61,6 +61,7 @@ NAVIGATION = {
         "proofs/certificates",
         "proofs/exposure",
         "proofs/mixture",
+        "proofs/multiclass",
         "proofs/verdict",
     ],
 }

@@ -15,6 +15,7 @@ from rich.text import Text
 from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
 from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
+from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.build import class_rating, group_columns, verdicts
@@ -131,6 +132,8 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
     checkpoint = store.load()
     pipeline = stored_pipeline(store) or Pipeline()
     known = set(checkpoint.engines)
+    if not known <= set(pipeline.engines):
+        raise DamagedStateError("the store is damaged: it has engines, but no state of a run")
     for name in keys:
         if name not in known:
             raise ValueError(f"the store has no key {name!r}; it has {len(known)} keys")

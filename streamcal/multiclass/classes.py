@@ -36,7 +36,7 @@ class Classes:
 
     def __init__(self, names: Sequence[str]) -> None:
         if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004  # one error for all
                 f"classes must be a sequence of names, such as ['cat', 'dog'], got {shown(names)}"
             )
         self.names = tuple(check_name("a class", name) for name in names)
@@ -61,7 +61,8 @@ class Classes:
             if scores.keys() != self._codes.keys():
                 self._refuse_names(scores)
             scores = [scores[name] for name in self.names]
-        return self.rows([scores])[0]
+        row: Floats = self.rows([scores])[0]
+        return row
 
     def rows(self, scores: Any) -> Floats:
         """Return rows of scores, float64[n, K], checked.
@@ -169,7 +170,7 @@ class Classes:
             if isinstance(value, bool | np.bool_ | str | bytes) or not isinstance(
                 value, int | float | np.integer | np.floating
             ):
-                raise ValueError(
+                raise ValueError(  # noqa: TRY004
                     f"index {row}: the score of class {shown(self.names[code])} must be a number in [0, 1],"
                     f" got {shown(value)}"
                 )

@@ -29,9 +29,10 @@ from streamcal.values import Counts, Floats
 
 __all__ = ["Many", "ManyState"]
 
-_STEP: Final = 32  # labels of the longest step
+_STEP: Final = 32  # labels of the longest step, where they come one by one
+_BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
-_FIRST_PART: Final = 512
+_FIRST_PART: Final = 512  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": (False, 0.998),
     "bias/0.9998": (False, 0.9998),
@@ -122,7 +123,7 @@ class Many:
 
     @property
     def _width(self) -> int:
-        """Numbers kept of a pending label: logs of the score and of the engines' row, losses, its share, its delay."""
+        """Numbers kept of a pending label: logs of score and engines' row, losses, share, delay."""
         return 2 * self._classes + 2 * len(self.names) + 4
 
     @property
@@ -147,7 +148,7 @@ class Many:
         return {code: engine.certificate for code, engine in sorted(self._engines.engines.items())}
 
     def priors(self, name: str | None = None) -> tuple[Floats | None, Floats | None]:
-        """Return the priors of source and target that the composite of this name uses; None: the served."""
+        """Return the priors of source and target of the composite of this name; None: the one to show."""
         if name is None:
             name = "scores" if self._config.prior == "scores" else "all"
         source, target, recent = self._counts
@@ -189,7 +190,7 @@ class Many:
         return out
 
     def _by_source(self, rows: Floats) -> Floats:
-        """Return h_P of rows of scores: K maps of the source, divided by their sum; before these, the rows."""
+        """Return h_P of rows of scores: K maps of the source, divided by their sum."""
         if self._source_engines is None:
             return rows
         return normalised(self._source_engines.forecast(rows, rows), rows)
@@ -197,7 +198,8 @@ class Many:
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
         if len(self.names) == 1:
-            return self.forecasts(rows)[0]
+            alone: Floats = self.forecasts(rows)[0]
+            return alone
         out: Floats = np.einsum("m,mik->ik", self._weights.served[0], self.forecasts(rows))
         out /= out.sum(axis=1, keepdims=True)
         return out
@@ -242,7 +244,8 @@ class Many:
         self._scores_since += len(rows)
         if self._scores_since >= _SCORE_STEP and self.sourced:
             self._scores_since = 0
-            source = class_priors(self._counts[0], 0.5)
+            source = self._counts[0] + 0.5
+            source /= source.sum()
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
 
@@ -346,8 +349,8 @@ class Many:
         x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
         tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
         self._weights.track(then, now, tracked, shares, late, earlier=earlier)
-        for start in range(0, len(x), _STEP):
-            part = slice(start, start + _STEP)
+        for start in range(0, len(x), _BLOCK):
+            part = slice(start, start + _BLOCK)
             for name, scaling in self._scalings.items():
                 given = by_engines if name in _STACKED else x
                 scaling.learn(given[part], self._pending_codes[part], shares[part])

@@ -20,10 +20,21 @@ from streamcal.values import Flags, Floats
 __all__ = ["Weights"]
 
 _RATE: Final = 0.1
+"""η times the mixture's mean loss a label, where η is below its maximum of 1: candidates for K classes differ
+by more than maps of one score."""
+
 _LATE: Final = 250.0
-_NEW: Final = 1000.0
+"""Delay, in predictions, at which the rate is half as large: late labels tell of what was right then."""
+
 _EARLY: Final = 1000.0
+"""Increase of the rate at the beginning, as in mode ``auto``; a delay does not lessen it."""
+
 _SHARE: Final = 1e-4
+"""Part of the weights that goes back at a label as uncertain as a coin toss."""
+
+_NEW: Final = 1000.0
+"""Increase of the share at the beginning: candidates that learn more slowly come back."""
+
 _LEAD_RATE: Final = 0.01
 _TRUST: Final = 0.8
 _KEPT: Final = 0.5 ** (1.0 / 2000.0)

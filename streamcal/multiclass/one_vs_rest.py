@@ -1,7 +1,7 @@
 """One binary engine a class, each of which tells its class from all others.
 
-The probabilities of the engines are divided by their sum. No more than `MOST` classes have an engine: those
-with most labels of late. A class without one, or whose engine has learned few of its labels, has the
+The probabilities of the engines are divided by their sum. Of more than `MOST` classes only the few with most
+recent labels have an engine. A class without one, or whose engine has learned few of its labels, has the
 probability of a map that all classes share.
 """
 
@@ -23,7 +23,9 @@ from streamcal.values import Counts, Floats
 __all__ = ["MOST", "OneVsRest", "OneVsRestState", "parts_by_index"]
 
 MOST: Final = 64
-"""Largest number of classes with an engine."""
+"""Number of classes up to which all have an engine."""
+
+_LARGEST: Final = 8  # number of engines where there are more classes: each costs as much as a binary stream
 
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
@@ -154,7 +156,7 @@ class OneVsRest:
         for code in np.unique(codes).tolist():
             if code in self._engines or self._recent[code] < _WORTH:
                 continue
-            if len(self._engines) >= MOST:
+            if len(self._engines) >= _LARGEST:
                 least = min(self._engines, key=lambda each: (self._recent[each], each))
                 if 2.0 * self._recent[least] > self._recent[code]:
                     continue

@@ -46,7 +46,8 @@ def softmax(exponents: Floats) -> Floats:
 def normalised(rows: Floats, instead: Floats) -> Floats:
     """Return rows that are at least 0 over their sums; where all is 0, the row of ``instead``."""
     totals = rows.sum(axis=1, keepdims=True)
-    return np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+    out: Floats = np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+    return out
 
 
 class OnlineSoftmax:
@@ -110,7 +111,7 @@ class OnlineSoftmax:
         pull[:slopes] -= (1.0 - kept) * self._ridge[:slopes]
         slope = pull
         slope[slopes:] += off.sum(axis=0)
-        slope[:slopes] += (off * x).sum(axis=0) if self._sloped else np.vdot(off, x)
+        slope[:slopes] += (off * x).sum(axis=0) if self._sloped else np.einsum("ik,ik", off, x)
         self._curvature *= kept
         if self._dense:
             self._add_dense(x, p, p_root)
@@ -136,7 +137,7 @@ class OnlineSoftmax:
             h[classes + places, classes + places] += p.sum(axis=0)
             means = np.concatenate((p_root * x, p_root), axis=1)
         else:
-            h[0, 0] += np.vdot(px, x)
+            h[0, 0] += np.einsum("ik,ik", px, x)
             across = px.sum(axis=0)
             h[0, 1:] += across
             h[1:, 0] += across
@@ -148,7 +149,7 @@ class OnlineSoftmax:
     def _add_diagonal(self, x: Floats, p: Floats, p_root: Floats) -> None:
         """Add to the diagonal; of the biases an upper bound of the curvature, Σ p."""
         h = self._curvature
-        h[0] += np.vdot(p * x, x) - np.square((p_root * x).sum(axis=1)).sum()
+        h[0] += np.einsum("ik,ik,ik", p, x, x) - np.square((p_root * x).sum(axis=1)).sum()
         h[1:] += p.sum(axis=0)
 
     def to_state(self) -> list[Floats]:

@@ -13,10 +13,10 @@ where the other fields' uncertainty V counts as further noise: information w / (
 
 Weights of the candidates are w_k ∝ π_k·exp(d_k), d_k the discounted log loss that the candidate has saved,
 judged by its forecast as of the prediction. If m labels of the segment came between a prediction and its
-label, their forecasts knew the same, and their errors come in runs: the label then counts for 1 / (1 + m/20)
-in d. With full weight, the best of the latest run would be followed one delay late. π are the weights that all segments together have: a new segment
-begins with them. The field adds Σ_k w_k δ_k to the logit, shrunk as a whole by the share of
-`BetweenSegments`, except for the part of ``own``.
+label, the m + 1 forecasts knew about the same, and their errors come in runs: the label counts for
+1 / (1 + m/20) in d. With full weight, the best of the latest run would be followed one delay late. π are the
+weights that all segments together have: a new segment begins with them. The field adds Σ_k w_k δ_k to the
+logit, shrunk as a whole by the share of `BetweenSegments`, except for the part of ``own``.
 
 Compiled where there is a C compiler; `corrections_c.pxd` has the types.
 """

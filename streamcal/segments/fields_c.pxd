@@ -22,21 +22,21 @@ cdef class Fields:
         logit=double, x=double, added=double, read="double[::1]", i=Py_ssize_t, field=Corrections, delta=double,
         out=list,
     )
-    cpdef list forecast(self, double pooled, names, own)
+    cpdef tuple forecast(self, double pooled, names, own)
     @cython.locals(
         logit=double, x=double, read="double[::1]", count=Py_ssize_t, before=double, noise=double,
         i=Py_ssize_t, at=Py_ssize_t, field=Corrections, common=double, now=double, p=double,
         curvature=double, others=double, their_noise=double, without=double,
     )
-    cpdef learn(self, int label, given)
+    cpdef learn(self, int label, tuple given)
     @cython.locals(
         logit=double, x=double, read="double[::1]", count=Py_ssize_t, now=double, noise=double, change=double,
         i=Py_ssize_t, at=Py_ssize_t, field=Corrections, variance=double, share=double, others=double,
         their_noise=double,
     )
-    cpdef relabel(self, int label, given)
+    cpdef relabel(self, int label, tuple given)
     @cython.locals(count=Py_ssize_t, k=Py_ssize_t)
-    cdef double _take(self, given) except? -1.0
+    cdef double _take(self, tuple given) except? -1.0
     @cython.locals(read="double[::1]", before=double, added=double, noise=double, i=Py_ssize_t, field=Corrections, common=double)
     cdef (double, double, double) _sums(self, double logit, double x)
     cdef double _x(self, double logit) noexcept

@@ -36,8 +36,8 @@ __all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState"]
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
 TERMS: Final = 5
-"""Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and the
-labels that its value has."""
+"""Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and
+how many labels its value has."""
 MOST_COMMON: Final = 125.0
 """Information about the common offset that 500 labels can have."""
 
@@ -94,7 +94,7 @@ class Fields:
             out.append(read[0])
         return out
 
-    def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> list[Any]:
+    def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> tuple[Any, ...]:
         """Return values of the fields and their forecast: what `learn` is to be given with the label.
 
         Parameters
@@ -117,9 +117,9 @@ class Fields:
             out.append(None if delta != delta else delta)
             out.append(read[8])
         self.served = expit(logit + added) if added else pooled
-        return out
+        return tuple(out)
 
-    def learn(self, label: int, given: Sequence[Any]) -> None:
+    def learn(self, label: int, given: tuple[Any, ...]) -> None:
         """Learn a label, 0 or 1, of what `forecast` has given."""
         logit = self._take(given)
         if self._centred < _CENTRED:
@@ -143,7 +143,7 @@ class Fields:
                 self._places[i], x, label, read, _READ * i, others, their_noise, self._then, at, without
             )
 
-    def relabel(self, label: int, given: Sequence[Any]) -> None:
+    def relabel(self, label: int, given: tuple[Any, ...]) -> None:
         """Replace a label that was learned before by ``label``; parameters as in `learn`.
 
         Each field takes a share of the change by its variance: with the whole, all would make up for it.
@@ -163,7 +163,7 @@ class Fields:
                 their_noise, at = noise - variance, _TERMS * i
                 field.relabel(self._places[i], x, share, read, _READ * i, their_noise, others, self._then, at)
 
-    def _take(self, given: Sequence[Any]) -> float:
+    def _take(self, given: tuple[Any, ...]) -> float:
         """Take the forecast of each field as of the prediction; return the logit of the pooled one."""
         count = len(self.fields)
         for k in range(_TERMS * count):

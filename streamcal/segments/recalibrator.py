@@ -199,8 +199,8 @@ class SegmentedRecalibrator:
         Returns
         -------
         Forecasts, float64[n, 1 + 5 F] of F fields: the pooled probability; then for each field what it adds
-        to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none, and the
-        number of labels of its value.
+        to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where there is none, and
+        the number of labels of its value.
 
         Raises
         ------

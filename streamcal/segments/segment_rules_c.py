@@ -37,9 +37,9 @@ class SegmentRules(event_rules_c.EventRules):
         for place in self._places:
             names.append(name_of(kept[place]) if place < len(kept) else None)
         if self._has_own:
-            self._given = tuple(self.segments.carry(score, probability, names))
+            self._given = self.segments.carry(score, probability, names)
         else:
-            self._given = tuple(self._fields.forecast(probability, names, None))
+            self._given = self._fields.forecast(probability, names, None)
         return self._fields.served
 
     def carried(self) -> Carried:

@@ -143,7 +143,7 @@ class Segments:
         row = self.carry(score, pooled, names)[len(names) :]
         return [math.nan if each is None else each for each in row]
 
-    def carry(self, score: float, pooled: float, names: Sequence[Name]) -> list[Any]:
+    def carry(self, score: float, pooled: float, names: Sequence[Name]) -> tuple[Any, ...]:
         """Return the values of the fields and the forecast, with None for NaN; parameters as in `forecast`.
 
         `Fields.served` is then its probability.
@@ -151,7 +151,7 @@ class Segments:
         own = self._own.forecast(score, logit_of(pooled), names) if self._has_own else None
         return self.corrections.forecast(pooled, names, own)
 
-    def learn_one(self, score: float, label: int, carried: Sequence[Any]) -> None:
+    def learn_one(self, score: float, label: int, carried: tuple[Any, ...]) -> None:
         """Learn a label of what `carry` has returned."""
         only, name = self.corrections.fields[0], carried[0]
         before = only.labels(name) if self._has_own else 0

@@ -360,7 +360,7 @@ def test_lines_in_flight_are_refused_as_a_whole_when_the_store_fails(tmp_path: P
     for each in sending:
         each.join()
     statuses = [(status, problem["status"]) for status, problem in found]
-    assert statuses[0] == (503, 503)
+    assert (503, 503) in statuses
     assert {*statuses} <= {(503, 503), (429, 429)}  # the latter if the machine is slow
     assert served.process.wait(60) == 3
     served.stop()

@@ -1,21 +1,14 @@
-"""River estimators that recalibrate scores while they learn.
-
-`RecalibratedClassifier` wraps a river classifier of two classes, `MulticlassRecalibratedClassifier` one of
-more; `Recalibrate` reads a score from the features. Each holds one engine of bounded memory and learns in the
-domain ``target``: the stream is the deployment.
-"""
+"""River estimators of two classes: `RecalibratedClassifier` and `Recalibrate`."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
@@ -34,14 +27,12 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["MulticlassRecalibratedClassifier", "Recalibrate", "RecalibratedClassifier"]
+__all__ = ["Recalibrate", "RecalibratedClassifier", "checked_options"]
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
 
 _NOTHING: Final = object()
-
-_MOST_WAITING: Final = 10_000  # predictions of many classes that wait for their label
 
 
 class _Stage(base.Classifier):
@@ -62,7 +53,7 @@ class _Stage(base.Classifier):
     ) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
-        values, config = _checked_options(options)
+        values, config = checked_options(options)
         self.pos_val = pos_val
         self.neg_val = neg_val
         for name, value in values.items():
@@ -489,122 +480,7 @@ def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "w"} if kwargs else kwargs
 
 
-class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
-    """A river classifier of many classes with recalibrated probabilities; classifier and map keep learning.
-
-    It does for K classes what `RecalibratedClassifier` does for two, by `streamcal.MulticlassRecalibrator`.
-    The map learns from the scores that the wrapped model gives just before it learns the label. Late labels
-    are assumed to arrive in the order of their predictions, at most 10,000 of which wait. Labels have no
-    weights.
-
-    Parameters
-    ----------
-    classifier
-        a classifier, or a pipeline that ends in one. While it gives no probabilities, ``{}``, all classes
-        are equally probable.
-    classes
-        all labels.
-    **options
-        as in `RecalibratedClassifier`, but for ``segments``.
-
-    Raises
-    ------
-    TypeError
-        if ``classifier`` is not a river classifier, an option is unknown, or ``window`` is a duration.
-    ValueError
-        if an option is out of range, or a label or a probability belongs to no class.
-
-    Examples
-    --------
-    >>> from river import datasets, evaluate, metrics, naive_bayes
-    >>> images = datasets.ImageSegments()
-    >>> names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window"]
-    >>> recalibrated = MulticlassRecalibratedClassifier(naive_bayes.GaussianNB(), names)
-    >>> raw = evaluate.progressive_val_score(images, naive_bayes.GaussianNB(), metrics.CrossEntropy())
-    >>> evaluate.progressive_val_score(images, recalibrated, metrics.CrossEntropy()).get() < raw.get()
-    True
-    """
-
-    @names_options
-    def __init__(
-        self,
-        classifier: base.Classifier,
-        classes: Sequence[ClfTarget],
-        **options: Unpack[RecalibratorOptions],
-    ) -> None:
-        if not isinstance(classifier, base.Classifier):
-            raise TypeError(f"classifier must be a river classifier, got {classifier!r}")
-        values, config = _checked_options(options)
-        self.classifier, self.classes = classifier, classes
-        for name, value in values.items():
-            setattr(self, name, value)
-        self._codes = {label: code for code, label in enumerate(classes)}
-        self.engine = MulticlassRecalibrator([str(label) for label in classes], config)
-        """The engine. It may learn a calibration set as the source."""
-        self._waiting: deque[tuple[float, ...]] = deque(maxlen=_MOST_WAITING)
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import naive_bayes  # slow to import, and only tests call this
-
-        names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window"]
-        model = naive_bayes.GaussianNB()  # type: ignore[no-untyped-call]
-        yield {"classifier": model, "classes": [*names, False, True]}
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.classifier
-
-    @property
-    def _multiclass(self) -> bool:
-        return True
-
-    def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:
-        """Return the recalibrated probability of each class.
-
-        Parameters
-        ----------
-        x
-            features.
-        **kwargs
-            passed to the wrapped model.
-        """
-        scores = self._scores_of(x, kwargs)
-        answer = self.engine.predict_one(scores)
-        self._waiting.append(self.engine.carry(scores))
-        self.engine.observe_one(scores)
-        return dict(zip(self.classes, answer.tolist(), strict=True))
-
-    def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
-        """Learn a label: the map with the scores that the wrapped model gives now; then the model.
-
-        Raises
-        ------
-        ValueError
-            if ``y`` is no class; nothing is learned then.
-        """
-        code = self._codes.get(y)
-        if code is None:
-            raise ValueError(f"a label must be one of classes={list(self.classes)!r}, got {y!r}")
-        carried = self._waiting.popleft() if self._waiting else None
-        self.engine.learn_one(self._scores_of(x, kwargs), code, carried=carried)
-        self.classifier.learn_one(x, y, **kwargs)
-
-    def _scores_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Floats:
-        """Return the scores that the wrapped model gives, float64[K], which add up to 1."""
-        given = self.classifier.predict_proba_one(x, **kwargs)
-        for label in given:
-            if label not in self._codes:
-                raise ValueError(
-                    f"a class must be one of classes={list(self.classes)!r}, the wrapped model gives"
-                    f" {label!r}"
-                )
-        scores = np.array([given.get(label, 0.0) for label in self._codes], np.float64)
-        total = scores.sum()
-        return scores / total if total > 0.0 else np.full(len(scores), 1.0 / len(scores))
-
-
-def _checked_options(options: RecalibratorOptions) -> tuple[dict[str, Any], RecalibratorConfig]:
+def checked_options(options: RecalibratorOptions) -> tuple[dict[str, Any], RecalibratorConfig]:
     """Return every option by name, and all of them as the engine takes them."""
     values = every_option(options)
     config = RecalibratorConfig(**values)

@@ -52,7 +52,16 @@ default_role = "py:obj"
 NAVIGATION = {
     "Tutorial": ["tutorial"],
     "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
-    "Concepts": ["recalibration", "segments", "multiclass", "verdict", "label-shift", "certificates", "drift", "glossary"],
+    "Concepts": [
+        "recalibration",
+        "segments",
+        "multiclass",
+        "verdict",
+        "label-shift",
+        "certificates",
+        "drift",
+        "glossary",
+    ],
     "Reference": ["events", "options", "store", "connectors", "api/README"],
     "Background": [
         "paper",

@@ -47,19 +47,24 @@ def test_the_curvature_is_the_second_derivative_of_the_loss(sloped: bool) -> Non
 @pytest.mark.statistical
 @pytest.mark.parametrize("classes", [3, 80])
 def test_it_finds_the_temperature_and_the_biases(classes: int) -> None:
-    """Over 20 seeds the excess loss is at most 0.004 of 3 classes, 0.03 of 80; deviations are a fifth."""
-    rng = np.random.default_rng(1)
-    biases = rng.normal(0.0, 0.7, classes)
+    """On these labels the parameters found do better than the true ones; those of wrong labels do not.
+
+    By .0007 of what the scaling gains for 3 classes (deviation .0004 over 20 seeds), by .0046 for 80 (.0005
+    over 10): the limit is 20 deviations away.
+    """
+    biases = np.random.default_rng(1).normal(0.0, 0.7, classes)
     rows, labels = stream(20_000, np.array(0.5), biases)
-    scaling = OnlineSoftmax(classes, sloped=False, discount=1.0, ridge=(1.0, 1.0))
-    for start in range(0, 20_000, 32):
-        part = slice(start, start + 32)
-        scaling.learn(logs(rows[part]), labels[part], np.ones(len(labels[part])))
     x = logs(rows)
     right = loss(np.append(0.5, biases), x, labels, sloped=False)
     before = loss(np.append(1.0, np.zeros(classes)), x, labels, sloped=False)
-    found = loss(scaling.parameters, x, labels, sloped=False)
-    assert found - right < 0.05 * (before - right)
+    excess = []
+    for taught in (labels, (labels + 1) % classes):
+        scaling = OnlineSoftmax(classes, sloped=False, discount=1.0, ridge=(1.0, 1.0))
+        for start in range(0, 20_000, 32):
+            part = slice(start, start + 32)
+            scaling.learn(x[part], taught[part], np.ones(len(taught[part])))
+        excess.append((loss(scaling.parameters, x, labels, sloped=False) - right) / (before - right))
+    assert excess[0] < 0.01 < excess[1]
 
 
 def test_a_discount_lets_the_ridge_pull_back() -> None:

@@ -133,7 +133,7 @@ WRONG = [
     ({}, f"{JOIN}/pending/p299/1", 7.5, "pending"),
     ({}, f"{JOIN}/pending/p299/6", -1, "pending"),
     ({}, f"{JOIN}/early/early/event/label", 7, "label"),
-    ({}, f"{JOIN}/settled/p291/1", 2, "settled"),
+    ({}, f"{JOIN}/settled/p291/1", 2, "a label of none of 2 classes"),
     ({}, f"{JOIN}/extra", DEEP, "recursion"),
 ]
 

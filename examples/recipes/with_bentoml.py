@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from socket import create_server
 
 import bentoml
 import numpy as np
@@ -28,13 +29,13 @@ class Calibrated:
 
 def main() -> None:
     engine = Recalibrator()
-    engine.learn_many(*NormalPair(0.3).sample(5_000, np.random.default_rng(0)))
+    engine.learn_many(*NormalPair(0.3).sample(1_000, np.random.default_rng(0)))
     Path("map.json").write_text(engine.map.model_dump_json())
     scores = np.linspace(0.0, 1.0, 1_001)
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
     with (
-        bentoml.serve(
-            f"{Path(__file__).stem}:Calibrated", working_dir=str(Path(__file__).parent), port=0
-        ) as server,
+        bentoml.serve(f"{Path(__file__).stem}:Calibrated", host="127.0.0.1", port=port) as server,
         bentoml.SyncHTTPClient(server.url, server_ready_timeout=120) as client,
     ):
         answers = client.predict(scores=scores)

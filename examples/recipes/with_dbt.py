@@ -28,7 +28,7 @@ models:
 def main() -> None:
     pair = NormalPair(0.3)
     engine = Recalibrator()
-    engine.learn_many(*pair.sample(5_000, np.random.default_rng(0)))
+    engine.learn_many(*pair.sample(1_000, np.random.default_rng(0)))
     Path("map.json").write_text(engine.map.model_dump_json())
     command = ["streamcal", "sql", "map.json", "--dialect", "duckdb", "--table", "predictions"]
     query = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -37,7 +37,8 @@ def main() -> None:
         Path(folder).mkdir()
     for name, text in FILES.items():
         Path(name).write_text(text)
-    Path("models/calibrated.sql").write_text(query.replace('"predictions"', "{{ ref('predictions') }}"))
+    model = query.replace('"predictions"', "{{ ref('predictions') }}").rstrip(";\n")
+    Path("models/calibrated.sql").write_text(model)
     scores, _ = pair.sample(1_000, np.random.default_rng(1))
     pd.DataFrame({"id": np.arange(len(scores)), "score": scores}).to_csv("seeds/predictions.csv", index=False)
     done = dbtRunner().invoke(["--quiet", "build", "--project-dir", ".", "--profiles-dir", "."])

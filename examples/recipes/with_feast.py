@@ -14,7 +14,7 @@ from feast import Entity, FeatureStore, FeatureView, Field, FileSource
 from feast.on_demand_feature_view import on_demand_feature_view
 from feast.types import Float64
 
-from streamcal import RecalibrationMap, Recalibrator
+from streamcal import Recalibrator
 from streamcal.testing import NormalPair
 
 CONFIG = """
@@ -30,7 +30,7 @@ entity_key_serialization_version: 3
 def main() -> None:
     pair = NormalPair(0.3)
     engine = Recalibrator()
-    engine.learn_many(*pair.sample(5_000, np.random.default_rng(0)))
+    engine.learn_many(*pair.sample(1_000, np.random.default_rng(0)))
     Path("map.json").write_text(engine.map.model_dump_json())
     Path("feature_store.yaml").write_text(CONFIG)
     now = datetime.now(UTC)
@@ -49,8 +49,13 @@ def main() -> None:
     )
 
     @on_demand_feature_view(sources=[scored], schema=[Field(name="probability", dtype=Float64)])
-    def calibrated(inputs: pd.DataFrame) -> pd.DataFrame:
-        served = RecalibrationMap.model_validate_json(Path("map.json").read_text())
+    def calibrated(inputs: pd.DataFrame) -> pd.DataFrame:  # Feast keeps its text, so it imports what it needs
+        import pandas as pd
+
+        from streamcal import RecalibrationMap
+
+        with open("map.json") as file:  # noqa: PTH123
+            served = RecalibrationMap.model_validate_json(file.read())
         return pd.DataFrame({"probability": served.predict_many(inputs["score"].to_numpy())})
 
     store = FeatureStore(".")

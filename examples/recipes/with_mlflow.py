@@ -32,7 +32,7 @@ mlflow.models.set_model(Calibrated())
 
 def main() -> None:
     engine = Recalibrator()
-    engine.learn_many(*NormalPair(0.3).sample(5_000, np.random.default_rng(0)))
+    engine.learn_many(*NormalPair(0.3).sample(1_000, np.random.default_rng(0)))
     certificate = engine.certificate
     assert certificate is not None
     Path("map.json").write_text(engine.map.model_dump_json())

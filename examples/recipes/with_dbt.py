@@ -44,7 +44,7 @@ def main() -> None:
     done = dbtRunner().invoke(["--quiet", "build", "--project-dir", ".", "--profiles-dir", "."])
     assert done.success, done.exception or [each.message for each in done.result]
 
-    with duckdb.connect("scoring.duckdb", read_only=True) as database:
+    with duckdb.connect("scoring.duckdb") as database:
         rows = database.sql("select score, probability from calibrated").fetchnumpy()
     expected = engine.map.predict_many(rows["score"])
     np.testing.assert_allclose(rows["probability"], expected, rtol=0.0, atol=1e-15)

@@ -26,20 +26,19 @@ def main() -> None:
     definition = DataDefinition(
         classification=[BinaryClassification(target="label", prediction_probas="forecast", pos_label=1)]
     )
-    after, before = (
+    now, reference = (
         Dataset.from_pandas(
             pd.DataFrame({"label": rows["label"], "forecast": rows[column]}), data_definition=definition
         )
         for column in ("probability", "score")
     )
-    report = Report([ClassificationQuality()]).run(after, before)
+    report = Report([ClassificationQuality()]).run(now, reference)
     report.save_html("evidently.html")
     found = {each["metric_name"].split("(")[0]: each["value"] for each in report.dict()["metrics"]}
     told = json.loads(Path("summary.json").read_text())
-    assert abs(found["LogLoss"] - told["log_loss_after"]) < 1e-6, (found, told)
-    print(
-        f"log loss {found['LogLoss']:.4f}; the run said {told['log_loss_before']:.4f}, then {told['log_loss_after']:.4f}"
-    )
+    before, after = told["log_loss_before"], found["LogLoss"]
+    assert abs(after - told["log_loss_after"]) < 1e-6, (found, told)
+    print(f"log loss {before:.4f} of the scores and {after:.4f} of the probabilities, as the run says")
 
 
 if __name__ == "__main__":

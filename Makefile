@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
-.PHONY: bench bench-gate demo docs figures fuzz lint lock paper quick release-check schema test types venv
+.PHONY: bench bench-gate demo docs figures fuzz lint lock paper peers quick recipes release-check schema test types venv
 
 demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -51,6 +51,24 @@ bench: $(READY)           ## measure against the yardsticks, side by side
 
 bench-gate: $(READY)      ## fail if a hot path takes more than 1.3 times the instructions that it did; needs valgrind
 	$(BIN)/python benchmarks/gate.py
+
+peers: $(CORE) build/peers/.ready   ## compare with the calibrators of other packages: half an hour, 6 GB
+	PYTHONPATH=$(CURDIR) build/peers/bin/python benchmarks/packages.py --write --jobs 2
+
+recipes: $(CORE) build/recipes/.ready   ## run examples/recipes against the real things; needs prometheus
+	rm -rf build/recipes/sdist
+	$(BIN)/python -m hatchling build -t sdist -d build/recipes/sdist
+	STREAMCAL_COMPILE=0 build/recipes/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --force-reinstall build/recipes/sdist/*.tar.gz
+	build/recipes/bin/python examples/recipes/run.py
+
+# Environments of others' packages, apart from those of this project.
+build/recipes/.ready: examples/recipes/requirements.txt
+build/peers/.ready: benchmarks/peers.lock
+build/recipes/.ready build/peers/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	touch $@
 
 lint: $(QUICK)            ## check style, docstrings, prose and imports
 	$(BIN)/ruff check .
@@ -95,9 +113,11 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
-lock:                     ## work out the four files of locked requirements anew (needs uv)
+lock:                     ## work out the files of locked requirements anew (needs uv)
 	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements.lock
 	$(LOCK) --extra quick --group build -c requirements.lock pyproject.toml -o requirements-quick.lock
 	$(LOCK) --extra kafka --extra objects --extra parquet --extra plots --extra serve \
 		-c requirements.lock pyproject.toml -o requirements-image.lock
 	$(LOCK) --extra plots --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
+	$(LOCK) pyproject.toml examples/recipes/requirements.in -o examples/recipes/requirements.txt
+	$(LOCK) pyproject.toml benchmarks/peers.in -o benchmarks/peers.lock

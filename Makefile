@@ -67,7 +67,7 @@ build/recipes/.ready: examples/recipes/requirements.txt
 build/peers/.ready: benchmarks/peers.lock
 build/recipes/.ready build/peers/.ready:
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	touch $@
 
 lint: $(QUICK)            ## check style, docstrings, prose and imports

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from socket import create_server
 
@@ -31,6 +32,7 @@ def main() -> None:
     engine = Recalibrator()
     engine.learn_many(*NormalPair(0.3).sample(1_000, np.random.default_rng(0)))
     Path("map.json").write_text(engine.map.model_dump_json())
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the server finds this module
     scores = np.linspace(0.0, 1.0, 1_001)
     with create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

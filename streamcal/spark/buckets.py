@@ -105,7 +105,9 @@ class Buckets(StatefulProcessor):
 
     def _take(self, frame: pd.DataFrame | None, timers: TimerValues) -> pd.DataFrame:
         kept = self._state.get() if self._state.exists() else None
-        join = Join(self._config) if kept is None else Join.from_bytes(bytes(kept[0]), self._config)
+        join = Join(self._config)
+        if kept is not None:
+            join = Join.from_bytes(bytes(kept[0]), self._config, self._kind.class_count)
         timer = -1 if kept is None else int(kept[1])
         began = timers.getCurrentProcessingTimeInMs() / 1000.0
         work = _Work(join, self._engines, self._kind, began)

@@ -51,6 +51,8 @@ __all__ = [
 ENGINES: Final = "streamcal.engines"
 """Property of the tasks of a micro-batch: the files that have the engines of the one before."""
 
+_MOST_SEGMENTS: Final = 500_000  # of an engine: every Python worker holds them
+
 Answered: TypeAlias = tuple[list[float], Carried]
 """Numbers of an answer, and what the join keeps with the prediction."""
 
@@ -70,7 +72,7 @@ class Learned(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def order(self) -> tuple[str, bool, float, bool, str]:
-        """What labels are learned in the order of."""
+        """Position of the event among all of a micro-batch; labels are learned in this order."""
         return self.domain, self.timed, self.time, self.alone, self.id
 
 
@@ -78,8 +80,13 @@ class Plain(msgspec.Struct, frozen=True, tag="plain"):
     """A `Recalibrator`."""
 
     @property
+    def class_count(self) -> int:
+        """Number of classes."""
+        return 2
+
+    @property
     def text(self) -> str:
-        """How messages call it."""
+        """Description for messages."""
         return "no segments and two classes"
 
     def new(self, config: RecalibratorConfig) -> Any:
@@ -115,7 +122,7 @@ class Plain(msgspec.Struct, frozen=True, tag="plain"):
 
 
 class Carrying(Plain, frozen=True):
-    """What the kinds have in common that keep forecasts with predictions."""
+    """Common part of the kinds that keep forecasts with predictions."""
 
     @property
     def columns(self) -> list[Column]:
@@ -196,7 +203,7 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
         return out
 
     def learn(self, engine: Any, observed: list[list[float]], learned: list[Learned]) -> None:
-        """See `Carrying.learn`."""
+        """See `Carrying.learn`; ValueError if there are too many segments then."""
         count, config = len(self.fields), engine.pooled.config
         engine.pooled.observe_many([answer[0] for answer in observed])
         for each in learned:
@@ -210,12 +217,22 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
                 prediction_index=int(cast(float, index)) if each.domain == "target" else None,
                 forecast=[math.nan if number is None else number for number in row],
             )
+        if (segments := sum(engine.segments.values())) > _MOST_SEGMENTS:
+            raise ValueError(
+                f"an engine has {segments:,} segments by {', '.join(self.fields)}; on Spark it may have"
+                f" {_MOST_SEGMENTS:,}, which every Python worker holds: use fewer fields, or streamcal run"
+            )
 
 
 class OfClasses(Carrying, frozen=True, tag="classes"):
     """A `MulticlassRecalibrator`. An answer is the score of each class, then the probability of each."""
 
     classes: tuple[str, ...]
+
+    @property
+    def class_count(self) -> int:
+        """See `Plain.class_count`."""
+        return len(self.classes)
 
     @property
     def text(self) -> str:

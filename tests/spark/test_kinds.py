@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
@@ -200,3 +201,67 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
     assert len(set(moved)) > len(moved) // 2  # not all are the score of a first engine
     with pytest.raises(ValueError, match=r"was begun with other options: .*, now"):
         recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, mode="target", buckets=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"segments": ["country"], "classes": CLASSES}, "segments and classes exclude each other"),
+        ({"segments": ["score"]}, "'score' is the column of the score, and makes no segments"),
+        ({"segments": ["land"]}, "events need a column land; there are id, time, score, country, weight"),
+        ({"segments": ["weight"]}, "the column weight must be .* decimal, date; it is double: cast it"),
+        ({"segments": ["country"], "guard": "raw"}, "guard='raw' does not go with segments: leave it out"),
+        ({"classes": CLASSES, "guard": "raw"}, "guard='raw' is not for many classes: leave it out"),
+        (
+            {"segments": ["country"], "engines": {"a": Recalibrator()}},
+            "key 'a' must have segments by country",
+        ),
+        (
+            {"mode": "target", "engines": {None: SegmentedRecalibrator()}},
+            "must have no segments and two classes",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    spark: SparkSession, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    from streamcal.spark import recalibrate_stream
+
+    frame = spark.sql("select 'a' as id, 1 as time, 0.5D as score, 'NL' as country, 1.5D as weight")
+    with pytest.raises(ValueError, match=said):
+        recalibrate_stream(frame, print, str(tmp_path), **options)
+
+
+@pytest.mark.parametrize(
+    ("label", "given", "said"),
+    [
+        ("wolf", None, "a label must be one of the classes 'cat', 'dog', 'fox', got 'wolf'"),
+        (None, "[0.5, 0.5]", "an array of scores must have 3 numbers"),
+        (None, "[0.5, 0.5, 0.5]", "must sum to 1, got a sum of 1.5"),
+        (None, '["NaN", 0.5, 0.5]', "a score must be a number"),
+        (None, "[null, 0.5, 0.5]", "a score must be a number"),
+        (None, None, "an event needs a score or a label"),
+    ],
+)
+def test_events_that_have_no_scores_or_label_of_the_classes_are_rejected(
+    spark: SparkSession, label: str | None, given: str | None, said: str
+) -> None:
+    from streamcal.spark.kinds import OfClasses
+
+    with pytest.raises(ValueError, match=said):
+        OfClasses(CLASSES).event(("a", 1.0, None, label, None, "target", given), RecalibratorConfig())
+
+
+def test_too_many_segments_stop_the_stream(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamcal.spark import kinds
+
+    monkeypatch.setattr(kinds, "_MOST_SEGMENTS", 1)
+    kind, config = kinds.WithSegments(("country",)), RecalibratorConfig()
+    engine, labels = kind.new(config), []
+    for name in ("NL", "PL"):
+        event = kind.event(("a", 1.0, 0.5, 1, None, "target", f'["{name}"]'), config)
+        ((_, carried),) = kind.answer_many(engine, [event])
+        labels.append(kinds.Learned("target", True, 1.0, False, "a", 0.5, 1, 1.0, carried))
+    kind.learn(engine, [], labels[:1])
+    with pytest.raises(ValueError, match="has 2 segments by country; on Spark it may have 1"):
+        kind.learn(engine, [], labels[1:])

@@ -128,7 +128,7 @@ class Buckets(StatefulProcessor):
 
 
 class _Work:
-    """Work of a micro-batch on one bucket. In place of an engine, it only takes note."""
+    """Work of a micro-batch on one bucket. In place of an engine that learns, it only takes note."""
 
     def __init__(self, join: Join, config: RecalibratorConfig, kind: Kind, began: float = math.inf) -> None:
         self._join = join

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -79,6 +79,8 @@ class Learned(msgspec.Struct, array_like=True, gc=False):
 class Plain(msgspec.Struct, frozen=True, tag="plain"):
     """A `Recalibrator`."""
 
+    made: ClassVar[Any] = Recalibrator
+
     @property
     def class_count(self) -> int:
         """Number of classes."""
@@ -91,23 +93,26 @@ class Plain(msgspec.Struct, frozen=True, tag="plain"):
 
     def new(self, config: RecalibratorConfig) -> Any:
         """Return a new engine."""
-        return Recalibrator(config)
+        return self.made(config)
 
     def restore(self, data: bytes) -> Any:
         """Return the engine of a state."""
-        return Recalibrator.from_bytes(data)
+        return self.made.from_bytes(data)
 
     def fits(self, engine: object) -> bool:
-        """Whether an engine is of this kind."""
-        return isinstance(engine, Recalibrator)
+        """Whether an engine is of this kind, with these fields or classes."""
+        names = self.__struct_fields__
+        return isinstance(engine, self.made) and all(
+            getattr(engine, each) == getattr(self, each) for each in names
+        )
 
     def config_of(self, engine: Any) -> RecalibratorConfig:
         """Return the options of an engine."""
-        return cast(RecalibratorConfig, engine.config)
+        return cast(RecalibratorConfig, getattr(engine, "pooled", engine).config)
 
     def map_of(self, engine: Any) -> RecalibrationMap | None:
         """Return the map of all scores, None if there is none."""
-        return cast(RecalibrationMap, engine.map)
+        return getattr(getattr(engine, "pooled", engine), "map", None)
 
     def event(self, columns: Sequence[Any], config: RecalibratorConfig) -> Event:
         """Return the event of id, time, score, label, key, domain and what else is given as JSON.
@@ -148,6 +153,7 @@ class Carrying(Plain, frozen=True):
 class WithSegments(Carrying, frozen=True, tag="segments"):
     """A `SegmentedRecalibrator`; an answer is score, probability, and the version of the map of all."""
 
+    made: ClassVar[Any] = SegmentedRecalibrator
     fields: tuple[str, ...]
 
     @property
@@ -158,22 +164,6 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
     def new(self, config: RecalibratorConfig) -> Any:
         """See `Plain.new`."""
         return SegmentedRecalibrator(self.fields, Recalibrator(config), own_engines=0)
-
-    def restore(self, data: bytes) -> Any:
-        """See `Plain.restore`."""
-        return SegmentedRecalibrator.from_bytes(data)
-
-    def fits(self, engine: object) -> bool:
-        """See `Plain.fits`."""
-        return isinstance(engine, SegmentedRecalibrator) and engine.fields == self.fields
-
-    def config_of(self, engine: Any) -> RecalibratorConfig:
-        """See `Plain.config_of`."""
-        return cast(RecalibratorConfig, engine.pooled.config)
-
-    def map_of(self, engine: Any) -> RecalibrationMap | None:
-        """See `Plain.map_of`."""
-        return cast(RecalibrationMap, engine.pooled.map)
 
     @property
     def columns(self) -> list[Column]:
@@ -227,6 +217,7 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
 class OfClasses(Carrying, frozen=True, tag="classes"):
     """A `MulticlassRecalibrator`. An answer is the score of each class, then the probability of each."""
 
+    made: ClassVar[Any] = MulticlassRecalibrator
     classes: tuple[str, ...]
 
     @property
@@ -242,18 +233,6 @@ class OfClasses(Carrying, frozen=True, tag="classes"):
     def new(self, config: RecalibratorConfig) -> Any:
         """See `Plain.new`."""
         return MulticlassRecalibrator(self.classes, config)
-
-    def restore(self, data: bytes) -> Any:
-        """See `Plain.restore`."""
-        return MulticlassRecalibrator.from_bytes(data)
-
-    def fits(self, engine: object) -> bool:
-        """See `Plain.fits`."""
-        return isinstance(engine, MulticlassRecalibrator) and engine.classes == self.classes
-
-    def map_of(self, engine: Any) -> None:
-        """See `Plain.map_of`."""
-        del engine
 
     @property
     def columns(self) -> list[Column]:

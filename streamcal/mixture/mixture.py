@@ -229,7 +229,7 @@ class Mixture:
         if self.holds:
             self._first_labels.add(scores, labels, prediction_index)
             self._windows.add(scores, labels, units)
-            # Weights say for which other predictions a label stands: then a class is not missing, but rarely looked at.
+            # Weights say for which predictions a label stands: a class may be rare, but is not late.
             if units is not None:
                 self._first_labels.fair = True
             if self._first_labels.fair or self._first_labels.judge(observed or Observed(0, 0.0)):

@@ -58,7 +58,7 @@ html_copy_source = False
 html_extra_path = ["site"]  # index.html, which leads to README.html
 
 nb_execution_mode = "auto"  # notebooks are kept without outputs, and run here
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # seconds a cell, on a machine that does much else
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_merge_streams = True

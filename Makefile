@@ -37,7 +37,7 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 	$(BIN)/python examples/paper/reproduce.py
 
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
-	for page in recalibration label_shift certificates drift operations late_labels; do \
+	for page in recalibration label_shift certificates drift operations late_labels llm_judge; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
 
 release-check: $(CORE)    ## build what a release has, twice, and try it out; COMMIT=v0.1.0 for a tag

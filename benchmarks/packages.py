@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import version
+from textwrap import fill
 from typing import Any, Final, NamedTuple, Protocol
 
 # ruff: noqa: E402  # numpy reads these when it is imported
@@ -482,7 +483,7 @@ def main() -> None:
     names = sorted(options.streams, key=lambda name: name != "flights")
     with ProcessPoolExecutor(options.jobs) as pool:
         outcomes = dict(zip(names, pool.map(judged, names), strict=True))
-    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    versions = fill(", ".join(f"{package} {version(package)}" for package in PACKAGES), 119)
     tables = {}
     if set(names) - {"flights"}:
         tables["packages"] = f"{summary(outcomes)}\n\n{versions}."

@@ -29,15 +29,39 @@ project = "streamcal"
 version = release = version_of("streamcal-engine")
 copyright = "the streamcal authors"  # noqa: A001  Sphinx's name for it
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "examples/*/README.md", "benchmarks/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "examples/*/README.md",
+    "examples/notebooks/*.ipynb",
+    "benchmarks/README.md",
+]
 exclude_patterns = [".*", "build", "dist", "streamcal", "connectors", "tests"]
 html_theme = "furo"
+templates_path = ["templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "versions.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_title = "streamcal"
 html_show_sphinx = False
 html_copy_source = False
 html_extra_path = ["site"]  # index.html, which leads to README.html
+
+nb_execution_mode = "auto"  # notebooks are kept without outputs, and run here
+nb_execution_timeout = 600  # seconds a cell, on a machine that does much else
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_merge_streams = True
 
 myst_heading_anchors = 4  # as a repository host names them
 
@@ -50,8 +74,8 @@ nitpicky = True  # a name in single backticks is a reference, and must exist: se
 default_role = "py:obj"
 
 NAVIGATION = {
-    "Tutorial": ["tutorial"],
-    "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
+    "Tutorial": ["tutorial", "figures/README"],
+    "How-to": ["late-labels", "llm-judge", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
     "Concepts": [
         "recalibration",
         "segments",
@@ -76,24 +100,20 @@ NAVIGATION = {
 }
 """The pages of docs/ as the side bar groups them."""
 
-MORE = [
-    "examples/connector/README",
-    "examples/flights/README",
-    "examples/grafana/README",
-    "examples/kafka/README",
-    "examples/languages/README",
-    "examples/serve/README",
-    "examples/spark/README",
-    "benchmarks/README",
-]
-MORE += sorted(page.stem for page in Path(__file__).parents[1].glob("*.md") if page.stem != root_doc)
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(f"examples/notebooks/{page.stem}" for page in ROOT.glob("examples/notebooks/*.ipynb"))
+EXAMPLES = sorted(
+    page.relative_to(ROOT).with_suffix("").as_posix() for page in ROOT.glob("examples/*/README.md")
+)
+MORE = ["benchmarks/README", *sorted(page.stem for page in ROOT.glob("*.md") if page.stem != root_doc)]
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001
     """Append the side bar's groups to the first page; the API's pages to its own."""
     if page == "README":
         groups = {title: [f"/docs/{name}" for name in names] for title, names in NAVIGATION.items()}
-        groups["More"] = [f"/{name}" for name in MORE]
+        others = {"Notebooks": NOTEBOOKS, "Examples": EXAMPLES, "More": MORE}
+        groups |= {title: [f"/{name}" for name in names] for title, names in others.items()}
     elif page == "docs/api/README":
         groups = {"": re.findall(r"\[`[\w.]+`\]\((\w+)\.md\)", source[0])}
     else:

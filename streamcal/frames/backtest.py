@@ -329,7 +329,7 @@ class Backtest:
 
     @cached_property
     def by_key(self) -> Frame:
-        """Figures of each key by its labels, the worst first; ``key``, then as in `by_segment`."""
+        """Figures of each key, the worst first: ``key``, then as in `by_segment`. Weights do not count."""
         return self._framed("key", {"": self._pipeline.quality.groups})
 
     def _framed(self, name: str, by_field: Mapping[str, Groups]) -> Frame:

@@ -229,7 +229,10 @@ class Mixture:
         if self.holds:
             self._first_labels.add(scores, labels, prediction_index)
             self._windows.add(scores, labels, units)
-            if self._first_labels.judge(observed or Observed(0, 0.0)):
+            # Weights say for which predictions a label stands: a class may be rare, but is not late.
+            if units is not None:
+                self._first_labels.fair = True
+            if self._first_labels.fair or self._first_labels.judge(observed or Observed(0, 0.0)):
                 if self._first_labels.one_class_late:
                     self._windows = Windows(self._own)
                     self._table.expire()

@@ -255,7 +255,7 @@ def verdicts(pipeline: Pipeline) -> dict[str | None, Verdict]:
 def group_columns(quality: Quality) -> GroupColumns:
     """Return the figures of segments, and of keys if there are several, the worst first."""
     parts = dict(quality.segments)
-    if len(quality.groups) > 1:
+    if len(quality.groups) > 1 and not quality.weighted:
         parts = {"key": quality.groups, **parts}
     named = [(field, name) for field, groups in parts.items() for name in groups.names]
     if not named:

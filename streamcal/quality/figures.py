@@ -26,7 +26,7 @@ from streamcal.quality.delays import Delays
 from streamcal.quality.groups import Groups, GroupsState
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
-from streamcal.quality.verdict import Arrival, Verdict, judge
+from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
@@ -383,8 +383,15 @@ class Quality(msgspec.Struct):
         """Figures of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
 
+    @property
+    def weighted(self) -> bool:
+        """Whether a label had a weight: watches and groups, which count labels, are then no fair sample."""
+        return self.before.sketch.weighted
+
     def verdict(self, key: str | None = None) -> Verdict:
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
+        if self.weighted:
+            return weighted_verdict(self.before.labels)
         return judge((self.watch if key is None else self.watches[key]).sequences, self._arrival())
 
     def _arrival(self) -> Arrival:
@@ -438,7 +445,7 @@ class Quality(msgspec.Struct):
                     forecasts[:, own], labels_01[own], predicted_at[own], self.arrival
                 )
                 raised += [Raised(key, *each) for each in found]
-        return raised
+        return [] if self.weighted else raised
 
     def _add_to_groups(
         self,

@@ -18,7 +18,7 @@ from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
 
-__all__ = ["FEWEST", "Arrival", "State", "Verdict", "judge", "may_deviate", "worst_first"]
+__all__ = ["FEWEST", "Arrival", "State", "Verdict", "judge", "may_deviate", "weighted_verdict", "worst_first"]
 
 FEWEST: Final = 100
 """Labels from which on forecasts may be called well calibrated."""
@@ -168,6 +168,14 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     elif labels < FEWEST:
         state, sentence = "too few labels", "Too few labels to tell."
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
+
+
+def weighted_verdict(labels: int) -> Verdict:
+    """Return the verdict on forecasts some of whose labels have weights: intervals count each label once."""
+    words = (
+        "Cannot tell: labels have weights, and the verdict would count each once. The figures are weighted."
+    )
+    return Verdict("cannot tell", words, "", labels)
 
 
 def may_deviate(sequences: Sequences) -> bool:

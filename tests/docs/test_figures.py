@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels")
+SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels", "llm_judge")
 LARGEST = 150_000
 
 Modules = Callable[[str], ModuleType]

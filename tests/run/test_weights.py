@@ -14,6 +14,7 @@ from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
+from streamcal.monitor.build import group_columns, verdicts
 from streamcal.quality.figures import ForecastQuality
 from streamcal.sketch.decoding import decoded, encoded
 
@@ -140,3 +141,26 @@ def test_figures_are_weighted() -> None:
     even.add(forecasts, labels, np.ones(3))
     plain.add(forecasts, labels)
     assert encoded(even) == encoded(plain)
+
+
+def test_the_verdict_claims_nothing_of_weighted_labels() -> None:
+    """Negatives are looked at ten times as often: what is right on the whole is wrong for the labelled."""
+    rng = np.random.default_rng(2)
+    scores = rng.random(8000)
+    labels = (rng.random(8000) < scores).astype(int)
+    chance = np.where(labels == 0, 0.5, 0.05)
+    seen = rng.random(8000) < chance
+    keys = np.where(np.arange(8000) % 2, "a", "b")
+    frame = pd.DataFrame({"id": range(8000), "score": scores, "key": keys, "time": range(8000), "p": chance})
+    known = frame[seen].assign(label=labels[seen], time=frame["time"] + 1)[["id", "label", "time"]]
+    done = [backtest(frame, known, columns={"propensity": "p"})]
+    with pytest.warns(UserWarning, match="2 of 2 keys are surely off"):
+        done.append(backtest(frame, known))
+    weighted, plain = (verdicts(each._pipeline)[None] for each in done)
+    assert plain.state == "too high"
+    assert weighted.state == "cannot tell"
+    assert "weights" in weighted.sentence
+    assert not weighted.deviates
+    assert abs(done[0].summary["gap_after"]) < 0.05 < done[1].summary["gap_after"]
+    assert len(group_columns(done[0]._pipeline.quality).field) == 0
+    assert len(group_columns(done[1]._pipeline.quality).field) == 2

@@ -30,7 +30,6 @@ MODULES: Final = (
 """The public modules of docs/architecture.md."""
 
 
-
 def public_api() -> list[str]:
     """Return the lines, sorted; those of a later version are these and others."""
     return sorted({*_names(), *_options(), *_rows(), *_paths()})

@@ -137,7 +137,11 @@ class Run(NamedTuple):
             labels = [CLASSES[label] for label in many_scores(150, 10, 3)[1]]
         named = [{"id": f"a{i}", "label": labels[i], "time": START + i + 50} for i in range(130)]
         named += [named[7] | {"label": labels[8]}, {"id": "early", "label": labels[0], "time": START + 405}]
-        odd = ["{", json.dumps(rows[3]), json.dumps({"id": "x", "score": 2.0, "scores": [2.0], "time": START})]
+        odd = [
+            "{",
+            json.dumps(rows[3]),
+            json.dumps({"id": "x", "score": 2.0, "scores": [2.0], "time": START}),
+        ]
         every = sorted([*rows, *named], key=lambda row: row["time"])
         return "".join(line + "\n" for line in [*map(json.dumps, every), *odd])
 
@@ -161,7 +165,9 @@ class Run(NamedTuple):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _predictions(self, start: int, end: int) -> list[dict[str, Any]]:
-        scores: list[dict[str, Any]] = [{"score": score} for score in labelled(end - start, 0.3, 10 + start)[0].tolist()]
+        scores: list[dict[str, Any]] = [
+            {"score": score} for score in labelled(end - start, 0.3, 10 + start)[0].tolist()
+        ]
         if self.many_classes:
             scores = [{"scores": row} for row in many_scores(end - start, 10 + start, 3)[0].tolist()]
         more = [

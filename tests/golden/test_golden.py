@@ -65,7 +65,9 @@ def test_every_version_that_was_released_has_files() -> None:
 def test_those_of_a_released_version_are_not_written_anew(
     released: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "CHANGELOG.md").write_text("\n## [3.0.0] - 2030-01-01\n" if released else "\n## [Unreleased]\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "\n## [3.0.0] - 2030-01-01\n" if released else "\n## [Unreleased]\n"
+    )
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "3.0.0"\n')
     written: list[Path] = []
     monkeypatch.setattr(write, "ROOT", tmp_path)
@@ -135,7 +137,9 @@ def test_a_store_goes_on(folder: Path, name: str, tmp_path: Path) -> None:
     assert same(rows, then["later"], folder)
     summary = json.loads((tmp_path / "summary").read_text())["join"]
     before = {each["name"].strip(): each["value"] for each in then["report"]["figures"]}
-    assert summary["joined"] == int(before["joined"]) + 3  # one of them of a prediction that came after its label
+    assert (
+        summary["joined"] == int(before["joined"]) + 3
+    )  # one of them of a prediction that came after its label
     rejected = write.lines(tmp_path / "rejects")
     assert ["duplicate label" in each["reason"] for each in rejected] == [True, True]
 

@@ -485,7 +485,7 @@ def main() -> None:
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     tables = {}
     if set(names) - {"flights"}:
-        tables["packages"] = f"{summary(outcomes)}\n\n{versions}."
+        tables["packages"] = f"{summary(outcomes)}\n\n{textwrap.fill(f'{versions}.', 120)}"
     if "flights" in outcomes:
         tables["packages-flights"] = flights(outcomes["flights"])
     for text in tables.values():

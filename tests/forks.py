@@ -117,7 +117,7 @@ if __name__ == "__main__":
     import scipy.special  # noqa: F401
     import streamcal_connectors.files
     import streamcal_connectors.sqlite.store
-    import streamcal_connectors.tables  # noqa: F401
+    import streamcal_connectors.tables
 
     from streamcal.cli.app import main
 

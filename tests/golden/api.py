@@ -1,4 +1,4 @@
-"""Everything public that has a name, a line each: modules, parameters, members, options of commands, rows, HTTP."""
+"""Everything public, a line each: names, parameters, members; options of commands; fields of rows; HTTP."""
 
 from __future__ import annotations
 

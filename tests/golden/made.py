@@ -1,4 +1,4 @@
-"""What golden files are made of: engines and sketches that have learned, streams of runs, and what these answer."""
+"""What golden files are made of: engines that have learned, streams of runs, and what these answer."""
 
 from __future__ import annotations
 

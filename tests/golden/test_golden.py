@@ -1,7 +1,7 @@
 """What a version has written, every later one reads, and answers the same (docs/stability.md).
 
-Files that this commit cannot read, or of which it makes something else, are a broken promise if their version is
-released: write a reader of the old form then. If it is not, `python -m tests.golden.write` writes them anew.
+Where this commit cannot read a file, or makes something else of it: if the version is released, a promise is
+broken, and a reader of the old form is missing. If it is not, `make golden` writes its files anew.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def shape(thing: Any, then: Any) -> Any:
 def test_every_version_that_was_released_has_files() -> None:
     released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (write.ROOT / "CHANGELOG.md").read_text(), re.M)
     assert {*released, write.version()} >= {folder.name for folder in FOLDERS} >= {*released}
-    assert FOLDERS, "call `python -m tests.golden.write`"
+    assert FOLDERS, "call `make golden`"
 
 
 @pytest.mark.parametrize("released", [False, True])
@@ -86,7 +86,7 @@ def test_what_was_public_still_is(folder: Path) -> None:
 
 def test_what_is_public_is_listed() -> None:
     added = {*public_api()} - {*(FOLDERS[-1] / "api.txt").read_text().splitlines()}
-    assert not added, "call `python -m tests.golden.write`; if it refuses, raise the version first"
+    assert not added, "call `make golden`; if it refuses, raise the version first"
 
 
 @EACH

@@ -1,4 +1,4 @@
-"""Write the golden files of this version, which every later one must read: ``python -m tests.golden.write``.
+"""Write the golden files of this version, which every later one must read: ``make golden``.
 
 They may be written anew until the version is released, which is when CHANGELOG.md gets a heading for it.
 """

@@ -15,6 +15,7 @@ import contextlib
 import io
 import logging
 import os
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping

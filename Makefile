@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
-.PHONY: bench bench-gate demo docs figures fuzz lint lock paper peers quick recipes release-check schema test types venv
+.PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test types venv
 
 demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -39,6 +39,9 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
 	for page in recalibration label_shift certificates drift operations late_labels llm_judge; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
+
+golden: $(READY)          ## write anew what later versions must read: tests/golden; refused once this one is released
+	$(BIN)/python -m tests.golden.write
 
 release-check: $(CORE)    ## build what a release has, twice, and try it out; COMMIT=v0.1.0 for a tag
 	.ci/release $(COMMIT)
@@ -77,8 +80,9 @@ lint: $(QUICK)            ## check style, docstrings, prose and imports
 	$(BIN)/python .ci/docstrings.py
 	$(BIN)/python .ci/prose.py
 
-types: $(READY)           ## check types, strictly
+types: $(READY)           ## check types, strictly, and that pyright knows all public ones
 	$(BIN)/mypy
+	$(BIN)/python .ci/public_types.py
 
 venv: $(READY)
 

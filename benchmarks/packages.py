@@ -15,6 +15,7 @@ import contextlib
 import io
 import logging
 import os
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -486,7 +487,7 @@ def main() -> None:
     versions = fill(", ".join(f"{package} {version(package)}" for package in PACKAGES), 119)
     tables = {}
     if set(names) - {"flights"}:
-        tables["packages"] = f"{summary(outcomes)}\n\n{versions}."
+        tables["packages"] = f"{summary(outcomes)}\n\n{textwrap.fill(f'{versions}.', 120)}"
     if "flights" in outcomes:
         tables["packages-flights"] = flights(outcomes["flights"])
     for text in tables.values():

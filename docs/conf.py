@@ -86,7 +86,7 @@ NAVIGATION = {
         "drift",
         "glossary",
     ],
-    "Reference": ["events", "options", "store", "connectors", "api/README"],
+    "Reference": ["events", "options", "store", "connectors", "api/README", "stability"],
     "Background": [
         "paper",
         "benchmarks",

@@ -120,6 +120,9 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     """
 
     engine_: Recalibrator | MulticlassRecalibrator
+    segmented_: SegmentedRecalibrator
+    estimator_: Any
+    classes_: Any
 
     @names_options
     def __init__(

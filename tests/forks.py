@@ -117,9 +117,13 @@ if __name__ == "__main__":
     import scipy.special  # noqa: F401
     import streamcal_connectors.files
     import streamcal_connectors.sqlite.store
-    import streamcal_connectors.tables  # noqa: F401
+    import streamcal_connectors.tables
 
     from streamcal.cli.app import main
+
+    with suppress(ImportError):  # where there is no client of Kafka
+        import confluent_kafka  # noqa: F401
+        import streamcal_connectors.kafka.source  # noqa: F401
 
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))

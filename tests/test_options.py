@@ -31,7 +31,10 @@ follow_imports_for_stubs = True
 
 
 def test_the_typed_options_are_those_of_the_config() -> None:
-    assert get_type_hints(RecalibratorOptions) == get_type_hints(RecalibratorConfig)
+    of_config = get_type_hints(RecalibratorConfig)
+    assert get_type_hints(RecalibratorOptions) == {
+        name: of_config[name] for name in RecalibratorConfig.model_fields
+    }
     assert list(get_type_hints(RecalibratorOptions)) == list(RecalibratorConfig.model_fields)
 
 

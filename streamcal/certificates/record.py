@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -82,7 +82,7 @@ class PaperBound(BaseModel):
     The figures are those of the theorem, capped at 1: no risk exceeds 1, and so they are finite.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     theorem: str
     calibration_risk: Probability
@@ -121,7 +121,7 @@ class Certificate(BaseModel):
     as the ``assumptions`` hold. A bound of ¼ or more claims nothing, see `in_words`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     version: Count
     """Number of the map version. The identity, before the first version, is 0."""

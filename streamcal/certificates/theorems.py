@@ -7,7 +7,7 @@ returns its value together with its premises, met or not. If a premise fails, th
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,7 +33,7 @@ Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is 
 class Premise(BaseModel):
     """Premise of a theorem: ``available >= required``. The name says what is compared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     name: str
     required: Number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
@@ -106,7 +106,7 @@ class RecalibratorConfig(BaseModel):
         if an option is unknown or out of range; the message names the option and the value.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
     interpolation: Interpolation = "auto"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -30,7 +30,9 @@ Seconds: TypeAlias = Annotated[
 class JoinConfig(BaseModel):
     """Options of the join of predictions and labels."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings"
+    )
 
     label_ttl: Seconds = 30 * 86_400.0
     """Seconds of event time, or a duration such as ``"P30D"``, after which a prediction stops waiting for its

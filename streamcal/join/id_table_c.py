@@ -75,13 +75,13 @@ class IdTable:
 
     def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
         self._read_ahead: Any = read_ahead
-        self.stored = read_ahead is not None
-        self.has_more = [False] * _QUEUES
+        self.stored: bool = read_ahead is not None
+        self.has_more: list[bool] = [False] * _QUEUES
         self.classes = 2
         """Number of classes: a label is below it."""
         self.names: list[str | None] = [None]
         """Keys of rows, by number."""
-        self.renumbered = 0
+        self.renumbered: int = 0
         """Number of times that the numbers of keys have changed."""
         self._codes: dict[str | None, int] = {None: 0}
         self._counts = _zeros(_QUEUES, np.int64)  # rows of each queue, including those in the store

@@ -91,15 +91,15 @@ class Join:
         tables: Tables | None = None,
         state: JoinState | None = None,
     ) -> None:
-        self.config = config or JoinConfig()
+        self.config: JoinConfig = config or JoinConfig()
         """Options that the join was made with."""
         self._tables: Tables = tables or Tables()
         state = state or JoinState(None, None, JoinCounts())
         self._label_delay_limit = self.config.label_delay_limit
         self._corrects = self.config.corrections
-        self.matures = self._label_delay_limit is not None
+        self.matures: bool = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
-        self.takes_blocks = not (self.matures or self._corrects)
+        self.takes_blocks: bool = not (self.matures or self._corrects)
         """Whether events can be taken in blocks: no options that need a look at each."""
         self.rows: JoinRules = self._tables.rows
         """Entries that wait or have ended, with the rules of one event and of blocks."""
@@ -109,7 +109,7 @@ class Join:
         self._counts, self._most = state.counts, min(most, 1 << 62)
         self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
         self._watermark = float("inf")  # that holds now
-        self.guard = TimeGuard(self.max_jump)
+        self.guard: TimeGuard = TimeGuard(self.max_jump)
         """Guard of the times of events from `Recalibrator.step`; a run has a guard for each partition."""
 
     @property

@@ -46,9 +46,9 @@ class JoinRules(id_table_c.IdTable):
 
     def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
         super().__init__(read_ahead)
-        self.expired = 0
+        self.expired: int = 0
         """Number of expired predictions that are not counted yet."""
-        self.unflushed = 0
+        self.unflushed: int = 0
         """Number of rows that have expired since the last flush."""
         self.portion = _MANY
         """Number of expired rows at which a flush is due."""
@@ -66,7 +66,7 @@ class JoinRules(id_table_c.IdTable):
     ) -> None:
         """Set the options, and the clock: the latest event time, and the first that it showed."""
         self._ttl, self._most = ttl, min(most, _MANY)
-        self.matures = label_delay_limit is not None
+        self.matures: bool = label_delay_limit is not None
         self._wait = ttl if label_delay_limit is None else label_delay_limit
         self._now = _NEVER if time is None else time
         self._start = _NONE if start is None else start

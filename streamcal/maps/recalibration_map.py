@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -62,7 +62,9 @@ class RecalibrationMap(BaseModel):
     True
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", ignored_types=(cached_property,)
+    )
 
     version: Annotated[int, Field(ge=0, lt=1 << 63)]
     """Number of the map version; version 0 is the identity, served before the first map."""

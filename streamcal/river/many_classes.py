@@ -59,6 +59,11 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
     True
     """
 
+    classifier: base.Classifier
+    classes: Sequence[ClfTarget]
+    engine: MulticlassRecalibrator
+    """The engine. It may learn a calibration set as the source."""
+
     @names_options
     def __init__(
         self,
@@ -74,7 +79,6 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
             setattr(self, name, value)
         self._codes = {label: code for code, label in enumerate(classes)}
         self.engine = MulticlassRecalibrator([str(label) for label in classes], config)
-        """The engine. It may learn a calibration set as the source."""
         self._waiting: deque[tuple[float, ...]] = deque(maxlen=_MOST_WAITING)
 
     @classmethod

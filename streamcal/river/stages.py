@@ -58,7 +58,7 @@ class _Stage(base.Classifier):
         self.neg_val = neg_val
         for name, value in values.items():
             setattr(self, name, value)
-        self.segments = segments or None  # river's clone takes no empty tuple
+        self.segments: Sequence[str] | None = segments or None  # river's clone takes no empty tuple
         engine = Recalibrator(config)
         self._engine: Recalibrator | SegmentedRecalibrator = (
             SegmentedRecalibrator(segments, engine) if segments else engine

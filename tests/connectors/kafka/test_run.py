@@ -67,9 +67,9 @@ Row = tuple[str, bytes, bytes]
 # Topics
 
 
-def flights() -> tuple[list[bytes], list[bytes]]:
+def flights(count: int = PREDICTIONS) -> tuple[list[bytes], list[bytes]]:
     with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
-        predictions = [line.strip() for line in islice(lines, PREDICTIONS)]
+        predictions = [line.strip() for line in islice(lines, count)]
     last = msgspec.json.decode(predictions[-1])["time"]
     with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
         labels = [line.strip() for line in lines if msgspec.json.decode(line)["time"] <= last]
@@ -77,8 +77,8 @@ def flights() -> tuple[list[bytes], list[bytes]]:
 
 
 def implied_flights() -> tuple[list[bytes], list[bytes], JoinCounts]:
-    """Return the flights with positives only, a fifth of them too late; and what the join has to count."""
-    predictions, labels = flights()
+    """Return half the flights: positives only, a fifth of them too late; and what the join has to count."""
+    predictions, labels = flights(PREDICTIONS // 2)
     positives = [row for row in map(msgspec.json.decode, labels) if row["label"]]
     too_late = [row | {"time": row["time"] + 2 * TTL} for row in positives[::5]]
     in_time = [row for number, row in enumerate(positives) if number % 5]

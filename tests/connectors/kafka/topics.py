@@ -23,6 +23,7 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import MapRow
 from tests.connectors.kafka.clients import producer, rows_of
 from tests.connectors.kafka.fixtures import AnyBroker
+from tests.forks import forked
 
 SECRET = "hunter2-correct-horse"
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
@@ -86,14 +87,9 @@ def answered(broker: AnyBroker, topic: str) -> list[int]:
 
 
 def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*STREAMCAL, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", **environment},
-    )
+    given, settings = list(map(str, arguments)), {**os.environ, "COLUMNS": "200", **environment}
+    status, out, err = forked(given, b"", settings, 60.0)
+    return subprocess.CompletedProcess(given, status, out.decode(), err.decode())
 
 
 @contextmanager

@@ -134,7 +134,7 @@ class ClassesEngine(Engine):
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_many(
                 [carried[:classes]],
-                [joined.label],
+                [self.classes.classes[joined.label]],
                 joined.domain,
                 times=[joined.labelled_at] if timed else None,
                 weights=None if joined.weight == 1.0 else [joined.weight],
@@ -152,8 +152,8 @@ class ClassesEngine(Engine):
         with restoring("not what the join keeps with a prediction"):
             self.classes.relabel_one(
                 scores,
-                relabelled.label,
-                relabelled.before,
+                self.classes.classes[relabelled.label],
+                self.classes.classes[relabelled.before],
                 relabelled.domain,
                 time=relabelled.labelled_at,
                 prediction_index=relabelled.prediction_index,
@@ -192,6 +192,7 @@ class ClassesEngine(Engine):
         """
         scores = np.array([each[self._first :] for each in kept], np.float64)
         given = times if self.config.needs_time(domain) else None
-        self.classes.learn_many(scores, list(codes), domain, times=given, weights=weights)
+        labels = [self.classes.classes[code] for code in codes]
+        self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right

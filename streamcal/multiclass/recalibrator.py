@@ -367,8 +367,8 @@ class MulticlassRecalibrator:
             restored = cls(state.classes, RecalibratorConfig.model_validate_json(state.config))
             core = restored._core
             if isinstance(core, Two):
-                core.engine = Recalibrator.from_bytes(one)
-                require(core.engine.config == restored._config, "options differ")
+                wanted, core.engine = core.engine.config, Recalibrator.from_bytes(one)
+                require(core.engine.config == wanted, "options differ")
             elif state.many is not None:
                 core.restore(state.many)
             else:

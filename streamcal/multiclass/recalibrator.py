@@ -228,7 +228,7 @@ class MulticlassRecalibrator:
         """
         self.learn_many(
             [self._classes.row(scores)],
-            [self._classes.code(label)],
+            [self.classes[self._classes.code(label)]],
             domain,
             times=None if time is None else [time],
             weights=None if weight is None else [weight],

@@ -75,7 +75,9 @@ def test_a_positive_that_comes_later_contradicts() -> None:
     ]
     assert join.counts == JoinCounts(1, 2, late=2, implied=1, contradicted=1)
     join, learned, reasons = drive(events, corrections=True)
-    assert learned[1:] == [Relabelled(0.3, label, 1 - label, "target", 1.0, 11.0, 3, None) for label in (1, 0)]
+    assert learned[1:] == [
+        Relabelled(0.3, label, 1 - label, "target", 1.0, 11.0, 3, None) for label in (1, 0)
+    ]
     assert reasons == []
     assert join.counts == JoinCounts(1, 2, implied=1, contradicted=1, corrected=1)
 

@@ -161,7 +161,9 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
     with pytest.raises(ValueError, match=r"one of classes=\['cat', 'dog', 'fox'\], got 'cow'"):
         model.learn_one({}, "cow")
     for wrong, word in ((float("nan"), "got nan"), (-0.5, "got -"), (float("inf"), "got inf")):
-        with pytest.raises(ValueError, match=rf"the score of class '\w+' must be a number in \[0, 1\], {word}"):
+        with pytest.raises(
+            ValueError, match=rf"the score of class '\w+' must be a number in \[0, 1\], {word}"
+        ):
             model.predict_proba_one({"cat": wrong, "dog": 1.0, "fox": 0.5})
     with pytest.raises(TypeError, match="must be a river classifier"):
         MulticlassRecalibratedClassifier(GaussianNB(), NAMES)

@@ -83,8 +83,9 @@ def test_a_run_keeps_it(tmp_path: Path) -> None:
     [
         lambda: Recalibrator(keeps_order=True),
         lambda: RecalibratedClassifier(Fixed(), keeps_order=True),
-        lambda: StreamingCalibratedClassifier(FrozenEstimator(Given((0, 1)).fit(None, None)), keeps_order=True)
-        .fit(np.full((100, 3), 1 / 3), ["cat", "dog"] * 50),
+        lambda: StreamingCalibratedClassifier(
+            FrozenEstimator(Given((0, 1)).fit(None, None)), keeps_order=True
+        ).fit(np.full((100, 3), 1 / 3), ["cat", "dog"] * 50),
     ],
     ids=["engine", "river", "scikit-learn"],
 )

@@ -117,9 +117,17 @@ def test_scores_in_percent_end_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "flags", "word"),
     [
-        ("[segments]\nfields = ['country']\n", (), "[columns] classes and [segments] fields exclude each other"),
+        (
+            "[segments]\nfields = ['country']\n",
+            (),
+            "[columns] classes and [segments] fields exclude each other",
+        ),
         ("[recalibrator]\nguard = 'raw'\n", (), "[columns] classes and [recalibrator] guard"),
-        ("", ("--missing-labels", "negative", "--label-delay-limit", "P1D"), "points to none of many classes"),
+        (
+            "",
+            ("--missing-labels", "negative", "--label-delay-limit", "P1D"),
+            "points to none of many classes",
+        ),
     ],
 )
 def test_options_of_file_and_command_line_are_checked_together(

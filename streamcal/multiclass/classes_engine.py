@@ -143,7 +143,7 @@ class ClassesEngine(Engine):
         return emissions
 
     def relabel(self, relabelled: Relabelled) -> None:
-        """Replace a learned label by another; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
+        """Replace a learned label; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
         scores = self._kept(relabelled)[: len(self.classes.classes)]
         decided = scores.index(relabelled.score)
         is_right, was_right = int(relabelled.label == decided), int(relabelled.before == decided)

@@ -294,10 +294,10 @@ class MulticlassRecalibrator:
     ) -> None:
         """Replace a learned label by another.
 
-        Counts are then as if the first label had never been: those of the binary engines, and the priors. Maps
-        follow at their next version. Online scalings take one Newton step from the first label to the new one,
-        which is right to first order. The weights of the candidates stay, and so do maps of the latest labels;
-        they forget the first label with time.
+        Counts are then as if the first label had never been: those of the binary engines, and the priors.
+        Maps follow at their next version. Online scalings take one Newton step from the first label to the
+        new one, which is right to first order. The weights of the candidates stay, and so do maps of the
+        latest labels; they forget the first label with time.
 
         Parameters
         ----------
@@ -314,8 +314,8 @@ class MulticlassRecalibrator:
         Raises
         ------
         ValueError
-            as `learn_one`; or if the options follow labels in their order (a ``window`` of a number of labels,
-            a ``prior_window``). Nothing changes then.
+            as `learn_one`; or if the options follow labels in their order (a ``window`` of a number of
+            labels, a ``prior_window``). Nothing changes then.
         """
         row, domain = self._classes.row(scores), check_domain(domain)
         code, old, moment = self._classes.code(label), self._classes.code(before), check_time(time)

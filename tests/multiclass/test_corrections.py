@@ -21,7 +21,7 @@ from streamcal.join.entries import Pending, Settled
 from streamcal.join.id_table_c import IdTable
 from streamcal.join.join_c import Join
 from streamcal.run.config import RunConfig
-from tests.multiclass.test_faces import NAMES, stream
+from tests.multiclass.test_faces import NAMES
 from tests.multiclass.test_recalibrator import drawn, log_loss, names, played
 from tests.multiclass.test_run import CLASSES, CRASH, KILLS, events, read, run, write
 
@@ -75,8 +75,9 @@ def test_two_classes_correct_as_the_binary_engine_does(at: int) -> None:
 def test_corrections_remove_the_shift_that_wrong_labels_caused(count: int) -> None:
     """A class is labelled as another half of the time; all are corrected, then 500 right labels come.
 
-    What is left is log loss beyond that of the engine that only saw right labels. With this seed .11 of what the
-    wrong labels cost is left of 3 classes, and .05 of 70; .43 and .97 if online scalings keep the first labels.
+    What is left is log loss beyond that of the engine that only saw right labels. With this seed .11 of what
+    the wrong labels cost is left of 3 classes, and .05 of 70; .43 and .97 if online scalings keep the first
+    labels.
     """
     scores, labels, _ = drawn(3_000, np.linspace(1.0, -1.0, count), 23, 0.6)
     rng = np.random.default_rng(24)

@@ -99,7 +99,9 @@ def test_scikit_learn_refuses_what_is_no_score(wrong: float) -> None:
     model = StreamingCalibratedClassifier(FrozenEstimator(Given().fit(None, None)))
     rows = np.full((30, 3), 1 / 3)
     rows[4] = wrong, 1.0, 0.5
-    with pytest.raises(ValueError, match="index 4: the score of class 'cat' must be a number in .0, 1., got"):
+    with pytest.raises(
+        ValueError, match=r"index 4: the score of class 'cat' must be a number in .0, 1., got"
+    ):
         model.fit(rows, NAMES * 10)
 
 

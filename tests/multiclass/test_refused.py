@@ -1,4 +1,4 @@
-"""Events of many classes that are wrong in one way, in every format: the same reasons, and nothing learned."""
+"""Events of many classes that are wrong in one way, in every format: the same reasons."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_segments_of_the_file_stay_with_columns_of_the_command_line(tmp_path: Pa
 def test_classes_come_and_go_without_harm() -> None:
     """One class has no label at first, another none from the middle on. Where it comes back, it costs more.
 
-    The scores are right again then, to the last digit: 1.06 of their loss over the 1,500 labels of the return.
+    The scores are exactly right again then: 1.06 of their loss over the 1,500 labels of the return.
     """
     engine = MulticlassRecalibrator(names(4))
     phases = [(0.0, 0.0, 0.0, -20.0), (-20.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)]

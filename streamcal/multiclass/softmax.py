@@ -132,7 +132,8 @@ class OnlineSoftmax:
     def _move(self, slope: Floats, x: Floats) -> None:
         """Take the Newton step of a slope, shortened by how far it moves forecasts of these scores."""
         if self._dense:
-            step = np.linalg.solve(self._curvature + np.diag(self._ridge), slope)
+            solved = np.linalg.solve(self._curvature + np.diag(self._ridge), slope)
+            step: Floats = np.asarray(solved, np.float64)
         else:
             step = slope / (self._curvature + self._ridge)
         moved = self._exponents(step, x)

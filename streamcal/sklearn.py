@@ -342,6 +342,8 @@ def _learn(
     weights: npt.NDArray[Any] | None,
 ) -> None:
     """Let an engine learn labels; those of weight 0 teach nothing."""
+    if isinstance(engine, MulticlassRecalibrator):
+        labels = np.array(engine.classes)[labels]
     if weights is None:
         engine.learn_many(scores, labels, domain)
     else:

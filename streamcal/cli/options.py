@@ -253,9 +253,16 @@ def read_options(given: ColumnOptions) -> RunConfig:
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
             fail("\n".join(_by_option(table, line) for line in lines), Exit.USAGE)
-    options = options.model_copy(update=changed)
-    with failing(Exit.USAGE, ValueError, text="the options do not go together: "):
+    together = "the options do not go together: "
+    same = {name: getattr(options, name) for name in RunConfig.model_fields}
+    try:
+        options = RunConfig(**same | changed)
+    except ValidationError as error:
+        fail(together + problems(error, RunConfig, tables=True), Exit.USAGE)
+    with failing(Exit.USAGE, ValueError, text=together):
         with_join(options.recalibrator, options.join)
+        if not options.columns.classes:
+            options.recalibrator.check_binary()
     return options
 
 

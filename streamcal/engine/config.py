@@ -99,6 +99,9 @@ class RecalibratorConfig(BaseModel):
         Answers then have map version 0, and nothing is certified. None, the default: forecasts that are worse
         raise an alarm, and no more. It judges labels that meet their predictions in `Recalibrator.step` or a
         run.
+    keeps_order
+        of many classes only (docs/multiclass.md): whether the class with the highest score always gets the
+        highest probability.
 
     Raises
     ------
@@ -122,6 +125,7 @@ class RecalibratorConfig(BaseModel):
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_delay_limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | timedelta | None = None
     guard: Literal["raw"] | None = None
+    keeps_order: bool = False
 
     @field_validator("window", "label_delay_limit", mode="before")
     @classmethod
@@ -184,6 +188,14 @@ class RecalibratorConfig(BaseModel):
         """Whether the mode serves the score unchanged as long as there are no labels of the source."""
         return self.mode in ("source", "label_shift", "composite")
 
+    def check_binary(self) -> None:
+        """Raise ValueError if an option is of many classes only."""
+        if self.keeps_order:
+            raise ValueError(
+                "keeps_order=True is for many classes: name them in classes, or leave it out; the map of one"
+                " score keeps its order with monotone=True, other than in mode 'auto'"
+            )
+
     @property
     def why_ordered(self) -> str | None:
         """Reason why the order of labels matters, so that no sketch can be learned; None if it does not."""
@@ -218,6 +230,26 @@ class RecalibratorConfig(BaseModel):
             )
         return None
 
+    @property
+    def why_fixed(self) -> str | None:
+        """Reason why a learned label cannot be corrected; None if it can."""
+        if isinstance(self.window, int):
+            return (
+                f"window={self.window!r} keeps the latest labels, and does not know where in it a label"
+                " stands. Take a window of event time, such as window='P30D', or none"
+            )
+        if self.prior_window is not None:
+            return (
+                f"prior={self.prior!r} with prior_window={self.prior_window!r} follows the labels in their"
+                " order. Leave both options out"
+            )
+        if self.delay_limit_predictions is not None:
+            return (
+                f"label_delay_limit={self.label_delay_limit} sorts labels by the number of their"
+                " prediction, for good. Leave one of them out"
+            )
+        return None
+
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None
@@ -244,6 +276,7 @@ class RecalibratorOptions(TypedDict, total=False):
     delta: float
     label_delay_limit: int | timedelta | None
     guard: Literal["raw"] | None
+    keeps_order: bool
 
 
 def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfig:
@@ -262,31 +295,10 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
             f"label_delay_limit is {config.label_delay_limit} of the recalibrator, but"
             f" {'not set' if limit is None else limit} of the join: set that of the join only"
         )
-    why = _why_fixed(config) if join.corrections else None
+    why = config.why_fixed if join.corrections else None
     if why is not None:
         raise ValueError(f"corrections=True of the join: {why}")
     return config if limit is None else config.model_copy(update={"label_delay_limit": limit})
-
-
-def _why_fixed(config: RecalibratorConfig) -> str | None:
-    """Return the reason why a learned label cannot be corrected; None if it can."""
-    if isinstance(config.window, int):
-        return (
-            f"window={config.window!r} keeps the latest labels, and does not know where in it a label stands."
-            " Take a window of event time, such as window='P30D', or none"
-        )
-    if config.prior_window is not None:
-        return (
-            f"prior={config.prior!r} with prior_window={config.prior_window!r} follows the labels in their"
-            " order. Leave both options out"
-        )
-    if config.delay_limit_predictions is not None:
-        return (
-            f"label_delay_limit={config.label_delay_limit} sorts labels by the number of their"
-            " prediction, for good."
-            " Leave one of them out"
-        )
-    return None
 
 
 def every_option(given: Mapping[str, object]) -> dict[str, Any]:

@@ -82,7 +82,9 @@ class Recalibrator:
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
         join = join or JoinConfig()
-        self._use(Engine(with_join(config or RecalibratorConfig(**options), join)), Join(join))
+        config = config or RecalibratorConfig(**options)
+        config.check_binary()
+        self._use(Engine(with_join(config, join)), Join(join))
 
     def _use(self, engine: Engine, join: Join) -> None:
         self._engine, self._join = engine, join

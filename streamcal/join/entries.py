@@ -15,7 +15,6 @@ __all__ = ["Carried", "E", "E_co", "Early", "Entry", "Pending", "Settled"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_Binary = Annotated[int, msgspec.Meta(ge=0, le=1)]
 _Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of classes: see `IdTable.put`
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
@@ -39,7 +38,7 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     answer: tuple[_Seen, float, float] | None = None
     """Answer that is kept to be given again: the map's version, and the two weights of its shift correction;
     None if it is not kept."""
-    told: tuple[_Binary, float | None] | None = None
+    told: tuple[_Label, float | None] | None = None
     """Label and its event time, where one came before the prediction matured, or is kept for a correction. If
     the prediction was learned as 0 for want of a label, and is not corrected: the 1 that came since."""
     weight: Weight | None = None

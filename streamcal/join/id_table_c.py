@@ -151,10 +151,17 @@ class IdTable:
         ValueError
             if there is an entry with this id, the id is too long, or the label is of no class.
         """
-        if isinstance(entry, Early | Settled):
-            label: int = (entry.event.label if isinstance(entry, Early) else entry.label) or 0
-            if label >= self.classes:
-                raise ValueError(f"a label of none of {self.classes} classes: {label}")
+        held: Pending | None = None
+        label: int | None = None
+        if isinstance(entry, Early):
+            label = entry.event.label
+        elif isinstance(entry, Settled):
+            label, held = entry.label, entry.answered
+        else:
+            held = entry
+        told = None if held is None or held.told is None else held.told[0]
+        if max(label or 0, told or 0) >= self.classes:
+            raise ValueError(f"a label of none of {self.classes} classes: {label if told is None else told}")
         data = id_.encode("utf-8", "surrogatepass")
         found = hashed(data, 0, len(data))
         if len(data) > _SIZES or self._find(found, data, 0, len(data)):
@@ -166,7 +173,6 @@ class IdTable:
             state = _COMES
             self.hold_object(row, entry.event)
         else:
-            held = entry if isinstance(entry, Pending) else entry.answered
             state = _WAITS
             if not isinstance(entry, Pending):
                 state = _EXPIRED if entry.label is None else _LABELLED + entry.label

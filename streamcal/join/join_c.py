@@ -458,12 +458,14 @@ class Join:
     def _relabel(self, row: int, event: LabelEvent, held: Pending) -> Relabelled:
         """Replace the learned label of a prediction."""
         counted = (held.told and held.told[1]) if not self.matures else self.rows.matured_at(held.since)
+        before: int = self.rows.label_of(row) or 0
         self.rows.relabel(row, event.label)
         held.told = event.label, counted
         self.rows.note(row)
         return Relabelled(
             held.score,
             event.label,
+            before,
             held.domain,
             held.time,
             counted,

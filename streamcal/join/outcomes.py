@@ -66,7 +66,8 @@ class Relabelled(msgspec.Struct, frozen=True, gc=False):
 
     score: float
     label: int
-    """New label; the old one is ``1 - label``."""
+    before: int
+    """Label that was learned, which the new one replaces."""
     domain: Domain
     predicted_at: float | None
     labelled_at: float | None

@@ -231,7 +231,9 @@ class JoinRules(id_table_c.IdTable):
     def settle(self, row: int, state: int) -> None:
         """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
         if self.corrects or self.matures:
-            self.held(row)
+            held = self.held(row)
+            if self.answer_size and held.carried is not None:
+                held.carried = held.carried[: self.answer_size]
         elif self._flags[row] & _HELD:
             held = self.objects[row]
             if type(held) is tuple or held.answer is None or not self.keeps_answers:

@@ -32,7 +32,7 @@ class Classes:
         if they are not.
     """
 
-    __slots__ = ("_codes", "names")
+    __slots__ = ("_codes", "_doubtful", "names")
 
     def __init__(self, names: Sequence[str]) -> None:
         if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
@@ -47,6 +47,8 @@ class Classes:
         if len(self._codes) < len(self.names):
             twice = next(name for code, name in enumerate(self.names) if self._codes[name] != code)
             raise ValueError(f"classes must be distinct, got {shown(twice)} twice")
+        # Places of classes that are names of other classes.
+        self._doubtful = [place for place in range(len(self)) if self._codes.get(str(place), place) != place]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -67,12 +69,17 @@ class Classes:
     def rows(self, scores: Any) -> Floats:
         """Return rows of scores, float64[n, K], checked.
 
+        Columns of a data frame go by their names, in any order, unless these are 0, 1, … as of an array.
+
         Raises
         ------
         ValueError
             if they have another shape, or a row is not of numbers in [0, 1] that sum to 1; the message names
             the first such index and its value.
         """
+        names = getattr(scores, "columns", None)
+        if names is not None and list(names) != list(range(len(self))):
+            scores = scores[self._ordered(list(names))]
         given = np.asarray(scores)
         if given.size == 0 and given.ndim <= 2:
             return np.empty((0, len(self)))
@@ -119,6 +126,9 @@ class Classes:
             if bad.any():
                 index = int(np.argmax(bad))
                 raise ValueError(f"index {index}: {self._refused(given[index].item())}")
+            if self._doubtful and (twofold := np.isin(codes, self._doubtful)).any():
+                index = int(np.argmax(twofold))
+                raise ValueError(f"index {index}: {self._twofold(given[index].item())}")
             return codes
         found = np.empty(len(given), np.int64)
         for index, label in enumerate(given.tolist()):
@@ -140,11 +150,29 @@ class Classes:
             code = self._codes.get(label, -1)
         elif isinstance(label, int | np.integer) and not isinstance(label, bool):
             code = int(label)
+            if code in self._doubtful:
+                raise ValueError(self._twofold(code))
         else:
             code = -1
         if not 0 <= code < len(self):
             raise ValueError(self._refused(label))
         return code
+
+    def _ordered(self, columns: list[Any]) -> list[str]:
+        """Return the columns of a data frame in the order of the classes."""
+        if sorted(map(str, columns)) != sorted(self.names) or len(set(columns)) < len(columns):
+            raise ValueError(
+                f"the columns of a data frame of scores must be the classes {self}, in any order, got"
+                f" {', '.join(map(shown, columns[:_SHOWN]))}: rename or select them, or give an array"
+            )
+        by_name = {str(name): name for name in columns}
+        return [by_name[name] for name in self.names]
+
+    def _twofold(self, label: int) -> str:
+        return (
+            f"the label {label} may be the class {str(label)!r}, or {self.names[label]!r}, which has place"
+            f" {label}: give the name as text, such as {str(label)!r}"
+        )
 
     def _refused(self, label: object) -> str:
         return (

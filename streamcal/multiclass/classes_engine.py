@@ -21,7 +21,7 @@ from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
-from streamcal.join.outcomes import Joined
+from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
@@ -134,7 +134,7 @@ class ClassesEngine(Engine):
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_many(
                 [carried[:classes]],
-                [joined.label],
+                [self.classes.classes[joined.label]],
                 joined.domain,
                 times=[joined.labelled_at] if timed else None,
                 weights=None if joined.weight == 1.0 else [joined.weight],
@@ -142,11 +142,28 @@ class ClassesEngine(Engine):
             )
         return emissions
 
+    def relabel(self, relabelled: Relabelled) -> None:
+        """Replace a learned label; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
+        scores = self._kept(relabelled)[: len(self.classes.classes)]
+        decided = scores.index(relabelled.score)
+        is_right, was_right = int(relabelled.label == decided), int(relabelled.before == decided)
+        if is_right != was_right:
+            super().relabel(msgspec.structs.replace(relabelled, label=is_right, before=was_right))
+        with restoring("not what the join keeps with a prediction"):
+            self.classes.relabel_one(
+                scores,
+                self.classes.classes[relabelled.label],
+                self.classes.classes[relabelled.before],
+                relabelled.domain,
+                time=relabelled.labelled_at,
+                prediction_index=relabelled.prediction_index,
+            )
+
     def _decision(self, joined: Joined) -> Joined:
         decided = self._kept(joined).index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
-    def _kept(self, joined: Joined) -> Carried:
+    def _kept(self, joined: Joined | Relabelled) -> Carried:
         """Return what the join has kept with a prediction; it may come from a store."""
         carried, classes = joined.carried or (), len(self.classes.classes)
         numbers = [each for each in carried if type(each) is float and each >= 0.0]
@@ -155,8 +172,8 @@ class ClassesEngine(Engine):
             len(numbers) < len(carried)
             or joined.score not in shares[:classes]
             or max(shares) > 1.0
-            or not more
-            or max(more) > max(self.classes.prediction_count, 1)
+            or (isinstance(joined, Joined) and not more)  # none is kept once a label has been learned
+            or max(more, default=0.0) > max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
         return carried
@@ -175,6 +192,7 @@ class ClassesEngine(Engine):
         """
         scores = np.array([each[self._first :] for each in kept], np.float64)
         given = times if self.config.needs_time(domain) else None
-        self.classes.learn_many(scores, list(codes), domain, times=given, weights=weights)
+        labels = [self.classes.classes[code] for code in codes]
+        self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right

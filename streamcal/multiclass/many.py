@@ -318,6 +318,26 @@ class Many:
             self._step(self.labels)
         self.labels += n
 
+    def relabel(
+        self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
+    ) -> None:
+        """Replace a learned label; see `MulticlassRecalibrator.relabel_one`.
+
+        What discounts labels forgets those of the target by how many came since, in the mean over all labels.
+        """
+        if domain == "target" and index is not None:
+            age = self.labels * max(0.0, 1.0 - (index + 1) / max(self.observed, index + 1))
+            if self._scalings:
+                made = self.forecasts(row[np.newaxis])
+                for name, scaling in self._scalings.items():
+                    x = logs(made[1 if name in _STACKED else 0])
+                    scaling.relabel(x, code, before, scaling.discount**age)
+            _move_label(self._counts[2], code, before, _RECENT**age)
+        elif domain == "source" and self._source_engines is not None:
+            self._source_engines.relabel(row, code, before, domain, time, index)
+        self._engines.relabel(row, code, before, domain, time, index)
+        _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
+
     def _gather(
         self, rows: Floats, codes: Counts, made: Floats, shares: Floats, carried: Floats | None
     ) -> None:
@@ -401,3 +421,10 @@ class Many:
         by_scores = within(state.by_scores, 0.0, 1.0, what)
         require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
         self._by_scores = by_scores if by_scores.size else None
+
+
+def _move_label(counts: Floats, code: int, before: int, share: float) -> None:
+    """Move a label that counts for so much from one class to another, as far as it is there."""
+    moved = min(counts[before], share)
+    counts[before] -= moved
+    counts[code] += moved

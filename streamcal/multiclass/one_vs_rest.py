@@ -17,6 +17,8 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
+from streamcal.join.outcomes import Relabelled
+from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -142,6 +144,23 @@ class OneVsRest:
                     prediction_index=place,
                     weights=weights,
                 )
+
+    def relabel(
+        self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
+    ) -> None:
+        """Replace a learned label, ``before``: the engines of two classes count it as the other of theirs.
+
+        An engine that began after the prediction may not have learned it, and is left alone.
+        """
+        place = AT_ONCE if index is None else index
+        for each in (before, code):
+            if each not in self._engines or 0 <= place < self._begun[each]:
+                continue
+            known = place if index is None else place - self._begun[each]
+            is_new = int(each == code)
+            changed = Relabelled(row[each].item(), is_new, 1 - is_new, domain, None, time, known, None)
+            self._engines[each]._engine.relabel(changed)
+            self._positives[each] = max(0, self._positives[each] + 2 * is_new - 1)
 
     def _begin(self, code: int) -> None:
         self._engines[code], self._begun[code] = Recalibrator(self._config), self.observed

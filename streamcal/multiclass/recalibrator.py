@@ -18,10 +18,11 @@ from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
+from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.weighing import ONE, as_units
-from streamcal.times import Time, as_times
+from streamcal.times import Time, as_times, check_time
 from streamcal.values import Floats, check_domain, shown
 
 __all__ = ["MulticlassRecalibrator"]
@@ -42,7 +43,8 @@ class MulticlassRecalibrator:
         Names of the classes, 2 to 1,000, in the order of the scores.
     config
         all options in one object. They are those of the K binary engines, each for one class against all
-        others; ``delta`` is shared out among them.
+        others; ``delta`` is shared out among them. ``keeps_order`` keeps the class with the highest score
+        first.
     **options
         instead of ``config``: the options of `RecalibratorConfig` by name.
 
@@ -79,7 +81,8 @@ class MulticlassRecalibrator:
         for name in ("guard", "label_delay_limit"):
             if getattr(config, name) is not None:
                 raise ValueError(f"{name}={getattr(config, name)!r} is not for many classes: leave it out")
-        self._core = Two(config) if len(classes) == 2 else Many(len(classes), config)
+        each = config.model_copy(update={"keeps_order": False})
+        self._core = Two(each) if len(classes) == 2 else Many(len(classes), each)
 
     def __repr__(self) -> str:
         return (
@@ -145,7 +148,7 @@ class MulticlassRecalibrator:
         ValueError
             if they are not; the message says which.
         """
-        (row,) = self._core.predict(self._classes.row(scores)[np.newaxis])
+        (row,) = self._predict(self._classes.row(scores)[np.newaxis])
         if isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
         return row
@@ -158,7 +161,11 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_one`, with the index of the first bad row.
         """
-        return self._core.predict(self._classes.rows(scores))
+        return self._predict(self._classes.rows(scores))
+
+    def _predict(self, rows: Floats) -> Floats:
+        made = self._core.predict(rows)
+        return ordered(made, rows) if self._config.keeps_order else made
 
     def carry(self, scores: Any) -> tuple[float, ...]:
         """Return what `learn_one` needs of a prediction made now when its label comes late."""
@@ -221,7 +228,7 @@ class MulticlassRecalibrator:
         """
         self.learn_many(
             [self._classes.row(scores)],
-            [self._classes.code(label)],
+            [self.classes[self._classes.code(label)]],
             domain,
             times=None if time is None else [time],
             weights=None if weight is None else [weight],
@@ -275,6 +282,48 @@ class MulticlassRecalibrator:
         then = None if carried is None else self._check_carried(carried, len(rows))
         self._core.learn(rows, codes, domain, moments, weights, then)
 
+    def relabel_one(
+        self,
+        scores: Any,
+        label: int | str,
+        before: int | str,
+        domain: Domain = "target",
+        *,
+        time: Time | None = None,
+        prediction_index: int | None = None,
+    ) -> None:
+        """Replace a learned label by another.
+
+        Counts are then as if the first label had never been: those of the binary engines, and the priors.
+        Maps follow at their next version. Online scalings take one Newton step from the first label to the
+        new one, which is right to first order. The weights of the candidates stay, and so do maps of the
+        latest labels; they forget the first label with time.
+
+        Parameters
+        ----------
+        scores, domain
+            as `learn_one` had them.
+        label, before
+            the new label, and the one that was learned, in a call of its own and without a weight.
+        time
+            event time of the learned label, if it had one.
+        prediction_index
+            for a target score: the `prediction_count` when it was predicted. None: not known; online scalings
+            then keep the first label.
+
+        Raises
+        ------
+        ValueError
+            as `learn_one`; or if the options follow labels in their order (a ``window`` of a number of
+            labels, a ``prior_window``). Nothing changes then.
+        """
+        row, domain = self._classes.row(scores), check_domain(domain)
+        code, old, moment = self._classes.code(label), self._classes.code(before), check_time(time)
+        if self._config.why_fixed is not None:
+            raise ValueError(f"a label cannot be replaced: {self._config.why_fixed}")
+        if code != old:
+            self._core.relabel(row, code, old, domain, moment, prediction_index)
+
     def _named(self, values: Floats | None) -> dict[str, float] | None:
         return None if values is None else dict(zip(self.classes, values.tolist(), strict=True))
 
@@ -318,8 +367,8 @@ class MulticlassRecalibrator:
             restored = cls(state.classes, RecalibratorConfig.model_validate_json(state.config))
             core = restored._core
             if isinstance(core, Two):
-                core.engine = Recalibrator.from_bytes(one)
-                require(core.engine.config == restored._config, "options differ")
+                wanted, core.engine = core.engine.config, Recalibrator.from_bytes(one)
+                require(core.engine.config == wanted, "options differ")
             elif state.many is not None:
                 core.restore(state.many)
             else:

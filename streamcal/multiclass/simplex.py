@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.multiclass.softmax import normalised
 from streamcal.values import Floats
 
-__all__ = ["class_priors", "likeliest_priors", "shifted"]
+__all__ = ["class_priors", "likeliest_priors", "ordered", "shifted"]
 
 _MOST_STEPS: Final = 10_000
 _CLOSE: Final = 1e-12
@@ -42,6 +42,36 @@ def shifted(rows: Floats, source: Floats | None, target: Floats | None) -> Float
         return rows
     weights = np.divide(target, source, out=np.ones(len(source)), where=source > 0.0)
     return normalised(rows * weights, rows)
+
+
+def ordered(rows: Floats, scores: Floats) -> Floats:
+    """Return rows in which the class with the highest score has the highest probability.
+
+    Where it has not, it gets what others have above a level, that at which it then is the highest: isotonic
+    pooling of this class with those above it (docs/proofs/multiclass.md, proposition 3).
+
+    Parameters
+    ----------
+    rows, scores
+        probabilities and scores, float64[n, K]; each row keeps its sum.
+    """
+    out, top = rows.copy(), scores.argmax(axis=1)
+    wrong = np.flatnonzero(rows.argmax(axis=1) != top)
+    if not len(wrong):
+        return out
+    top = top[wrong]
+    own = rows[wrong, top]
+    others = rows[wrong]
+    others[np.arange(len(wrong)), top] = -1.0
+    others = -np.sort(-others, axis=1)[:, :-1]  # falling, without the top class
+    counts = np.arange(2.0, others.shape[1] + 2.0)
+    levels = (own[:, np.newaxis] + others.cumsum(axis=1)) / counts
+    below = np.concatenate((others[:, 1:], np.full((len(wrong), 1), -1.0)), axis=1)
+    first = (levels >= below).argmax(axis=1)
+    level = levels[np.arange(len(wrong)), first]
+    out[wrong] = np.minimum(rows[wrong], level[:, np.newaxis])
+    out[wrong, top] = np.nextafter(level, 2.0)  # above its equals
+    return out
 
 
 def likeliest_priors(

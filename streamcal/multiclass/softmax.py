@@ -115,14 +115,36 @@ class OnlineSoftmax:
         self._curvature *= kept
         if self._dense:
             self._add_dense(x, p, p_root)
-            step = np.linalg.solve(self._curvature + np.diag(self._ridge), slope)
         else:
             self._add_diagonal(x, p, p_root)
+        self._move(slope, x)
+
+    def relabel(self, x: Floats, code: int, before: int, share: float) -> None:
+        """Take one step for a label that replaces one learned before; no curvature depends on labels.
+
+        ``x`` are the logarithms of its scores, float64[1, K]; ``share`` is what it counts for now, in [0, 1].
+        """
+        off = np.zeros(x.shape[1])
+        off[[before, code]] = share, -share
+        slopes = off * x[0]
+        self._move(np.concatenate((slopes if self._sloped else slopes.sum(keepdims=True), off)), x)
+
+    def _move(self, slope: Floats, x: Floats) -> None:
+        """Take the Newton step of a slope, shortened by how far it moves forecasts of these scores."""
+        if self._dense:
+            solved = np.linalg.solve(self._curvature + np.diag(self._ridge), slope)
+            step: Floats = np.asarray(solved, np.float64)
+        else:
             step = slope / (self._curvature + self._ridge)
         moved = self._exponents(step, x)
         farthest = float((moved.max(axis=1) - moved.min(axis=1)).max())
         length = np.log1p(farthest) / farthest if farthest > 0.0 else 1.0
         self.parameters = self.parameters - length * step
+
+    @property
+    def discount(self) -> float:
+        """Discount γ of earlier labels."""
+        return self._discount
 
     def _add_dense(self, x: Floats, p: Floats, p_root: Floats) -> None:
         """Add Σ Dᵀ(diag(p) − ppᵀ)D: first that with slopes, p weighed, then the square of its means."""

@@ -121,11 +121,10 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
         ValueError
             if ``y`` is no class; nothing is learned then.
         """
-        code = self._codes.get(y)
-        if code is None:
+        if y not in self._codes:
             raise ValueError(f"a label must be one of classes={list(self.classes)!r}, got {y!r}")
         carried = self._waiting.popleft() if self._waiting else None
-        self.engine.learn_one(self._scores_of(x, kwargs), code, carried=carried)
+        self.engine.learn_one(self._scores_of(x, kwargs), str(y), carried=carried)
         self.classifier.learn_one(x, y, **kwargs)
 
     def _scores_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Floats:
@@ -139,4 +138,6 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
                 )
         scores = np.array([given.get(label, 0.0) for label in self._codes], np.float64)
         total = scores.sum()
-        return scores / total if total > 0.0 else np.full(len(scores), 1.0 / len(scores))
+        if not total:
+            return np.full(len(scores), 1.0 / len(scores))
+        return scores / total if np.isfinite(total) else scores  # refused, with its value

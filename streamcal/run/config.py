@@ -88,13 +88,12 @@ def columns_of(options: RunConfig) -> Columns:
         if segments cannot be had with the other options.
     """
     columns, fields, recalibrator = options.columns, options.segments.fields, options.recalibrator
-    unlike = "with many classes no label means one class more than another"
+    unlike = "a missing label points to none of many classes"
     for name, given, because in (
         ("[segments] fields", bool(fields), "corrections of segments are for one score"),
         ("[recalibrator] guard", bool(recalibrator.guard), "a guard compares one score with its map"),
         ("[recalibrator] label_delay_limit", recalibrator.label_delay_limit is not None, unlike),
         ("[join] missing_labels", options.join.missing_labels != "drop", unlike),
-        ("[join] corrections", options.join.corrections, "a label of many classes is learned once"),
     ):
         if columns.classes and given:
             raise ValueError(f"[columns] classes and {name} exclude each other: {because}")

@@ -53,6 +53,8 @@ class RunState:
         self._publishes_maps = publishes_maps and not columns.classes
         join = join or JoinConfig()
         self._config = with_join(config or RecalibratorConfig(), join)
+        if not columns.classes:
+            self._config.check_binary()
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables

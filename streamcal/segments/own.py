@@ -94,7 +94,7 @@ class OwnEngines:
     def relabel(self, segment: Segment, score: float, label: int) -> None:
         """Replace a label that was learned in a call of its own, if the segment has an engine."""
         if segment in self._engines:
-            changed = Relabelled(score, label, "target", None, None, AT_ONCE, None)
+            changed = Relabelled(score, label, 1 - label, "target", None, None, AT_ONCE, None)
             self._engines[segment]._engine.relabel(changed)
             self._bytes.pop(segment, None)
 

@@ -75,7 +75,9 @@ def test_a_positive_that_comes_later_contradicts() -> None:
     ]
     assert join.counts == JoinCounts(1, 2, late=2, implied=1, contradicted=1)
     join, learned, reasons = drive(events, corrections=True)
-    assert learned[1:] == [Relabelled(0.3, label, "target", 1.0, 11.0, 3, None) for label in (1, 0)]
+    assert learned[1:] == [
+        Relabelled(0.3, label, 1 - label, "target", 1.0, 11.0, 3, None) for label in (1, 0)
+    ]
     assert reasons == []
     assert join.counts == JoinCounts(1, 2, implied=1, contradicted=1, corrected=1)
 
@@ -84,7 +86,7 @@ def test_corrections_without_implied_negatives() -> None:
     events: list[Event] = [PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 2.0), LabelEvent("a", 0, 3.0)]
     options: dict[str, Any] = {"missing_labels": "drop", "label_delay_limit": None, "corrections": True}
     join, learned, reasons = drive([*events, LabelEvent("a", 0, 4.0)], **options)
-    assert learned[1:] == [Relabelled(0.3, 0, "target", 1.0, 2.0, 3, None)]
+    assert learned[1:] == [Relabelled(0.3, 0, 1, "target", 1.0, 2.0, 3, None)]
     assert reasons == ["duplicate label: there was one with id 'a' before"]
     assert join.counts == JoinCounts(1, 3, joined=1, duplicate=1, corrected=1)
 

@@ -94,6 +94,34 @@ def test_segments_are_for_two_classes() -> None:
         model.partial_fit(scores, np.where(labels == "cat", "cow", labels))
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), -0.5])
+def test_scikit_learn_refuses_what_is_no_score(wrong: float) -> None:
+    model = StreamingCalibratedClassifier(FrozenEstimator(Given().fit(None, None)))
+    rows = np.full((30, 3), 1 / 3)
+    rows[4] = wrong, 1.0, 0.5
+    with pytest.raises(
+        ValueError, match=r"index 4: the score of class 'cat' must be a number in .0, 1., got"
+    ):
+        model.fit(rows, NAMES * 10)
+
+
+def test_classes_that_are_numbers_go_by_their_names() -> None:
+    """The place of a class, which the wrappers know, is not taken for its name."""
+    scores, labels = stream(300)
+    numbers = np.array([NAMES.index(label) + 1 for label in labels])
+    given = Given()
+    given.classes_ = np.array([1, 2, 3])
+    model = StreamingCalibratedClassifier(FrozenEstimator(given)).fit(scores, numbers)
+    river = MulticlassRecalibratedClassifier(Fixed(), [1, 2, 3])
+    engine = MulticlassRecalibrator(["1", "2", "3"])
+    engine.learn_many(scores / scores.sum(axis=1, keepdims=True), numbers.astype(str), "source")
+    assert model.engine_.to_bytes() == engine.to_bytes()
+    river.learn_one(dict(zip((1, 2, 3), scores[0].tolist(), strict=True)), 3)
+    priors = river.engine.priors[1]
+    assert priors is not None
+    assert max(priors, key=priors.__getitem__) == "3"
+
+
 class Fixed(base.Classifier):
     """Gives the features as the scores; says nothing of an event without any."""
 
@@ -134,6 +162,11 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
         model.predict_proba_one({"cow": 1.0})
     with pytest.raises(ValueError, match=r"one of classes=\['cat', 'dog', 'fox'\], got 'cow'"):
         model.learn_one({}, "cow")
+    for wrong, word in ((float("nan"), "got nan"), (-0.5, "got -"), (float("inf"), "got inf")):
+        with pytest.raises(
+            ValueError, match=rf"the score of class '\w+' must be a number in \[0, 1\], {word}"
+        ):
+            model.predict_proba_one({"cat": wrong, "dog": 1.0, "fox": 0.5})
     with pytest.raises(TypeError, match="must be a river classifier"):
         MulticlassRecalibratedClassifier(GaussianNB(), NAMES)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import polars as pl
 import pytest
 
 from streamcal import DamagedStateError, MulticlassRecalibrator, Recalibrator
@@ -260,6 +262,17 @@ ROW = [0.5, 0.25, 0.25]
         (lambda e: MulticlassRecalibrator("ab"), r"sequence of names"),
         (lambda e: MulticlassRecalibrator(["a", "b", "c"], guard="raw"), r"guard='raw' is not for many"),
         (lambda e: MulticlassRecalibrator(["a", "b"], mode="x"), r"mode"),
+        (lambda e: MulticlassRecalibrator(names(1001)), r"2 to 1,000 classes, got 1,001"),
+        (lambda e: MulticlassRecalibrator([0, 1, 2]), r"a class must be a string of 1 to 512 bytes, got 0"),
+        (lambda e: e.predict_one([50.0, 25.0, 25.0]), r"must be a number in \[0, 1\], got 50\.0"),
+        (lambda e: e.learn_one(ROW, "A"), r"got 'A'; the classes are 'a', 'b', 'c'"),
+        (lambda e: e.learn_one(ROW, "a "), r"got 'a '"),
+        (lambda e: e.learn_one(ROW, 1.0), r"got 1\.0"),
+        (lambda e: e.learn_one(ROW, None), r"got None"),
+        (lambda e: e.predict_many(ROW), r"rows of 3 numbers.*shape \(3,\)"),
+        (lambda e: e.predict_many(pd.DataFrame([ROW], columns=["p_a", "p_b", "p_c"])), r"got 'p_a', 'p_b'"),
+        (lambda e: e.predict_many(pd.DataFrame([ROW], columns=["a", "b", "b"])), r"in any order, got 'a'"),
+        (lambda e: e.predict_many(pl.DataFrame({"a": [1.0], "b": [0.0]})), r"in any order, got 'a', 'b'"),
     ],
 )
 def test_wrong_usage_names_the_value_and_what_is_allowed(call: Any, message: str) -> None:
@@ -275,3 +288,31 @@ def test_scores_of_float32_are_taken() -> None:
     scores = softmax(rng.normal(0.0, 2.0, (50, 200))).astype(np.float32)
     made = MulticlassRecalibrator(names(200)).predict_many(scores)
     np.testing.assert_allclose(made, scores, atol=1e-6)
+
+
+def test_columns_of_data_frames_go_by_their_names() -> None:
+    engine = MulticlassRecalibrator(["a", "b", "c"])
+    for library in (pd, pl):
+        frame = library.DataFrame({"c": [0.25, 0.0], "a": [0.5, 1.0], "b": [0.25, 0.0]})
+        np.testing.assert_allclose(engine.predict_many(frame), [ROW, [1.0, 0.0, 0.0]], atol=1e-8)
+    assert engine.predict_many(pd.DataFrame([ROW])).tolist() == [ROW]
+    numbered = MulticlassRecalibrator(["1", "2", "0"])
+    made = numbered.predict_many(pd.DataFrame({0: [0.5], 1: [0.25], 2: [0.25]}))
+    assert made.tolist() == [ROW], "as of an array"
+
+
+def test_a_number_that_names_one_class_and_is_the_place_of_another_is_refused() -> None:
+    engine = MulticlassRecalibrator(["1", "2", "3"])
+    state = engine.to_bytes()
+    for call in (lambda: engine.learn_one(ROW, 1), lambda: engine.learn_many([ROW] * 2, np.array([0, 2]))):
+        with pytest.raises(
+            ValueError, match=r"may be the class '[12]', or '[23]', which has place [12]: give"
+        ):
+            call()
+    assert engine.to_bytes() == state
+    engine.learn_one(ROW, "1")
+    right = MulticlassRecalibrator(["0", "1", "2"])
+    right.learn_one(ROW, 1)
+    priors = right.priors[1]
+    assert priors is not None
+    assert priors["1"] > 0.5

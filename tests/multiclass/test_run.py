@@ -248,7 +248,6 @@ def test_killed_and_yet_the_same(tmp_path: Path) -> None:
         ({"segments": {"fields": ["country"]}}, "fields"),
         ({"recalibrator": {"guard": "raw"}}, "guard"),
         ({"join": {"missing_labels": "negative", "label_delay_limit": "P1D"}}, "missing_labels"),
-        ({"join": {"corrections": True}}, "corrections"),
     ],
 )
 def test_options_that_exclude_classes(options: dict[str, Any], word: str) -> None:

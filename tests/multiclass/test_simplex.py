@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamcal.maps.shift import shift_correction, shift_weights
-from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
+from streamcal.multiclass.simplex import class_priors, likeliest_priors, ordered, shifted
 from streamcal.priors.likelihood import likeliest_prior
 
 Floats = npt.NDArray[np.float64]
@@ -92,3 +94,31 @@ def test_few_steps_from_the_last_priors_get_there_in_time() -> None:
 def test_class_priors_count_labels() -> None:
     assert class_priors(np.zeros(3), 0.0) is None
     np.testing.assert_allclose(class_priors(np.array((1.0, 2.0, 0.0)), 0.5), np.array((1.5, 2.5, 0.5)) / 4.5)
+
+
+@given(st.integers(2, 7), st.integers(0, 2**32 - 1))
+def test_pooling_keeps_the_order_and_lowers_losses_where_the_order_is_right(count: int, seed: int) -> None:
+    """Proposition 3 of docs/proofs/multiclass.md, and the definition of the level."""
+    rng = np.random.default_rng(seed)
+    rows, scores = rng.dirichlet(np.full(count, 0.7), 20), rng.dirichlet(np.full(count, 0.7), 20)
+    if seed % 3 == 0:  # ties, of scores and of probabilities
+        rows, scores = np.round(4.0 * rows) + 1.0, np.round(4.0 * scores) + 1.0
+        rows /= rows.sum(axis=1, keepdims=True)
+    kept, top = ordered(rows, scores), scores.argmax(axis=1)
+    np.testing.assert_array_equal(kept.argmax(axis=1), top)
+    np.testing.assert_allclose(kept.sum(axis=1), rows.sum(axis=1), atol=1e-14)
+    same = rows.argmax(axis=1) == top
+    np.testing.assert_array_equal(kept[same], rows[same])
+    np.testing.assert_allclose(ordered(kept, scores), kept, atol=0.0)
+    for row, new, t in zip(rows, kept, top, strict=True):
+        if row.argmax() != t:
+            level = new[t]
+            others = np.delete(row, t)
+            assert level == pytest.approx(row[t] + np.maximum(others - level, 0.0).sum(), abs=1e-14)
+            np.testing.assert_array_equal(np.delete(new, t), np.minimum(others, np.nextafter(level, 0.0)))
+        truth = rng.dirichlet(np.ones(count))
+        most = truth.argmax()
+        truth[[most, t]] = truth[[t, most]]
+        with np.errstate(divide="ignore"):
+            assert -(truth @ np.log(new)) <= -(truth @ np.log(row)) + 1e-12
+        assert np.square(new - truth).sum() <= np.square(row - truth).sum() + 1e-12

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.special
 
 from streamcal import DamagedStateError, MulticlassRecalibrator, Recalibrator
 from streamcal.engine.state import pack
-from streamcal.multiclass.softmax import softmax
 
+softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 

@@ -70,7 +70,10 @@ class ClassFields:
             )
         if given.keys() != self._codes.keys():
             self._refuse_names(given)
-        scores = tuple([self._check(given[name]) for name in self._codes])
+        scores = tuple([given[name] for name in self._codes])
+        usual = {*map(type, scores)} == {float} and min(scores) >= 0.0 and max(scores) <= 1.0
+        if not usual or math.isnan(math.fsum(scores)):
+            scores = tuple([self._check(score) for score in scores])
         total = math.fsum(scores)
         if abs(total - 1.0) > _ROUNDING:
             raise ValueError(f"the scores of all classes must sum to 1, got a sum of {total:.9g}")

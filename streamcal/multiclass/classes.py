@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcal.multiclass.rows_c import are_shares
 from streamcal.values import Counts, Floats, check_name, shown
 
 __all__ = ["MAX_CLASSES", "Classes"]
@@ -91,6 +92,8 @@ class Classes:
         if given.dtype.kind not in "fiu":
             self._refuse_kinds(given)
         values = given.astype(np.float64)
+        if are_shares(values, _ROUNDING):
+            return np.minimum(values, 1.0)
         bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
         if bad.any():
             row, code = np.argwhere(bad)[0].tolist()

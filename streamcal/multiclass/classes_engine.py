@@ -8,8 +8,9 @@ it, so that all are judged as of the prediction, however late its label comes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -92,14 +93,15 @@ class ClassesEngine(Engine):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer with the probability of each class; see `EventRules.answer`."""
         scores = event.kept[self._first :]
-        rows = [scores]
-        probabilities = tuple(self.classes.predict_many(rows)[0].tolist())
-        self._carried = (*scores, *probabilities, *self.classes.carry(scores))
+        rows = np.array((scores,))
+        (made,), (carried,) = self.classes.answer_many(rows)
+        probabilities = tuple(made.tolist())
+        self._carried = (*scores, *probabilities, *carried.tolist())
         answer, prediction_index, emissions = super().answer(event)
         if event.domain == "target":
             self.classes.observe_many(rows)
         served = probabilities[scores.index(event.score)]
-        made = ClassAnswer(
+        given = ClassAnswer(
             answer.id,
             answer.score,
             served,
@@ -109,7 +111,7 @@ class ClassesEngine(Engine):
             answer.time,
             probabilities,
         )
-        return made, prediction_index, emissions
+        return given, prediction_index, emissions
 
     def forecast(self, answer: Recalibrated) -> float:
         """Return the served probability of the class with the highest score."""
@@ -124,12 +126,12 @@ class ClassesEngine(Engine):
     def as_answered(self, joined: Joined) -> Joined:
         """Return whether the class with the highest score is right, with the class, and what it was given."""
         kept = self._kept(joined)[: 2 * len(self.classes.classes)]
-        return msgspec.structs.replace(self._decision(joined), carried=(float(joined.label), *kept))
+        return msgspec.structs.replace(self._decision(joined, kept), carried=(float(joined.label), *kept))
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Let both engines learn."""
         carried, classes = self._kept(joined), len(self.classes.classes)
-        emissions = super().learn(self._decision(joined))
+        emissions = super().learn(self._decision(joined, carried))
         timed = self.config.needs_time(joined.domain)
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_many(
@@ -159,20 +161,22 @@ class ClassesEngine(Engine):
                 prediction_index=relabelled.prediction_index,
             )
 
-    def _decision(self, joined: Joined) -> Joined:
-        decided = self._kept(joined).index(joined.score)
+    def _decision(self, joined: Joined, kept: Carried) -> Joined:
+        decided = kept.index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
     def _kept(self, joined: Joined | Relabelled) -> Carried:
         """Return what the join has kept with a prediction; it may come from a store."""
         carried, classes = joined.carried or (), len(self.classes.classes)
-        numbers = [each for each in carried if type(each) is float and each >= 0.0]
+        numbers: Any = carried if {*map(type, carried)} == {float} else ()
         shares, more = numbers[: 2 * classes], numbers[2 * classes :]
         if (
-            len(numbers) < len(carried)
+            not numbers
+            or (not more and isinstance(joined, Joined))  # none is kept once a label has been learned
+            or not min(numbers) >= 0.0
+            or math.isnan(sum(numbers))
             or joined.score not in shares[:classes]
             or max(shares) > 1.0
-            or (isinstance(joined, Joined) and not more)  # none is kept once a label has been learned
             or max(more, default=0.0) > max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")

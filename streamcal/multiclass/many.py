@@ -22,8 +22,9 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
+from streamcal.multiclass.rows_c import gather, mix, normalise, scale
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
-from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs, normalised
+from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -32,7 +33,8 @@ __all__ = ["Many", "ManyState"]
 _STEP: Final = 32  # labels of the longest step, where they come one by one
 _BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
-_FIRST_PART: Final = 512  # labels of one call that are judged together, at least
+_NOTHING: Final = np.empty((1, 0))
+_FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": (False, 0.998),
     "bias/0.9998": (False, 0.9998),
@@ -47,6 +49,7 @@ _STACKED: Final = {"one-vs-rest/vector/0.9999": (True, 0.9999)}
 """Scalings of the K engines' row."""
 
 _RIDGE: Final = (5.0, 1.0)
+_IDENTITY: Final = 0.2  # the score's first weight, in parts of another's: all scalings begin with it
 _RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
 _SCORES: Final = 1000  # latest scores that tell of the prior
 _SCORE_STEP: Final = 32
@@ -84,6 +87,7 @@ class Many:
         "_engines",
         "_pending",
         "_pending_codes",
+        "_places",
         "_scalings",
         "_scores",
         "_scores_since",
@@ -110,14 +114,23 @@ class Many:
         shifts = ["composite/all", "composite/300", *shifts]
         self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
         """Names of the candidates."""
+        places = [(place, name) for place, name in enumerate(self.names) if name in self._scalings]
+        self._places = (
+            [each for each in places if each[1] in _SCALINGS],
+            [each for each in places if each[1] in _STACKED],
+            [(place, name.partition("/")[2]) for place, name in enumerate(self.names) if name in shifts],
+        )
         shift = np.array([name in shifts for name in self.names])
-        self._weights = Weights(~shift / max((~shift).sum(), 1), shift)
+        first = np.where(shift, 0.0, 1.0)
+        if auto:
+            first[0] = _IDENTITY
+        self._weights = Weights(first / max(first.sum(), 1.0), shift)
         self._counts = np.zeros((3, classes))
         self.labels = 0
         """Number of target labels learned."""
         self._weighed = np.zeros(2)
-        self._pending = np.empty((0, self._width))
-        self._pending_codes = np.empty(0, np.int64)
+        self._pending: list[Floats] = []
+        self._pending_codes: list[Counts] = []
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
 
@@ -129,7 +142,7 @@ class Many:
     @property
     def sourced(self) -> bool:
         """Whether labels of the source have been learned."""
-        return bool(self._counts[0].any())
+        return self._source_engines is not None
 
     @property
     def observed(self) -> int:
@@ -166,43 +179,56 @@ class Many:
     def forecasts(self, rows: Floats) -> Floats:
         """Return what each candidate forecasts now, float64[M, n, K]."""
         mode = self._config.mode
+        if mode == "target":
+            return self._by_engines(rows, rows)[np.newaxis]
         by_source = self._by_source(rows)
         if mode == "source":
             return by_source[np.newaxis]
         if mode in ("label_shift", "composite"):
             return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
-        if mode == "target":
-            return normalised(self._engines.forecast(rows, rows), rows)[np.newaxis]
-        out = np.empty((len(self.names), *rows.shape))
+        out: Floats = np.empty((len(self.names), *rows.shape))
         out[0], x = rows, logs(rows)
-        for place, name in enumerate(self.names):
-            if name in _SCALINGS:
-                out[place] = self._scalings[name].forecast(x)
-        shared = out[self.names.index(_SHARED)]
-        out[1] = normalised(self._engines.forecast(rows, shared), rows)
-        x = logs(out[1])
-        for place, name in enumerate(self.names):
-            if name in _STACKED:
-                out[place] = self._scalings[name].forecast(x)
-            elif name.startswith("composite"):
-                prior = name.partition("/")[2]
-                out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        for place, name in self._places[0]:
+            scale(x, self._scalings[name].parameters, out[place])
+        out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
+        if self._places[1]:
+            x = logs(out[1])
+            for place, name in self._places[1]:
+                scale(x, self._scalings[name].parameters, out[place])
+        for place, prior in self._places[2]:
+            out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
         return out
+
+    def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
+        """Return the probabilities of the K engines, divided by their sum."""
+        made = self._engines.forecast(rows, shared)
+        normalise(made, rows)
+        return made
 
     def _by_source(self, rows: Floats) -> Floats:
         """Return h_P of rows of scores: K maps of the source, divided by their sum."""
         if self._source_engines is None:
             return rows
-        return normalised(self._source_engines.forecast(rows, rows), rows)
+        made = self._source_engines.forecast(rows, rows)
+        normalise(made, rows)
+        return made
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
+        return self._mixed(self.forecasts(rows))
+
+    def _mixed(self, made: Floats) -> Floats:
         if len(self.names) == 1:
-            alone: Floats = self.forecasts(rows)[0]
+            alone: Floats = made[0]
             return alone
-        out: Floats = np.einsum("m,mik->ik", self._weights.served[0], self.forecasts(rows))
-        out /= out.sum(axis=1, keepdims=True)
+        out: Floats = np.empty(made.shape[1:])
+        mix(self._weights.served[0], made, out)
         return out
+
+    def answer(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return what `predict` returns, and what `carry` returns."""
+        made = self.forecasts(rows)
+        return self._mixed(made), self._carry(made)
 
     def carry(self, rows: Floats) -> Floats:
         """Return a row of what `learn` needs of a prediction made now, float64[n, C].
@@ -211,13 +237,17 @@ class Many:
         forecasts of all candidates but the first, the score itself. These are 0 while no label is known:
         then all candidates forecast the same, and are judged by what they forecast on arrival.
         """
-        n = len(rows)
-        index = np.full((n, 1), float(self.observed))
-        if not self._carries or not self._knows:
-            return np.concatenate((index, np.zeros((n, self.carried - 1))), axis=1)
-        weights = np.broadcast_to(self._weights.served[1:].ravel(), (n, 2 * len(self.names)))
-        made = self.forecasts(rows)[1:].transpose(1, 0, 2).reshape(n, -1)
-        return np.concatenate((index, weights, made), axis=1)
+        told = self._carries and self._knows
+        return self._carry(self.forecasts(rows) if told else np.empty((1, len(rows), 0)))
+
+    def _carry(self, made: Floats) -> Floats:
+        candidates, n, _ = made.shape
+        out: Floats = np.zeros((n, self.carried))
+        out[:, 0] = self.observed
+        if self._carries and self._knows:
+            out[:, 1 : 1 + 2 * candidates] = self._weights.served[1:].ravel()
+            out[:, 1 + 2 * candidates :] = made[1:].transpose(1, 0, 2).reshape(n, -1)
+        return out
 
     @property
     def _carries(self) -> bool:
@@ -314,7 +344,9 @@ class Many:
         self._counts[1] += more
         aged = np.bincount(codes, _RECENT ** np.arange(n - 1.0, -1.0, -1.0), self._classes)
         self._counts[2] = self._counts[2] * _RECENT**n + aged
-        if len(self.names) > 1 and len(self._pending) >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
+        if len(self.names) > 1 and sum(map(len, self._pending)) >= min(
+            _STEP, max(_FIRST_STEP, self.labels // 4)
+        ):
             self._step(self.labels)
         self.labels += n
 
@@ -342,40 +374,29 @@ class Many:
         self, rows: Floats, codes: Counts, made: Floats, shares: Floats, carried: Floats | None
     ) -> None:
         """Keep what the next step needs of labels."""
-        n, places, count = len(rows), np.arange(len(rows)), len(self.names)
-        now = then = made[:, places, codes].T
-        late = np.zeros(n)
-        by_tracker = np.broadcast_to(self._weights.served[1:], (n, 2, count))
-        if carried is not None and self._carries:
-            knew = carried[:, 1] + carried[:, 1 + count] > 0.0  # weights of the score, which never are 0
-            told = carried[:, 1 : 1 + 2 * count].reshape(n, 2, count)
-            by_tracker = np.where(knew[:, np.newaxis, np.newaxis], told, by_tracker)
-            before = carried[:, 1 + 2 * count :].reshape(n, count - 1, self._classes)
-            told = np.concatenate((rows[places, codes][:, np.newaxis], before[places, :, codes]), axis=1)
-            then = np.where(knew[:, np.newaxis], told, now)
-            late = np.maximum(self.observed - carried[:, 0], 0.0)
-        tracked = np.einsum("itm,im->it", by_tracker, then)
-        kept = np.concatenate(
-            (logs(rows), logs(made[1]), then, now, tracked, shares[:, np.newaxis], late[:, np.newaxis]),
-            axis=1,
-        )
-        self._pending = np.concatenate((self._pending, kept))
-        self._pending_codes = np.concatenate((self._pending_codes, codes))
+        classes, told = self._classes, _NOTHING if carried is None or not self._carries else carried
+        kept: Floats = np.zeros((len(rows), self._width))
+        kept[:, :classes] = logs(rows)
+        if classes <= DENSE:
+            kept[:, classes : 2 * classes] = logs(made[1])
+        gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept[:, 2 * classes :])
+        self._pending.append(kept)
+        self._pending_codes.append(codes)
 
     def _step(self, earlier: int | None) -> None:
         """Move weights and scalings by the labels that have been gathered."""
         classes, count = self._classes, len(self.names)
         ends = [classes, 2 * classes, 2 * classes + count, 2 * classes + 2 * count]
-        x, by_engines, then, now, rest = np.split(self._pending, ends, axis=1)
+        x, by_engines, then, now, rest = np.split(np.concatenate(self._pending), ends, axis=1)
+        codes = np.concatenate(self._pending_codes)
         tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
         self._weights.track(then, now, tracked, shares, late, earlier=earlier)
         for start in range(0, len(x), _BLOCK):
             part = slice(start, start + _BLOCK)
             for name, scaling in self._scalings.items():
                 given = by_engines if name in _STACKED else x
-                scaling.learn(given[part], self._pending_codes[part], shares[part])
-        self._pending = np.empty((0, self._width))
-        self._pending_codes = np.empty(0, np.int64)
+                scaling.learn(given[part], codes[part], shares[part])
+        self._pending, self._pending_codes = [], []
 
     # State
 
@@ -390,8 +411,8 @@ class Many:
             self._counts.ravel(),
             self.labels,
             self._weighed,
-            self._pending.ravel(),
-            self._pending_codes,
+            np.concatenate((np.empty(0), *map(np.ravel, self._pending))),
+            np.concatenate((np.empty(0, np.int64), *self._pending_codes)),
             self._scores.ravel(),
             self._scores_since,
             np.empty(0) if self._by_scores is None else self._by_scores,
@@ -410,11 +431,11 @@ class Many:
             self._weights.restore(state.weights)
         self._counts = within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes)
         self.labels, self._weighed = state.labels, within(state.weighed, 0.0, _MOST_COUNT, what, 2)
-        self._pending_codes = within(state.pending_codes, 0, classes - 1, what)
-        rows = len(self._pending_codes)
+        codes = within(state.pending_codes, 0, classes - 1, what)
+        rows = len(codes)
         require(rows <= _STEP, f"{what}: {rows} labels wait")
         pending = within(state.pending, -1e9, 1e9, what, rows * self._width)
-        self._pending = pending.reshape(rows, self._width)
+        self._pending, self._pending_codes = [pending.reshape(rows, self._width)], [codes]
         scores = within(state.scores, 0.0, 1.0, what)
         require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
         self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since

@@ -169,7 +169,7 @@ class MulticlassRecalibrator:
 
     def carry(self, scores: Any) -> tuple[float, ...]:
         """Return what `learn_one` needs of a prediction made now when its label comes late."""
-        return tuple(self.carry_many([self._classes.row(scores)])[0].tolist())
+        return tuple(self._core.carry(self._classes.row(scores)[np.newaxis])[0].tolist())
 
     def carry_many(self, scores: Any) -> Floats:
         """Return what `learn_many` needs of predictions made now, a row of each, float64[n, C].
@@ -181,11 +181,21 @@ class MulticlassRecalibrator:
         """
         return self._core.carry(self._classes.rows(scores))
 
+    def answer_many(self, scores: Any) -> tuple[Floats, Floats]:
+        """Return what `predict_many` and `carry_many` return, for little more than one of them costs.
+
+        Raises
+        ------
+        ValueError
+            as `predict_many`.
+        """
+        return self._core.answer(self._classes.rows(scores))
+
     # Learning
 
     def observe_one(self, scores: Any) -> None:
         """Observe one row of target scores whose label is not known (yet); see `predict_one`."""
-        self.observe_many([self._classes.row(scores)])
+        self._core.observe(self._classes.row(scores)[np.newaxis])
 
     def observe_many(self, scores: Any) -> None:
         """Observe rows of target scores whose labels are not known (yet).

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.multiclass.softmax import normalised
+from streamcal.multiclass.rows_c import normalise
 from streamcal.values import Floats
 
 __all__ = ["class_priors", "likeliest_priors", "ordered", "shifted"]
@@ -41,7 +41,9 @@ def shifted(rows: Floats, source: Floats | None, target: Floats | None) -> Float
     if source is None or target is None:
         return rows
     weights = np.divide(target, source, out=np.ones(len(source)), where=source > 0.0)
-    return normalised(rows * weights, rows)
+    out: Floats = rows * weights
+    normalise(out, rows)
+    return out
 
 
 def ordered(rows: Floats, scores: Floats) -> Floats:

@@ -17,10 +17,11 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.multiclass.rows_c import logarithms, scale
 from streamcal.sketch.decoding import within
 from streamcal.values import Counts, Floats
 
-__all__ = ["DENSE", "OnlineSoftmax", "logs", "normalised", "softmax"]
+__all__ = ["DENSE", "OnlineSoftmax", "logs"]
 
 DENSE: Final = 64
 """Number of classes up to which curvatures between classes are kept."""
@@ -31,22 +32,8 @@ _MOST: Final = 1e12  # of a number of a state
 
 def logs(rows: Floats) -> Floats:
     """Return the logarithms of rows of probabilities, float64[n, K], bounded below."""
-    out: Floats = np.log(np.maximum(rows, _END))
-    return out
-
-
-def softmax(exponents: Floats) -> Floats:
-    """Return exp of each row over its sum; the argument is overwritten."""
-    exponents -= exponents.max(axis=1, keepdims=True)
-    np.exp(exponents, out=exponents)
-    exponents /= exponents.sum(axis=1, keepdims=True)
-    return exponents
-
-
-def normalised(rows: Floats, instead: Floats) -> Floats:
-    """Return rows that are at least 0 over their sums; where all is 0, the row of ``instead``."""
-    totals = rows.sum(axis=1, keepdims=True)
-    out: Floats = np.divide(rows, totals, out=instead.copy(), where=totals > 0.0)
+    out: Floats = np.empty(rows.shape)
+    logarithms(rows, _END, out)
     return out
 
 
@@ -78,7 +65,9 @@ class OnlineSoftmax:
 
     def forecast(self, x: Floats) -> Floats:
         """Return the forecasts for logarithms of scores, float64[n, K]."""
-        return softmax(self._exponents(self.parameters, x))
+        out: Floats = np.empty(x.shape)
+        scale(x, self.parameters, out)
+        return out
 
     def _exponents(self, parameters: Floats, x: Floats) -> Floats:
         slopes = x.shape[1] if self._sloped else 1

@@ -62,6 +62,10 @@ class Two:
         ones = self.engine.predict_many(rows[:, 1])
         return np.stack((1.0 - ones, ones), axis=1)
 
+    def answer(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return what `predict` returns, and what `carry` returns."""
+        return self.predict(rows), self.carry(rows)
+
     def carry(self, rows: Floats) -> Floats:
         """Return the number of scores observed, float64[n, 1]."""
         return np.full((len(rows), 1), float(self.observed))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.special
 
 from streamcal import MulticlassRecalibrator
-from streamcal.multiclass.softmax import softmax
 
+softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
 
 ANGLES = 2.0 * np.pi * np.arange(3) / 3.0

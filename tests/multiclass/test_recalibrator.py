@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy.typing as npt
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.special
 
 from streamcal import DamagedStateError, MulticlassRecalibrator, Recalibrator
 from streamcal.engine.state import pack
-from streamcal.multiclass.softmax import softmax
 
+softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 

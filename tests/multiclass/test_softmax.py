@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.special
 
-from streamcal.multiclass import softmax as module
-from streamcal.multiclass.softmax import OnlineSoftmax, logs, softmax
+from streamcal.multiclass.rows_c import normalise
+from streamcal.multiclass.softmax import OnlineSoftmax, logs
 
+softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
 
 
@@ -81,5 +85,6 @@ def test_a_discount_lets_the_ridge_pull_back() -> None:
 
 
 def test_normalised_keeps_rows_that_are_all_zero() -> None:
-    found = module.normalised(np.array(((0.2, 0.2), (0.0, 0.0))), np.array(((0.9, 0.1), (0.3, 0.7))))
+    found = np.array(((0.2, 0.2), (0.0, 0.0)))
+    normalise(found, np.array(((0.9, 0.1), (0.3, 0.7))))
     assert found.tolist() == [[0.5, 0.5], [0.3, 0.7]]

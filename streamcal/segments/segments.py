@@ -180,8 +180,8 @@ class Segments:
         for name, (before, its_scores, its_labels) in by_segment.items():
             self.learn_own(name, its_scores, its_labels, before)
 
-    def learn_own(self, name: Name, scores: list[float], labels: list[int], before: int) -> None:
-        """Let the engine of a segment learn, which had ``before`` labels."""
+    def learn_own(self, name: Any, scores: list[float], labels: list[int], before: int) -> None:
+        """Let the engine of a segment learn, which had ``before`` labels; the join may have kept its name."""
         only = self.corrections.fields[0]
         gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
         if gone is not None:

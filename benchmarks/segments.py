@@ -158,12 +158,14 @@ def flight_rows(lates: Sequence[int], *, with_each: bool) -> Iterator[list[str]]
                     for made in (scores, found.pooled, found.ours, *([] if single is None else [single]))
                 ]
                 raw, pooled, ours = losses[:3]
+                whole = [brier_losses(made, labels).mean() for made in (found.pooled, found.ours)]
                 yield [
                     f"{model}, {name}, {'at once' if not late else f'{late:,} late'}",
                     f"{raw[0]:.5f}",
                     f"{pooled[0]:.5f}",
                     f"{losses[3][0] / pooled[0]:.4f}" if single is not None else "",
                     f"**{ours[0] / pooled[0]:.4f}**",
+                    f"{whole[1] / whole[0]:.4f}" if model == "shipped" else "",
                     f"≤ {asked[name]}" if name in asked else "",
                     f"{ours[1] / pooled[1]:.4f}",
                 ]
@@ -357,6 +359,7 @@ PARTS: Final[dict[str, tuple[tuple[str, ...], Any]]] = {
             "pooled",
             "each / pooled",
             "ours / pooled",
+            "… all flights",
             "asked",
             "log loss, ours",
         ),

@@ -384,8 +384,8 @@ class Join:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, config: JoinConfig | None = None) -> Self:
-        """Restore a join in memory from `to_bytes`.
+    def from_bytes(cls, data: bytes, config: JoinConfig | None = None, classes: int = 2) -> Self:
+        """Restore a join in memory from `to_bytes`; labels are below ``classes``.
 
         Raises
         ------
@@ -393,6 +393,7 @@ class Join:
             if the bytes are not such a state.
         """
         tables = Tables()
+        tables.rows.classes = classes
         try:
             state = msgspec.json.decode(data, type=_State)
             for entries in (state.pending, state.early, state.settled):

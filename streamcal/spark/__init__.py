@@ -11,7 +11,17 @@ except ImportError as error:
     ) from error
 
 from streamcal.spark.column import recalibrated
+from streamcal.spark.engine_column import recalibrated_classes, recalibrated_segments
 from streamcal.spark.fit import learn
 from streamcal.spark.stream import Batch, StreamState, read_state, recalibrate_stream
 
-__all__ = ["Batch", "StreamState", "learn", "read_state", "recalibrate_stream", "recalibrated"]
+__all__ = [
+    "Batch",
+    "StreamState",
+    "learn",
+    "read_state",
+    "recalibrate_stream",
+    "recalibrated",
+    "recalibrated_classes",
+    "recalibrated_segments",
+]

@@ -21,18 +21,20 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from streamcal.engine.checked_c import checked
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.join.entries import Carried
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.spark.kinds import Answered, Carrying, Kind, Learned, engines_of_task
 from streamcal.times import LIMIT, show_duration, show_time
 from streamcal.values import shown
 
-__all__ = ["COUNTS", "LABELS", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
+__all__ = ["COUNTS", "LABELS", "LEARNED", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
 
 PREDICTION: Final = "prediction"
 """A row of a prediction that was taken."""
@@ -42,13 +44,18 @@ LABELS: Final = "labels"
 """A row of labels that met their predictions; ``payload`` is a sketch."""
 SCORES: Final = "scores"
 """A row of target scores of predictions that were taken; ``payload`` is a sketch."""
+LEARNED: Final = "learned"
+"""A row of labels that met their predictions, of other engines than plain ones; ``payload`` is a list of
+`Learned`."""
 COUNTS: Final = "counts"
 """A row of what was counted; ``payload`` is `JoinCounts` as JSON."""
 
 OUTCOMES: Final = (
-    "kind string, id string, time double, score double, key string, domain string, payload binary"
+    "kind string, id string, time double, score double, key string, domain string, payload binary,"
+    " answer array<double>"
 )
-"""The columns that come out of `Buckets`."""
+"""The columns that come out of `Buckets`; ``answer`` is that of a prediction, of other engines than plain
+ones."""
 
 _COLUMNS: Final = [column.split()[0] for column in OUTCOMES.split(", ")]
 _LARGEST: Final = (1 << 62) // 1_000_000  # seconds; Spark keeps timers as 64-bit integers
@@ -61,13 +68,15 @@ class Buckets(StatefulProcessor):
     ----------
     join
         options of each bucket's join.
-    max_cells
-        of the sketches of what was joined.
+    config
+        options of the engines.
+    kind
+        of the engines.
     """
 
-    def __init__(self, join: JoinConfig, max_cells: int) -> None:
+    def __init__(self, join: JoinConfig, config: RecalibratorConfig, kind: Kind) -> None:
         self._config = join
-        self._max_cells = max_cells
+        self._engines, self._kind = config, kind
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: the bytes of the join, and when its timer is due, −1 for never."""
@@ -96,9 +105,12 @@ class Buckets(StatefulProcessor):
 
     def _take(self, frame: pd.DataFrame | None, timers: TimerValues) -> pd.DataFrame:
         kept = self._state.get() if self._state.exists() else None
-        join = Join(self._config) if kept is None else Join.from_bytes(bytes(kept[0]), self._config)
+        join = Join(self._config)
+        if kept is not None:
+            join = Join.from_bytes(bytes(kept[0]), self._config, self._kind.class_count)
         timer = -1 if kept is None else int(kept[1])
-        work = _Work(join, self._max_cells, timers.getCurrentProcessingTimeInMs() / 1000.0)
+        began = timers.getCurrentProcessingTimeInMs() / 1000.0
+        work = _Work(join, self._engines, self._kind, began)
         watermark = timers.getCurrentWatermarkInMs()
         if watermark > 0:  # 0: Spark has seen no event yet
             work.rejected(join.move_to(watermark / 1000.0))
@@ -116,26 +128,31 @@ class Buckets(StatefulProcessor):
 
 
 class _Work:
-    """Work of a micro-batch on one bucket. In place of an engine, it only takes note."""
+    """Work of a micro-batch on one bucket. In place of an engine that learns, it only takes note."""
 
-    def __init__(self, join: Join, max_cells: int, began: float = math.inf) -> None:
+    def __init__(self, join: Join, config: RecalibratorConfig, kind: Kind, began: float = math.inf) -> None:
         self._join = join
         self._began = began  # of a micro-batch that runs again: when it ran first
-        self._max_cells = max_cells
+        self._config, self._kind = config, kind
         self._before = msgspec.structs.astuple(join.counts)
         self._rows: list[tuple[Any, ...]] = []
         self._scores: dict[str | None, list[float]] = {}
         self._labels: dict[tuple[str | None, str], tuple[list[float], list[int]]] = {}
+        self._answers: dict[int, Answered] = {}  # by the identity of their events
+        self._carried: Carried | None = None
+        self._learned: dict[str | None, list[Learned]] = {}
+        self._at = False, 0.0, False, ""  # the event that is taken, in the order of events
 
     # As a learner
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        """Take note of a prediction; the driver's map answers it later."""
+        """Take note of a prediction; the driver's map answers it later, if that of a plain engine."""
         id_, score, key, time = event.id, event.score, event.key, event.time
-        self._rows.append((PREDICTION, id_, time, score, key, event.domain, None))
-        if event.domain == "target":
+        answer, self._carried = self._answers.get(id(event), (None, None))
+        self._rows.append((PREDICTION, id_, time, score, key, event.domain, None, answer))
+        if answer is None and event.domain == "target":
             self._scores.setdefault(key, []).append(score)
         return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, ()
 
@@ -143,8 +160,9 @@ class _Work:
         """Return what was answered: there is no guard, see `recalibrate_stream`."""
         return answer.probability
 
-    def carried(self) -> None:
-        """Return nothing: there are no segments, see `recalibrate_stream`."""
+    def carried(self) -> Carried | None:
+        """Return what `Kind` wants back with the label of the prediction just answered."""
+        return self._carried
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return it as it is."""
@@ -152,6 +170,10 @@ class _Work:
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""
+        if joined.carried is not None:
+            told = joined.domain, *self._at, joined.score, joined.label, joined.labelled_at, joined.carried
+            self._learned.setdefault(joined.key, []).append(Learned(*told))
+            return ()
         scores, labels = self._labels.setdefault((joined.key, joined.domain), ([], []))
         scores.append(joined.score)
         labels.append(joined.label)
@@ -175,16 +197,30 @@ class _Work:
         frame = frame.assign(alone=frame["score"].isna()).sort_values(
             ["time", "alone", "id", "score", "label"], na_position="first"
         )
-        columns = [frame[name].tolist() for name in ("id", "time", "score", "label", "key", "domain")]
-        for row in zip(*columns, strict=True):
-            id_, time, score, label, key, domain = (None if value != value else value for value in row)
+        names = ("id", "time", "score", "label", "key", "domain", "given", "alone")
+        taken: list[tuple[Event, bool]] = []
+        for row in zip(*(frame[name].tolist() for name in names), strict=True):
+            *columns, alone = (None if value != value else value for value in row)
             try:
-                self._check_time(time)
-                event = checked(_event(id_, time, score, label, key, domain))
+                self._check_time(columns[1])
+                taken.append((self._kind.event(columns, self._config), bool(alone)))
             except ValueError as error:
-                self._reject(id_, time, str(error))
-                continue
+                self._reject(columns[0], columns[1], str(error))
+        if isinstance(self._kind, Carrying):
+            self._answer_many(self._kind, [event for event, _ in taken if not isinstance(event, LabelEvent)])
+        for event, alone in taken:
+            self._at = event.time is not None, event.time or 0.0, alone, str(event.id)
             self.rejected(step(event, self._join, lambda _: self))
+
+    def _answer_many(self, kind: Carrying, events: list[PredictionEvent | LabelledEvent]) -> None:
+        """Answer predictions by the engines of the micro-batch before."""
+        by_key: dict[str | None, list[PredictionEvent | LabelledEvent]] = {}
+        for event in events:
+            by_key.setdefault(event.key, []).append(event)
+        engines = engines_of_task(kind, self._config) if events else {}
+        for key, its in by_key.items():
+            answers = kind.answer_many(engines[key], its)
+            self._answers |= {id(event): answer for event, answer in zip(its, answers, strict=True)}
 
     def rejected(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of the rejects among what came out of the join."""
@@ -196,17 +232,19 @@ class _Work:
         """Return the rows that come out of it."""
         rows = self._rows
         for key, scores in self._scores.items():
-            seen = ScoreSketch(self._max_cells, labelled=False)
+            seen = ScoreSketch(self._config.max_cells, labelled=False)
             seen.add_checked(np.array(scores), None)
-            rows.append((SCORES, None, None, None, key, None, seen.to_bytes()))
+            rows.append((SCORES, None, None, None, key, None, seen.to_bytes(), None))
         for (key, domain), (scores, labels) in self._labels.items():
-            sketch = ScoreSketch(self._max_cells)
+            sketch = ScoreSketch(self._config.max_cells)
             sketch.add_checked(np.array(scores), np.array(labels, np.int8))
-            rows.append((LABELS, None, None, None, key, domain, sketch.to_bytes()))
+            rows.append((LABELS, None, None, None, key, domain, sketch.to_bytes(), None))
+        for key, learned in self._learned.items():
+            rows.append((LEARNED, None, None, None, key, None, msgspec.msgpack.encode(learned), None))
         after = msgspec.structs.astuple(self._join.counts)
         if after != self._before:
             counted = JoinCounts(*(b - a for a, b in zip(self._before, after, strict=True)))
-            rows.append((COUNTS, None, None, None, None, None, msgspec.json.encode(counted)))
+            rows.append((COUNTS, None, None, None, None, None, msgspec.json.encode(counted), None))
         return pd.DataFrame(rows, columns=_COLUMNS).astype({"time": "float64", "score": "float64"})
 
     def _check_time(self, time: float | None) -> None:
@@ -225,16 +263,4 @@ class _Work:
 
     def _reject(self, id_: object, time: float | None, reason: str) -> None:
         shown = None if id_ is None else str(id_)
-        self._rows.append((REJECT, shown, time, None, None, None, reason.encode()))
-
-
-def _event(id_: Any, time: Any, score: Any, label: Any, key: Any, domain: Any) -> Event:
-    """Return the event of a row; ValueError if it is none."""
-    domain = "target" if domain is None else domain
-    if score is None:
-        if label is None:
-            raise ValueError("an event needs a score or a label; NaN is none")
-        return LabelEvent(id_, label, time)
-    if label is None:
-        return PredictionEvent(id_, score, time, key, domain)
-    return LabelledEvent(score, label, id_, time, key, domain)
+        self._rows.append((REJECT, shown, time, None, None, None, reason.encode(), None))

@@ -12,10 +12,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from streamcal.engine.config import RecalibratorConfig, unlike
-from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.outcomes import JoinCounts
+from streamcal.spark.kinds import Kind, Plain
 
-__all__ = ["Kept", "latest", "of_micro_batch", "resumed", "save"]
+__all__ = ["Kept", "files_of", "latest", "of_micro_batch", "resumed", "save"]
 
 _PLACES: Final = 2
 
@@ -31,6 +31,8 @@ class Kept(msgspec.Struct, frozen=True):
     """The state of each key's engine."""
     counts: JoinCounts
     """Number of events that met each end."""
+    kind: Kind = Plain()
+    """Kind of the engines."""
 
 
 class _Told(msgspec.Struct):
@@ -38,9 +40,12 @@ class _Told(msgspec.Struct):
 
     buckets: Annotated[int, msgspec.Meta(ge=1)]
     counts: JoinCounts
+    kind: Kind = Plain()
 
 
-def resumed(spark: SparkSession, checkpoint: str, config: RecalibratorConfig, buckets: int) -> Kept | None:
+def resumed(
+    spark: SparkSession, checkpoint: str, config: RecalibratorConfig, kind: Kind, buckets: int
+) -> Kept | None:
     """Return what a stream goes on from; None if it is new.
 
     Raises
@@ -57,8 +62,10 @@ def resumed(spark: SparkSession, checkpoint: str, config: RecalibratorConfig, bu
             )
         return None
     differences = "" if kept.buckets == buckets else f"buckets ({kept.buckets}, now {buckets})"
+    if kept.kind != kind:
+        differences = differences or f"{kept.kind.text}, now {kind.text}"
     for state in list(kept.engines.values())[:1]:  # all have the same options
-        differences = differences or unlike(Recalibrator.from_bytes(state).config, config)
+        differences = differences or unlike(kind.config_of(kind.restore(state)), config)
     if differences:
         raise ValueError(
             f"the stream of checkpoint {checkpoint} was begun with other options: {differences}; give the"
@@ -92,13 +99,18 @@ def of_micro_batch(spark: SparkSession, checkpoint: str, number: int) -> Kept:
 
 def save(spark: SparkSession, checkpoint: str, kept: Kept) -> None:
     """Keep a state in its place; that of the micro-batch before stays in the other."""
-    told = msgspec.json.encode(_Told(kept.buckets, kept.counts))
+    told = msgspec.json.encode(_Told(kept.buckets, kept.counts, kept.kind))
     rows = [(kept.batch, True, None, told), *((kept.batch, False, *each) for each in kept.engines.items())]
     frame = spark.createDataFrame(
         [(batch, is_told, key, bytearray(state)) for batch, is_told, key, state in rows],
         "batch long, told boolean, key string, state binary",
     )
     frame.coalesce(1).write.mode("overwrite").parquet(f"{_folder(checkpoint)}/{kept.batch % _PLACES}")
+
+
+def files_of(spark: SparkSession, checkpoint: str, number: int) -> list[str]:
+    """Return the files that have the state by the end of a micro-batch, as URIs."""
+    return spark.read.parquet(f"{_folder(checkpoint)}/{number % _PLACES}").inputFiles()
 
 
 def _folder(checkpoint: str) -> str:
@@ -116,7 +128,7 @@ def _read(spark: SparkSession, checkpoint: str, place: int) -> Kept | None:
         return None
     told = msgspec.json.decode(bytes(once[0]["state"]), type=_Told)
     engines = {row["key"]: bytes(row["state"]) for row in rows if not row["told"]}
-    return Kept(once[0]["batch"], told.buckets, engines, told.counts)
+    return Kept(once[0]["batch"], told.buckets, engines, told.counts, told.kind)
 
 
 def _exists(spark: SparkSession, folder: str) -> bool:

@@ -1,11 +1,16 @@
-"""A stream on Spark: buckets join, the driver forms the next map version, the next micro-batch applies it."""
+"""A stream on Spark: buckets join, the driver learns, and the next micro-batch is answered by that.
+
+Plain engines learn sketches of what was joined. Engines with segments and of many classes learn the labels
+themselves, see `streamcal.spark.kinds`.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,13 +22,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.events.columns import Columns
 from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.segments.segments import check_fields
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.spark.buckets import COUNTS, LABELS, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
-from streamcal.spark.checkpoint import Kept, latest, of_micro_batch, resumed, save
+from streamcal.spark.buckets import COUNTS, LABELS, LEARNED, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
+from streamcal.spark.checkpoint import Kept, files_of, latest, of_micro_batch, resumed, save
+from streamcal.spark.kinds import ENGINES, Carrying, Engines, Kind, Learned, OfClasses, Plain, WithSegments
 from streamcal.times import LIMIT
 
 __all__ = ["Batch", "StreamState", "read_state", "recalibrate_stream"]
@@ -43,6 +52,14 @@ _EVENT: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "domain": ("string", (T.StringType,)),
 }
 """The columns of events: what each is cast to, and the types that it may have."""
+_OF_CLASSES: Final = _EVENT | {
+    "scores": ("array<double>", (T.ArrayType,)),
+    "label": ("string", (T.StringType, T.IntegralType)),
+}
+_SEGMENT: Final = (T.StringType, T.IntegralType, T.BooleanType, T.DecimalType, T.DateType)
+"""Types of fields of segments: those whose texts are the same in Spark and in Python."""
+Learner: TypeAlias = Recalibrator | SegmentedRecalibrator | MulticlassRecalibrator
+"""An engine of a stream."""
 _ANSWERS: Final = (
     "id string, score double, probability double, version long, key string, domain string, time double"
 )
@@ -54,11 +71,13 @@ class Batch(NamedTuple):
     number: int
     """From 0. After a failure Spark may run the last one again, with the same number and the same rows."""
     answers: DataFrame
-    """A row for each prediction that was taken: id, score, probability, version, key, domain, time."""
+    """A row for each prediction that was taken: id, score, probability, version, key, domain, time. Of many
+    classes, scores and probabilities are arrays in their order, and there is no version."""
     rejects: DataFrame
     """A row for each event that changed nothing: id, time, reason."""
     maps: dict[str | None, RecalibrationMap]
-    """The map of each key that answered; keys that are not here are answered with their score, version 0."""
+    """The map of each key that answered; keys that are not here are answered with their score, version 0.
+    With segments, the map of all, before corrections. Many classes have none."""
 
 
 class StreamState(NamedTuple):
@@ -66,7 +85,7 @@ class StreamState(NamedTuple):
 
     batch: int
     """Number of the micro-batch; −1 before the first."""
-    engines: dict[str | None, Recalibrator]
+    engines: dict[str | None, Learner]
     """The engine of each key."""
     counts: JoinCounts
     """Number of events that met each end."""
@@ -77,7 +96,9 @@ def recalibrate_stream(
     write: Callable[[Batch], None],
     checkpoint: str,
     *,
-    engines: Mapping[str | None, Recalibrator] | None = None,
+    segments: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    engines: Mapping[str | None, Learner] | None = None,
     join: JoinConfig | None = None,
     buckets: int = 64,
     trigger: Mapping[str, Any] | None = None,
@@ -96,7 +117,14 @@ def recalibrate_stream(
     write
         called on the driver with each micro-batch, to write its frames.
     checkpoint
-        a directory that driver and executors reach: Spark's checkpoint, and the engines.
+        a directory that driver and executors reach: Spark's checkpoint, and the engines. With segments or
+        classes, Python reads it on the executors.
+    segments
+        columns of the events that make segments: texts, whole numbers, decimals, booleans or dates. Each
+        key's engine is a `SegmentedRecalibrator`, without own engines if the stream begins it.
+    classes
+        names of all classes. Each key's engine is a `MulticlassRecalibrator`. Events have ``scores``, an
+        array of the scores in this order, in place of ``score``; a ``label`` is the name of a class.
     engines
         to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew. A stream that
         goes on from a checkpoint has its own.
@@ -108,7 +136,7 @@ def recalibrate_stream(
     trigger
         of ``DataStreamWriter.trigger``, such as ``{"processingTime": "10 seconds"}``.
     config, **options
-        of the engines, as those of `Recalibrator`; the mode must be given.
+        of the engines, as those of `Recalibrator`; without segments or classes, the mode must be given.
 
     Returns
     -------
@@ -117,22 +145,32 @@ def recalibrate_stream(
     Raises
     ------
     ValueError
-        if there are segments; if an engine's state depends on the order of the labels, as in mode ``auto``;
-        if the join takes predictions without a label for 0, or corrects labels; if engines have other options
-        than are given; if there are fewer than 1 buckets; if a column is missing, or of a type that is not
-        its own; or if the checkpoint is of another query, or of a stream begun with other options.
+        if there are both segments and classes; if a plain engine's state depends on the order of the labels,
+        as in mode ``auto``; if there is a guard or a ``label_delay_limit`` with segments or classes; if the
+        join takes predictions without a label for 0, or corrects labels; if engines are of another kind, or
+        have other options than are given; if there are fewer than 1 buckets; if a column is missing, or of a
+        type that is not its own; or if the checkpoint is of another query, or of a stream begun with other
+        options.
     """
     begun = dict(engines or {})
-    if "segments" in options or any(isinstance(each, SegmentedRecalibrator) for each in begun.values()):
-        raise ValueError(
-            "a stream on Spark has no segments: its buckets add up labels in no order, and corrections of"
-            " segments learn one label after the other, judged by what was served. Use streamcal run"
-        )
+    if segments and classes:
+        raise ValueError("segments and classes exclude each other: leave out one of them")
     chosen = config or RecalibratorConfig(**options)
-    if chosen.why_ordered is not None:
+    kind: Kind = Plain()
+    if segments:
+        kind = WithSegments(check_fields(segments))
+        Columns().with_segments(kind.fields)  # raises if one is the column of something else
+    elif classes:
+        kind = OfClasses(MulticlassRecalibrator(classes, chosen).classes)
+    elif chosen.why_ordered is not None:
         raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
+    for name in ("guard", "label_delay_limit"):
+        if isinstance(kind, Carrying) and getattr(chosen, name) is not None:
+            raise ValueError(f"{name}={getattr(chosen, name)!r} does not go with segments: leave it out")
     for key, engine in begun.items():
-        if differences := unlike(engine.config, chosen):
+        if not kind.fits(engine):
+            raise ValueError(f"the engine of key {key!r} must have {kind.text}, got {engine!r}")
+        if differences := unlike(kind.config_of(engine), chosen):
             raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
@@ -144,17 +182,17 @@ def recalibrate_stream(
             " missing_labels='drop' and corrections=False"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
-    timed = _prepared(events, buckets, math.inf if given.max_jump is None else given.max_jump)
+    timed = _prepared(events, kind, buckets, math.inf if given.max_jump is None else given.max_jump)
     spark, place = events.sparkSession, checkpoint.rstrip("/")
-    kept = resumed(spark, place, chosen, buckets)
+    kept = resumed(spark, place, chosen, kind, buckets)
     if kept is None:
         begin = {key: engine.to_bytes() for key, engine in begun.items()}
-        kept = Kept(-1, buckets, begin, JoinCounts())
+        kept = Kept(-1, buckets, begin, JoinCounts(), kind)
         save(spark, place, kept)
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
     outcomes = timed.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=Buckets(share, chosen.max_cells),
+        statefulProcessor=Buckets(share, chosen, kind),
         outputStructType=OUTCOMES,
         outputMode="append",
         timeMode="eventTime",
@@ -175,22 +213,27 @@ def read_state(spark: SparkSession, checkpoint: str) -> StreamState:
     kept = latest(spark, checkpoint.rstrip("/"))
     if kept is None:
         raise ValueError(f"there is no state of a stream in {checkpoint}")
-    engines = {key: Recalibrator.from_bytes(state) for key, state in kept.engines.items()}
+    engines = {key: kept.kind.restore(state) for key, state in kept.engines.items()}
     return StreamState(kept.batch, engines, kept.counts)
 
 
-def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
+def _prepared(events: DataFrame, kind: Kind, buckets: int, max_jump: float) -> DataFrame:
     """Return the events with all columns, their bucket, and a watermark that follows the latest time."""
     given = {field.name: field.dataType for field in events.schema.fields}
-    for name, (_, types) in _EVENT.items():
-        kind = given.get(name)
-        if kind is None and (name in ("id", "time") or not {"score", "label"} & set(given)):
-            wanted = name if name in ("id", "time") else "score, or a column label"
+    score = "scores" if isinstance(kind, OfClasses) else "score"
+    fields = kind.fields if isinstance(kind, WithSegments) else ()
+    columns = _OF_CLASSES if isinstance(kind, OfClasses) else _EVENT
+    columns = columns | dict.fromkeys(fields, ("string", _SEGMENT))
+    for name, (_, types) in columns.items():
+        found = given.get(name)
+        if found is None and (name in ("id", "time", *fields) or not {score, "label"} & set(given)):
+            wanted = name if name in ("id", "time", *fields) else f"{score}, or a column label"
             raise ValueError(f"events need a column {wanted}; there are {', '.join(given)}: rename one")
-        if kind is not None and not isinstance(kind, (*types, T.NullType)):
+        if found is not None and not isinstance(found, (*types, T.NullType)):
             named = ", ".join(each.__name__.removesuffix("Type").lower() for each in types)
             raise ValueError(
-                f"the column {name} must be of a type of these: {named}; it is {kind.simpleString()}: cast it"
+                f"the column {name} must be of a type of these: {named}; it is {found.simpleString()}:"
+                " cast it"
             )
     time = F.col("time")
     if isinstance(given["time"], T.TimestampNTZType):
@@ -201,10 +244,17 @@ def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
     clock = F.when(believed, F.timestamp_seconds(seconds))
     # Without a delay, and on a column of its own: the join, not Spark, says what is late.
     followed = events.withColumns({"time": seconds, "clock": clock}).withWatermark("clock", "0 seconds")
-    found = {name: F.col(name) if name in given else F.lit(None) for name in _EVENT}
-    bucket = F.pmod(F.xxhash64(found["id"].cast("string")), F.lit(buckets)).cast("int")
-    columns = [found[name].cast(kind).alias(name) for name, (kind, _) in _EVENT.items()]
-    return followed.select(bucket.alias("bucket"), *columns)
+    all_columns = {name: F.col(name) if name in given else F.lit(None) for name in columns}
+    bucket = F.pmod(F.xxhash64(all_columns["id"].cast("string")), F.lit(buckets)).cast("int")
+    taken = {name: all_columns[name].cast(type_) for name, (type_, _) in columns.items()}
+    other = F.lit(None).cast("string")
+    if fields:
+        other = F.to_json(F.array(*[taken.pop(name) for name in fields]))
+    elif isinstance(kind, OfClasses):
+        scores = taken.pop("scores")
+        taken["score"], other = F.array_max(scores), F.to_json(scores)
+    taken["given"] = other
+    return followed.select(bucket.alias("bucket"), *(column.alias(name) for name, column in taken.items()))
 
 
 @dataclass
@@ -222,45 +272,75 @@ class _Learner:
         before = self.kept
         if before.batch != number - 1:
             before = of_micro_batch(self.spark, self.checkpoint, number - 1)
+        engines, kind = Engines(before.kind, self.config, before.engines), before.kind
+        wanted = F.col("kind").isin(SCORES, LABELS, LEARNED, COUNTS)
+        if isinstance(kind, Carrying):
+            wanted = wanted | ((F.col("kind") == PREDICTION) & (F.col("domain") == "target"))
+            files = files_of(self.spark, self.checkpoint, before.batch)
+            outcomes.sparkSession.sparkContext.setLocalProperty(ENGINES, json.dumps(files))
         outcomes = outcomes.persist()
         try:
-            engines = {key: Recalibrator.from_bytes(state) for key, state in before.engines.items()}
-            self.write(_batch(number, outcomes, {key: each.map for key, each in engines.items()}))
-            learned = outcomes.where(F.col("kind").isin(SCORES, LABELS, COUNTS))
-            kept = self._learn(before, number, engines, learned.collect())
+            rows = outcomes.where(wanted).collect()
+            maps = {key: kind.map_of(engines[key]) for key in before.engines}
+            self.write(_batch(number, outcomes, kind, {key: each for key, each in maps.items() if each}))
+            kept = self._learn(before, number, engines, rows)
         finally:
             outcomes.unpersist()
         save(self.spark, self.checkpoint, kept)
         self.kept = kept
 
-    def _learn(
-        self, before: Kept, number: int, engines: dict[str | None, Recalibrator], rows: list[Row]
-    ) -> Kept:
-        totals = msgspec.structs.astuple(before.counts)
-        merged: dict[tuple[str | None, str | None], ScoreSketch] = {}
-        for row in rows:
-            payload = bytes(row["payload"])
-            if row["kind"] == COUNTS:
-                counted = msgspec.structs.astuple(msgspec.json.decode(payload, type=JoinCounts))
-                totals = tuple(a + b for a, b in zip(totals, counted, strict=True))
-                continue
-            sketch = ScoreSketch.from_bytes(payload)
-            known = merged.setdefault((row["key"], row["domain"]), sketch)  # scores have no domain
-            if known is not sketch:
-                known.merge(sketch)
-        # The source before the target, and scores first: the order of the engine's own batches.
-        order = {None: 0, "source": 1, "target": 2}
-        for (key, domain), sketch in sorted(merged.items(), key=lambda item: order[item[0][1]]):
-            engine = engines.setdefault(key, Recalibrator(self.config))
-            if domain is None:
-                engine.observe_sketch(sketch)
-            else:
-                engine.learn_sketch(sketch, "source" if domain == "source" else "target")
-        states = {key: engine.to_bytes() for key, engine in engines.items()}
-        return Kept(number, before.buckets, states, JoinCounts(*totals))
+    def _learn(self, before: Kept, number: int, engines: Engines, rows: list[Row]) -> Kept:
+        counts = [
+            msgspec.json.decode(row["payload"], type=JoinCounts) for row in rows if row["kind"] == COUNTS
+        ]
+        totals = [
+            sum(each) for each in zip(*map(msgspec.structs.astuple, (before.counts, *counts)), strict=True)
+        ]
+        if isinstance(before.kind, Carrying):
+            _learn_labels(before.kind, engines, rows)
+        else:
+            _learn_sketches(engines, rows)
+        states = before.engines | {key: engine.to_bytes() for key, engine in engines.items()}
+        return Kept(number, before.buckets, states, JoinCounts(*totals), before.kind)
 
 
-def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, RecalibrationMap]) -> Batch:
+def _learn_sketches(engines: Engines, rows: list[Row]) -> None:
+    merged: dict[tuple[str | None, str | None], ScoreSketch] = {}
+    for row in rows:
+        if row["kind"] == COUNTS:
+            continue
+        sketch = ScoreSketch.from_bytes(bytes(row["payload"]))
+        known = merged.setdefault((row["key"], row["domain"]), sketch)  # scores have no domain
+        if known is not sketch:
+            known.merge(sketch)
+    # The source before the target, and scores first: the order of the engine's own batches.
+    order = {None: 0, "source": 1, "target": 2}
+    for (key, domain), sketch in sorted(merged.items(), key=lambda item: order[item[0][1]]):
+        if domain is None:
+            engines[key].observe_sketch(sketch)
+        else:
+            engines[key].learn_sketch(sketch, "source" if domain == "source" else "target")
+
+
+def _learn_labels(kind: Carrying, engines: Engines, rows: list[Row]) -> None:
+    observed: dict[str | None, list[Row]] = {}
+    learned: dict[str | None, list[Learned]] = {}
+    for row in rows:
+        if row["kind"] == PREDICTION:
+            observed.setdefault(row["key"], []).append(row)
+        elif row["kind"] == LEARNED:
+            its = msgspec.msgpack.decode(row["payload"], type=list[Learned])
+            learned.setdefault(row["key"], []).extend(its)
+    for key in observed | learned:
+        predictions = sorted(
+            observed.get(key, ()),
+            key=lambda row: (row["time"] is not None, row["time"] or 0.0, str(row["id"])),
+        )
+        labels = sorted(learned.get(key, ()), key=lambda each: each.order)
+        kind.learn(engines[key], [row["answer"] for row in predictions], labels)
+
+
+def _batch(number: int, outcomes: DataFrame, kind: Kind, maps: dict[str | None, RecalibrationMap]) -> Batch:
     def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         identity = RecalibrationMap(version=0)
         for batch in batches:
@@ -277,6 +357,8 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
     predictions = outcomes.where(F.col("kind") == PREDICTION)
     rejects = outcomes.where(F.col("kind") == REJECT)
     reason = F.col("payload").cast("string").alias("reason")
-    return Batch(
-        number, predictions.mapInArrow(answered, _ANSWERS), rejects.select("id", "time", reason), maps
-    )
+    if isinstance(kind, Carrying):
+        answers = predictions.select("id", *kind.columns, "key", "domain", "time")
+    else:
+        answers = predictions.mapInArrow(answered, _ANSWERS)
+    return Batch(number, answers, rejects.select("id", "time", reason), maps)

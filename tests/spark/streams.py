@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.buckets import _Work
+from streamcal.spark.kinds import Plain
 from streamcal.testing import NormalPair
 
 TTL = 600.0
@@ -69,18 +71,25 @@ def write_stream(folder: Path, predictions: int, files: int, seed: int = 3) -> p
     alone = np.isnan(events["score"].to_numpy())
     order = np.lexsort((events["id"].to_numpy(zero_copy_only=False).astype(str), alone, events["time"]))
     events = events.take(order)
-    cuts = np.linspace(0, len(events), files + 1).astype(int)
-    for index, (start, end) in enumerate(pairwise(cuts.tolist())):
-        path = folder / f"{index:05}.parquet"
-        pq.write_table(events.slice(start, end - start), path)
-        os.utime(path, (1_700_000_000 + index, 1_700_000_000 + index))  # Spark reads them in this order
+    write_files(folder, events, files)
     return events
+
+
+def write_files(folder: Path, events: pa.Table, files: int) -> list[pa.Table]:
+    """Write events as so many files; return their parts, a file each."""
+    cuts = np.linspace(0, len(events), files + 1).astype(int)
+    parts = [events.slice(start, end - start) for start, end in pairwise(cuts.tolist())]
+    for index, part in enumerate(parts):
+        path = folder / f"{index:05}.parquet"
+        pq.write_table(part, path)
+        os.utime(path, (1_700_000_000 + index, 1_700_000_000 + index))  # Spark reads them in this order
+    return parts
 
 
 def one_process(events: pa.Table, max_cells: int) -> tuple[Join, dict[Any, ScoreSketch]]:
     """Return the join of all events, and the sketches of what it joined, by key and domain."""
     join = Join(JoinConfig(label_ttl=TTL))
-    work = _Work(join, max_cells)
+    work = _Work(join, RecalibratorConfig(max_cells=max_cells), Plain())
     for row in events.to_pylist():
         if row["score"] is None:
             event: Any = LabelEvent(row["id"], int(row["label"]), row["time"])

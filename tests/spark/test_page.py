@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import Recalibrator
+from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
-APPLY, LEARN, SKETCHES, STREAM = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+APPLY, ENGINES, LEARN, SKETCHES, STREAM = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,15 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     names = run(APPLY, {"predictions": predictions})
     answered = names["answered"].toArrow()["probability"].to_numpy()
     np.testing.assert_allclose(answered, engine.map.predict_many(scores), atol=1e-14)
+
+    segmented = SegmentedRecalibrator(("country", "device"))
+    multiclass = MulticlassRecalibrator(["cat", "dog", "fox"])
+    wide = predictions.selectExpr("score", "'NL' as country", "1 as device")
+    scored = predictions.selectExpr("score as p_cat", "1 - score as p_dog", "0 as p_fox")
+    given = {"segmented": segmented, "multiclass": multiclass, "predictions": wide, "scored": scored}
+    run(ENGINES, given)  # tests/spark/test_engine_column.py has the values of such columns
+    assert given["in_segments"].schema["probability"].dataType.simpleString() == "double"
+    assert given["of_classes"].schema["probabilities"].dataType.simpleString() == "array<double>"
 
     table = {"score": scores, "label": labels.astype(np.int32), "domain": ["source", "target"] * 300}
     logs = spark.createDataFrame(pa.table({**table, "model": ["fraud"] * 600}))

@@ -1,0 +1,269 @@
+"""Streams with segments and of many classes: the answers and states of embedded engines, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.emissions import Recalibrated
+from streamcal.engine.stepping_c import step
+from streamcal.events import LabelEvent, PredictionEvent
+from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.outcomes import Joined
+from streamcal.maps.shift import NO_SHIFT
+from tests.inside import labels_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CELLS = 64
+CLASSES = ("cat", "dog", "fox")
+FIELDS = ("country", "tier")
+
+
+def with_segments(events: pa.Table) -> pa.Table:
+    """Give predictions two fields; the labels have none."""
+    rows = events.to_pylist()
+    for row in rows:
+        number = int(row["id"][1:])
+        predicted = row["score"] is not None
+        row["country"] = [None, "NL", "o'PL", ""][number % 4] if predicted else None
+        row["tier"] = number % 3 if predicted else None
+    return pa.Table.from_pylist(
+        rows, pa.schema([*events.schema, ("country", pa.string()), ("tier", pa.int8())])
+    )
+
+
+def with_classes(events: pa.Table) -> pa.Table:
+    """Give predictions the scores of three classes in place of one."""
+    rows = events.to_pylist()
+    for row in rows:
+        score, label = row.pop("score"), row["label"]
+        row["scores"] = None if score is None else [0.6 * (1.0 - score), score, 0.4 * (1.0 - score)]
+        fox = int(row["id"][1:]) % 3 == 0
+        row["label"] = None if label is None else "dog" if label else "fox" if fox else "cat"
+    return pa.Table.from_pylist(rows)
+
+
+class Embedded:
+    """One process with embedded engines, which answer all predictions of a micro-batch before they learn."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self.join, self.made = Join(JoinConfig(label_ttl=600.0)), made
+        self.engines: dict[str | None, Any] = {}
+        self.answers: dict[str, list[float]] = {}
+        self._forecasts: list[tuple[Any, Any, Any, int]] = []
+        self._observed: dict[str | None, list[Any]] = {}
+        self._learned: list[Joined] = []
+
+    def take(self, part: pa.Table) -> None:
+        """Take the events of a micro-batch, which are in order."""
+        self._observed, self._learned = {}, []
+        for row in part.to_pylist():
+            given = row.get("score") if "score" in row else row["scores"]
+            if given is None:
+                label = row["label"]
+                code = CLASSES.index(label) if label in CLASSES else int(label)
+                event: Any = LabelEvent(row["id"], code, row["time"])
+            else:
+                kept = tuple(row["scores"]) if "scores" in row else tuple(row[name] for name in FIELDS)
+                score = max(given) if "scores" in row else given
+                event = PredictionEvent(row["id"], score, row["time"], row["key"], row["domain"], kept=kept)
+            step(event, self.join, lambda _: self)  # type: ignore[arg-type, return-value]
+        for key in {*self._observed, *(each.key for each in self._learned)}:
+            engine = self.engines[key]
+            for domain in ("observed", "source", "target"):
+                if domain == "observed":
+                    scores = self._observed.get(key, [])
+                    pooled = getattr(engine, "pooled", engine)
+                    pooled.observe_many(scores)
+                else:
+                    its = [each for each in self._learned if (each.key, each.domain) == (key, domain)]
+                    self._learn(engine, domain, its)
+
+    def _learn(self, engine: Any, domain: str, its: Sequence[Joined]) -> None:
+        told = [(self._forecasts[int(each.carried[0])], each) for each in its]  # type: ignore[index, arg-type]
+        if isinstance(engine, SegmentedRecalibrator):
+            for (score, names, forecast, index), each in told:
+                known = index if domain == "target" else None
+                engine.learn_one(score, each.label, names, domain, prediction_index=known, forecast=forecast)  # type: ignore[arg-type]
+        elif told:
+            rows, carried = [each[0][0] for each in told], [each[0][2] for each in told]
+            engine.learn_many(rows, [each.label for each in its], domain, carried=carried)
+
+    # As a learner
+
+    def answer(self, event: PredictionEvent) -> tuple[Recalibrated, int, tuple[()]]:
+        engine = self.engines.setdefault(event.key, self.made())
+        if isinstance(engine, SegmentedRecalibrator):
+            given: Any = event.score
+            forecast: Any = engine.forecast_many([given], [event.kept])[0]
+            self.answers[event.id] = [engine.predict_one(given, event.kept)]
+            index = engine.pooled.prediction_count
+        else:
+            given, index = list(event.kept), 0
+            forecast = engine.carry(given)
+            self.answers[event.id] = engine.predict_many([given])[0].tolist()
+        self._forecasts.append((given, event.kept, forecast, index))
+        if event.domain == "target":
+            self._observed.setdefault(event.key, []).append(given)
+        return Recalibrated(event.id, event.score, event.score, 0, NO_SHIFT, event.key, event.time), 0, ()
+
+    def forecast(self, answer: Recalibrated) -> float:
+        return answer.probability
+
+    def carried(self) -> tuple[float]:
+        return (float(len(self._forecasts) - 1),)
+
+    def as_answered(self, joined: Joined) -> Joined:
+        return joined
+
+    def learn(self, joined: Joined) -> tuple[()]:
+        self._learned.append(joined)
+        return ()
+
+
+@pytest.mark.parametrize("kind", ["segments", "classes"])
+def test_a_stream_answers_and_learns_what_embedded_engines_do(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from streamcal.spark import Batch, read_state, recalibrate_stream
+    from tests.spark.streams import write_files, write_stream
+
+    folder, checkpoint = tmp_path / "events", str(tmp_path / "check point")
+    folder.mkdir()
+    events = write_stream(folder, 1_500, files=3)
+    events = with_segments(events) if kind == "segments" else with_classes(events)
+    parts = write_files(folder, events, 3)
+    options: dict[str, Any] = {"segments": FIELDS} if kind == "segments" else {"classes": CLASSES}
+
+    def made() -> Any:
+        if kind == "classes":
+            return MulticlassRecalibrator(CLASSES, max_cells=CELLS)
+        return SegmentedRecalibrator(FIELDS, Recalibrator(max_cells=CELLS), own_engines=0)
+
+    embedded = Embedded(made)
+    for part in parts:
+        embedded.take(part)
+    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    written: dict[str, list[float]] = {}
+    failing = {1}  # the micro-batch whose first attempt fails after it was written
+
+    def write(batch: Batch) -> None:
+        rows = batch.answers.toArrow().to_pylist()
+        assert not batch.rejects.where("reason like '%must%'").count()
+        if batch.number in failing:
+            failing.clear()
+            raise OSError("the disk is full")
+        for row in rows:
+            assert row["id"] not in written
+            written[row["id"]] = row["probabilities"] if kind == "classes" else [row["probability"]]
+
+    done = False
+    while not done:
+        query = recalibrate_stream(
+            stream.option("maxFilesPerTrigger", 1).parquet(str(folder)),
+            write,
+            checkpoint,
+            join=JoinConfig(label_ttl=600.0),
+            buckets=2,
+            max_cells=CELLS,
+            trigger={"availableNow": True},
+            **options,
+        )
+        try:
+            query.awaitTermination()
+            done = True
+        except StreamingQueryException as error:
+            # Spark gives the Python process that plans a micro-batch ten seconds to start, on any machine.
+            if "the disk is full" not in str(error) and "failed to connect back" not in str(error):
+                raise
+    assert not failing
+    assert written == embedded.answers
+    state = read_state(spark, checkpoint)
+    assert state.counts == embedded.join.counts
+    assert {key: engine.to_bytes() for key, engine in state.engines.items()} == {
+        key: engine.to_bytes() for key, engine in embedded.engines.items()
+    }
+    if kind == "segments":
+        assert all(sum(each.segments.values()) == 6 for each in embedded.engines.values())
+        assert len({labels_of(each.pooled, "target").to_bytes() for each in embedded.engines.values()}) == 2
+    moved = [np.abs(np.array(each) - 0.5).max() for each in written.values()]
+    assert len(set(moved)) > len(moved) // 2  # not all are the score of a first engine
+    (name, given), *_ = options.items()
+    other = {name: given[:-1], "max_cells": CELLS, "buckets": 2}
+    with pytest.raises(ValueError, match=r"was begun with other options: .*, now .* (country|cat, dog);"):
+        recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **other)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"segments": ["country"], "classes": CLASSES}, "segments and classes exclude each other"),
+        ({"segments": ["score"]}, "'score' is the column of the score, and makes no segments"),
+        ({"segments": ["land"]}, "events need a column land; there are id, time, score, country, weight"),
+        ({"segments": ["weight"]}, "the column weight must be .* decimal, date; it is double: cast it"),
+        ({"segments": ["country"], "guard": "raw"}, "guard='raw' does not go with segments: leave it out"),
+        ({"classes": CLASSES, "guard": "raw"}, "guard='raw' is not for many classes: leave it out"),
+        (
+            {"segments": ["country"], "engines": {"a": Recalibrator()}},
+            "key 'a' must have segments by country",
+        ),
+        (
+            {"mode": "target", "engines": {None: SegmentedRecalibrator()}},
+            "must have no segments and two classes",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    spark: SparkSession, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    from streamcal.spark import recalibrate_stream
+
+    frame = spark.sql("select 'a' as id, 1 as time, 0.5D as score, 'NL' as country, 1.5D as weight")
+    with pytest.raises(ValueError, match=said):
+        recalibrate_stream(frame, print, str(tmp_path), **options)
+
+
+@pytest.mark.parametrize(
+    ("label", "given", "said"),
+    [
+        ("wolf", None, "a label must be one of the classes 'cat', 'dog', 'fox', got 'wolf'"),
+        (None, "[0.5, 0.5]", "an array of scores must have 3 numbers"),
+        (None, "[0.5, 0.5, 0.5]", "must sum to 1, got a sum of 1.5"),
+        (None, '["NaN", 0.5, 0.5]', "a score must be a number"),
+        (None, "[null, 0.5, 0.5]", "a score must be a number"),
+        (None, None, "an event needs a score or a label"),
+    ],
+)
+def test_events_that_have_no_scores_or_label_of_the_classes_are_rejected(
+    spark: SparkSession, label: str | None, given: str | None, said: str
+) -> None:
+    from streamcal.spark.kinds import OfClasses
+
+    with pytest.raises(ValueError, match=said):
+        OfClasses(CLASSES).event(("a", 1.0, None, label, None, "target", given), RecalibratorConfig())
+
+
+def test_too_many_segments_stop_the_stream(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamcal.spark import kinds
+
+    monkeypatch.setattr(kinds, "_MOST_SEGMENTS", 1)
+    kind, config = kinds.WithSegments(("country",)), RecalibratorConfig()
+    engine, labels = kind.new(config), []
+    for name in ("NL", "PL"):
+        event = kind.event(("a", 1.0, 0.5, 1, None, "target", f'["{name}"]'), config)
+        ((_, carried),) = kind.answer_many(engine, [event])
+        labels.append(kinds.Learned("target", True, 1.0, False, "a", 0.5, 1, 1.0, carried))
+    kind.learn(engine, [], labels[:1])
+    with pytest.raises(ValueError, match="has 2 segments by country; on Spark it may have 1"):
+        kind.learn(engine, [], labels[1:])

@@ -148,7 +148,8 @@ class MulticlassRecalibrator:
         ValueError
             if they are not; the message says which.
         """
-        (row,) = self._predict(self._classes.row(scores)[np.newaxis])
+        rows = self._classes.row(scores)[np.newaxis]
+        (row,) = self._served(self._core.predict(rows), rows)
         if isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
         return row
@@ -161,10 +162,10 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_one`, with the index of the first bad row.
         """
-        return self._predict(self._classes.rows(scores))
+        rows = self._classes.rows(scores)
+        return self._served(self._core.predict(rows), rows)
 
-    def _predict(self, rows: Floats) -> Floats:
-        made = self._core.predict(rows)
+    def _served(self, made: Floats, rows: Floats) -> Floats:
         return ordered(made, rows) if self._config.keeps_order else made
 
     def carry(self, scores: Any) -> tuple[float, ...]:
@@ -189,7 +190,9 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_many`.
         """
-        return self._core.answer(self._classes.rows(scores))
+        rows = self._classes.rows(scores)
+        made, carried = self._core.answer(rows)
+        return self._served(made, rows), carried
 
     # Learning
 

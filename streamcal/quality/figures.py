@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -460,7 +460,7 @@ class Quality(msgspec.Struct):
             self.segments["class"].add(*self.classes.add(segments, weights))
             return
         for at, groups in enumerate(self.segments.values()):
-            names = [None if each[at] is None else str(each[at]) for each in segments]
+            names: list[Any] = [each[at] for each in segments]
             groups.add(names, forecasts, labels)
 
     @property

@@ -21,6 +21,7 @@ cdef class Corrections:
     cdef double[::1] _first
     cdef double _votes
 
+    cpdef double labels_at(self, Py_ssize_t place) noexcept
     @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t find(self, name) except -1
     @cython.locals(place=Py_ssize_t)

@@ -147,7 +147,12 @@ class Corrections:
 
     def labels(self, name: Name) -> int:
         """Return the number of labels of a value, counted up to 2²⁴ − 1."""
-        return int(self._rows[_COLUMNS * self.find(name) + _LABELS_AT])
+        return int(self.labels_at(self.find(name)))
+
+    def labels_at(self, place: int) -> float:
+        """Return the number of labels of the value at a place."""
+        labels: float = self._rows[_COLUMNS * place + _LABELS_AT]
+        return labels
 
     def find(self, name: Name) -> int:
         """Return the place of a value; 0: it has no labels."""

@@ -10,7 +10,7 @@ cdef double _NONE
 @cython.final
 cdef class Fields:
     cdef readonly list fields
-    cdef readonly double served
+    cdef readonly double served, labels
     cdef double _centre, _score, _information
     cdef long long _centred
     cdef long long[::1] _places

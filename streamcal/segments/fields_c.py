@@ -74,6 +74,8 @@ class Fields:
         self._then: Any = np.zeros(_TERMS * count).data
         self.served = 0.0
         """Probability of the last forecast."""
+        self.labels = 0.0
+        """Number of labels of the first field's value, as of the last forecast or with the last label."""
 
     @property
     def centre(self) -> float:
@@ -116,6 +118,8 @@ class Fields:
             out.append(read[2])
             out.append(None if delta != delta else delta)
             out.append(read[8])
+            if i == 0:
+                self.labels = read[8]
         self.served = expit(logit + added) if added else pooled
         return tuple(out)
 
@@ -142,6 +146,8 @@ class Fields:
             field.learn(
                 self._places[i], x, label, read, _READ * i, others, their_noise, self._then, at, without
             )
+        field = self.fields[0]
+        self.labels = field.labels_at(self._places[0])
 
     def relabel(self, label: int, given: tuple[Any, ...]) -> None:
         """Replace a label that was learned before by ``label``; parameters as in `learn`.

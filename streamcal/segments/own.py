@@ -19,9 +19,11 @@ from streamcal.segments.corrections_c import logit_of, order
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require
 
-__all__ = ["OwnEngines", "OwnState"]
+__all__ = ["WORTH", "OwnEngines", "OwnState"]
 
-_WORTH: Final = 50  # labels of a segment that gets an engine, where one is left
+WORTH: Final = 50
+"""Labels of a segment that gets an engine, where one is left; one with fewer has none."""
+
 _FEWEST: Final = 100  # labels from which an engine forecasts
 
 Segment = tuple[int, str | None]
@@ -49,6 +51,9 @@ class OwnEngines:
     def __len__(self) -> int:
         return len(self._engines)
 
+    def __contains__(self, segment: Segment) -> bool:
+        return segment in self._engines
+
     def forecast(self, score: float, logit: float, names: Sequence[str | None]) -> list[float]:
         """Return δ of each field's own engine, its logit less the pooled one; NaN where there is none."""
         if not self._engines:
@@ -72,7 +77,7 @@ class OwnEngines:
         """
         gone = None
         if segment not in self._engines:
-            if after < _WORTH or not self._limit:
+            if after < WORTH or not self._limit:
                 return None
             if len(self._engines) >= self._limit:
                 if before.bit_length() == after.bit_length():  # looked at when labels have doubled

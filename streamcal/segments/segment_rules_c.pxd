@@ -4,6 +4,7 @@ from streamcal.engine cimport event_rules_c
 from streamcal.segments.fields_c cimport Fields
 from streamcal.segments.names_c cimport name_of
 
+cdef double _WORTH
 
 cdef class SegmentRules(event_rules_c.EventRules):
     cdef public object segments
@@ -15,4 +16,5 @@ cdef class SegmentRules(event_rules_c.EventRules):
     @cython.locals(names=list, place=Py_ssize_t)
     cpdef double correct(self, kept, double score, double probability) except? -1.0
     cpdef carried(self)
+    @cython.locals(after=cython.longlong)
     cpdef learn_carried(self, double score, int label, carried)

@@ -11,9 +11,12 @@ from streamcal.engine import event_rules_c
 from streamcal.events import Kept
 from streamcal.join.entries import Carried
 from streamcal.segments.names_c import Name, name_of
+from streamcal.segments.own import WORTH
 from streamcal.segments.segments import Segments
 
 __all__ = ["SegmentRules"]
+
+_WORTH = WORTH
 
 
 class SegmentRules(event_rules_c.EventRules):
@@ -36,10 +39,9 @@ class SegmentRules(event_rules_c.EventRules):
         names = list[Name]()
         for place in self._places:
             names.append(name_of(kept[place]) if place < len(kept) else None)
-        if self._has_own:
-            self._given = self.segments.carry(score, probability, names)
-        else:
-            self._given = self._fields.forecast(probability, names, None)
+        self._given = self._fields.forecast(probability, names, None)
+        if self._has_own and self._fields.labels >= _WORTH:
+            self._given = self.segments.carry(score, probability, names, self._given)
         return self._fields.served
 
     def carried(self) -> Carried:
@@ -48,7 +50,7 @@ class SegmentRules(event_rules_c.EventRules):
 
     def learn_carried(self, score: float, label: int, carried: Carried) -> None:
         """Let corrections learn a label of the target."""
-        if self._has_own:
-            self.segments.learn_one(score, label, carried)
-        else:
-            self._fields.learn(label, carried)
+        self._fields.learn(label, carried)
+        if self._has_own and self._fields.labels >= _WORTH:
+            after = int(self._fields.labels)
+            self.segments.learn_own(carried[0], [score], [label], after - 1)

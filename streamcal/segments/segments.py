@@ -18,7 +18,7 @@ from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState
 from streamcal.segments.merging import merged
 from streamcal.segments.names_c import Name, name_of
-from streamcal.segments.own import OwnEngines, OwnState
+from streamcal.segments.own import WORTH, OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded, require
 from streamcal.values import shown
 
@@ -140,24 +140,20 @@ class Segments:
         names
             Value of each field.
         """
-        row = self.carry(score, pooled, names)[len(names) :]
+        row = self.carry(score, pooled, names, self.corrections.forecast(pooled, names, None))[len(names) :]
         return [math.nan if each is None else each for each in row]
 
-    def carry(self, score: float, pooled: float, names: Sequence[Name]) -> tuple[Any, ...]:
+    def carry(
+        self, score: float, pooled: float, names: Sequence[Name], given: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
         """Return the values of the fields and the forecast, with None for NaN; parameters as in `forecast`.
 
-        `Fields.served` is then its probability.
+        ``given`` is what `Fields.forecast` has just returned, without an own engine. `Fields.served` is then
+        the probability.
         """
-        own = self._own.forecast(score, logit_of(pooled), names) if self._has_own else None
-        return self.corrections.forecast(pooled, names, own)
-
-    def learn_one(self, score: float, label: int, carried: tuple[Any, ...]) -> None:
-        """Learn a label of what `carry` has returned."""
-        only, name = self.corrections.fields[0], carried[0]
-        before = only.labels(name) if self._has_own else 0
-        self.corrections.learn(label, carried)
-        if self._has_own:
-            self._learn_own(name, [score], [label], before)
+        if not self._has_own or (0, names[0]) not in self._own:
+            return given
+        return self.corrections.forecast(pooled, names, self._own.forecast(score, logit_of(pooled), names))
 
     def learn(
         self,
@@ -182,10 +178,10 @@ class Segments:
                 its_labels.append(label)
             self.corrections.learn(label, (*each, *row))
         for name, (before, its_scores, its_labels) in by_segment.items():
-            self._learn_own(name, its_scores, its_labels, before)
+            self.learn_own(name, its_scores, its_labels, before)
 
-    def _learn_own(self, name: Name, scores: list[float], labels: list[int], before: int) -> None:
-        """Let the engine of a segment learn, which had ``before`` labels."""
+    def learn_own(self, name: Any, scores: list[float], labels: list[int], before: int) -> None:
+        """Let the engine of a segment learn, which had ``before`` labels; the join may have kept its name."""
         only = self.corrections.fields[0]
         gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
         if gone is not None:
@@ -217,7 +213,7 @@ class Segments:
         made._own.restore(state.own, len(state.names))
         for each in state.own:
             labels = made.corrections.fields[each.field].labels(each.name)
-            require(labels, f"an own engine of {shown(each.name)}, which has no labels")
+            require(labels >= WORTH, f"an own engine of {shown(each.name)}, which has {labels} labels")
         return made
 
 

@@ -15,7 +15,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import streamcal
-from streamcal.certificates import paths_c
+from streamcal.certificates import paths_c, shift_likelihood_c
 from streamcal.engine.guard_c import Guard
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
@@ -55,6 +55,17 @@ def test_paths_of_a_likelihood_set() -> None:
             assert np.isfinite(reached[-1]).all()
             found.append(b"".join(each.tobytes() for each in (lowest, highest, deviance, risk, reached)))
     assert found[:2] == found[2:]
+
+
+def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
+    rng, found = np.random.default_rng(5), []
+    totals = rng.integers(0, 50, (2, 12)).astype(float)
+    hits = rng.binomial(totals.astype(int), 0.3).astype(float)
+    for module in (shift_likelihood_c, uncompiled("streamcal.certificates.shift_likelihood_c")):
+        entropy = module.entropy(hits[0], totals[0])
+        likelihood = module.largest_likelihood(hits[0], totals[0], hits[1], totals[1])
+        found.append(msgspec.json.encode([entropy, likelihood]))
+    assert found[0] == found[1]
 
 
 def test_a_guard() -> None:

@@ -24,7 +24,7 @@ def entropy(hits: Floats, totals: Floats) -> float:
         rate = hits[b] / max(totals[b], 1e-300)
         if 0.0 < rate < 1.0:
             whole -= totals[b] * (rate * math.log(rate) + (1.0 - rate) * math.log1p(-rate))
-    return whole
+    return float(whole)
 
 
 def largest_likelihood(source_hits: Floats, source_totals: Floats, hits: Floats, totals: Floats) -> float:

@@ -64,6 +64,15 @@ def test_lines_differ_by_the_bound_at_most(name: str) -> None:
     assert apart.max() <= _apart(LINEAR[name]) <= 1e-12
 
 
+def test_scores_at_both_ends_are_taken_for_some_way_inside() -> None:
+    knots, log_odds = (-27.73, -27.7, 27.7, 27.73), (-1.0, 0.0, 0.0, 1.0)
+    recalibration = RecalibrationMap(version=1, kind="linear", knots=knots, log_odds=log_odds)
+    ends = [0.0, 5e-324, 2.0**-41, 1.0 - 2.0**-41, 1.0]
+    np.testing.assert_allclose(
+        run(recalibration, ends), recalibration.predict_many(ends), rtol=0.0, atol=1e-12
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.3, 2.0)])
 def test_of_many_scores_steps_have_the_same_bits(weights: tuple[float, float]) -> None:

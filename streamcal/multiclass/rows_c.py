@@ -41,7 +41,7 @@ def scale(x: Floats, parameters: Floats, out: Floats) -> None:
     x
         float64[n, K].
     parameters
-        a, and then K of b. a is one for all classes, or K, or a matrix by rows, for x less the mean of its row.
+        a, and then K of b. a: one for all classes, K, or a matrix by rows, for x less its row's mean.
     """
     classes = x.shape[1]
     slopes = parameters.shape[0] - classes

@@ -1,8 +1,8 @@
 """Online scaling of K scores: softmax of a·log z + b, fitted to a stream by Newton steps with a discount.
 
-With x_k = log z_k, a forecast is p ∝ exp(a_k x_k + b_k): one slope for all classes (temperature and a bias a
-class) one a class (vector scaling), or a matrix (`MatrixScaling`). After a block of labels, θ = (a, b) takes one Newton step on the
-discounted log loss with a ridge λ towards the identity, θ₀ = (1, 0):
+With x_k = log z_k, a forecast is p ∝ exp(a_k x_k + b_k): one slope for all classes (temperature and a bias
+a class), one a class (vector scaling), or a matrix (`MatrixScaling`). After a block of labels, θ = (a, b)
+takes one Newton step on the discounted log loss with a ridge λ towards the identity, θ₀ = (1, 0):
 
     H ← γ^m H + Σ_i Dᵢᵀ(diag(pᵢ) − pᵢpᵢᵀ)Dᵢ,    θ ← θ − s (H + λ)⁻¹ (Σ_i Dᵢᵀ(pᵢ − yᵢ) + (1 − γ^m) λ (θ − θ₀)).
 
@@ -124,7 +124,8 @@ class OnlineSoftmax:
     def _solved(self, slope: Floats) -> Floats:
         """Return (H + λ)⁻¹ times a slope."""
         if not self._dense:
-            return slope / (self._curvature + self._ridge)
+            step: Floats = slope / (self._curvature + self._ridge)
+            return step
         return np.asarray(np.linalg.solve(self._curvature + np.diag(self._ridge), slope), np.float64)
 
     @property

@@ -130,7 +130,8 @@ def test_a_matrix_comes_near_the_optimum_of_its_loss() -> None:
     as_matrix = np.append(np.diag(vector.parameters[:3]), vector.parameters[3:])
     before = penalised(first, x, labels)
     left = [
-        (penalised(each, x, labels) - best.fun) / (before - best.fun) for each in (matrix.parameters, as_matrix)
+        (penalised(each, x, labels) - best.fun) / (before - best.fun)
+        for each in (matrix.parameters, as_matrix)
     ]
     assert -1e-6 < left[0] < 0.01 < left[1]
 
@@ -145,7 +146,9 @@ def test_the_curvature_of_a_matrix_is_the_second_derivative_in_its_blocks() -> N
         block = [3 * k, 3 * k + 1, 3 * k + 2, 9 + k]
         found = np.empty((4, 4))
         for i, j in np.ndindex(4, 4):
-            steps = [h * (np.eye(12)[block[i]] * a + np.eye(12)[block[j]] * b) for a in (1, -1) for b in (1, -1)]
+            steps = [
+                h * (np.eye(12)[block[i]] * a + np.eye(12)[block[j]] * b) for a in (1, -1) for b in (1, -1)
+            ]
             up, across, back, down = (penalised(at + step, x, labels) for step in steps)
             found[i, j] = (up - across - back + down) / (4.0 * h * h)
         found -= np.diag(np.where(np.arange(4) == k, RIDGE[0], (RIDGE[2],) * 3 + (RIDGE[1],)))
@@ -176,7 +179,8 @@ def test_a_matrix_stays_finite_on_extreme_scores() -> None:
     for start in range(0, 400, 4):
         scaling.learn(x[start : start + 4], labels[start : start + 4], np.ones(4))
         found = scaling.forecast(x)
-        assert np.isfinite(found).all() and found.sum(axis=1) == pytest.approx(1.0)
+        assert np.isfinite(found).all()
+        assert found.sum(axis=1) == pytest.approx(1.0)
     state = [part.copy() for part in scaling.to_state()]
     other = MatrixScaling(4, discount=0.9998, ridge=RIDGE)
     other.restore(state)

@@ -24,7 +24,7 @@ from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.rows_c import gather, mix, normalise, scale
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
-from streamcal.multiclass.softmax import DENSE, OnlineSoftmax, logs
+from streamcal.multiclass.softmax import DENSE, MatrixScaling, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -36,19 +36,22 @@ _FIRST_STEP: Final = 4
 _NOTHING: Final = np.empty((1, 0))
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
-    "bias/0.998": (False, 0.998),
-    "bias/0.9998": (False, 0.9998),
-    "vector/0.9998": (True, 0.9998),
+    "bias/0.998": 0.998,
+    "bias/0.9998": 0.9998,
+    "vector/0.9998": 0.9998,
+    "matrix/0.9998": 0.9998,
 }
-"""Scalings of the score: whether each class has a slope, and the discount of earlier labels."""
+"""Scalings of the score, and their discounts of earlier labels."""
 
 _SHARED: Final = "bias/0.9998"
 """Scaling that gives classes without an engine their probability."""
 
-_STACKED: Final = {"one-vs-rest/vector/0.9999": (True, 0.9999)}
+_STACKED: Final = {"one-vs-rest/vector/0.9999": 0.9999}
 """Scalings of the K engines' row."""
 
 _RIDGE: Final = (5.0, 1.0)
+_ACROSS: Final = 20.0  # ridge of a matrix off its diagonal
+_MATRIX: Final = 30  # classes up to which there is one
 _IDENTITY: Final = 0.2  # the score's first weight, in parts of another's: all scalings begin with it
 _RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
 _SCORES: Final = 1000  # latest scores that tell of the prior
@@ -105,11 +108,8 @@ class Many:
         self._source_engines: OneVsRest | None = None
         auto = config.mode == "auto"
         kinds = {**_SCALINGS, **_STACKED} if auto else {}
-        self._scalings = {
-            name: OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
-            for name, (sloped, discount) in kinds.items()
-            if not sloped or classes <= DENSE
-        }
+        made = {name: _scaling(classes, name, discount) for name, discount in kinds.items()}
+        self._scalings = {name: scaling for name, scaling in made.items() if scaling is not None}
         shifts = ["composite/scores"] if config.prior == "scores" else []
         shifts = ["composite/all", "composite/300", *shifts]
         self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
@@ -442,6 +442,17 @@ class Many:
         by_scores = within(state.by_scores, 0.0, 1.0, what)
         require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
         self._by_scores = by_scores if by_scores.size else None
+
+
+def _scaling(classes: int, name: str, discount: float) -> OnlineSoftmax | None:
+    """Return the scaling of this name; None: there are too many classes for it."""
+    if "matrix" in name:
+        ridge = (*_RIDGE, _ACROSS)
+        return MatrixScaling(classes, discount=discount, ridge=ridge) if classes <= _MATRIX else None
+    sloped = "vector" in name
+    if sloped and classes > DENSE:
+        return None
+    return OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
 
 
 def _move_label(counts: Floats, code: int, before: int, share: float) -> None:

@@ -23,7 +23,7 @@ from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.weighing import ONE, as_units
 from streamcal.times import Time, as_times, check_time
-from streamcal.values import Floats, check_domain, shown
+from streamcal.values import Counts, Floats, check_domain, shown
 
 __all__ = ["MulticlassRecalibrator"]
 
@@ -239,9 +239,9 @@ class MulticlassRecalibrator:
             as `predict_one` and `Recalibrator.learn_one`; or if the label is of no class. Nothing is learned
             then.
         """
-        self.learn_many(
-            [self._classes.row(scores)],
-            [self.classes[self._classes.code(label)]],
+        self._learn(
+            self._classes.row(scores)[np.newaxis],
+            np.array([self._classes.code(label)]),
             domain,
             times=None if time is None else [time],
             weights=None if weight is None else [weight],
@@ -281,6 +281,12 @@ class MulticlassRecalibrator:
         rows, codes = self._classes.rows(scores), self._classes.codes(labels)
         if len(rows) != len(codes):
             raise ValueError(f"{len(rows)} rows of scores but {len(codes)} labels")
+        self._learn(rows, codes, domain, times=times, weights=weights, carried=carried)
+
+    def _learn(
+        self, rows: Floats, codes: Counts, domain: Domain, *, times: Any, weights: Any, carried: Any
+    ) -> None:
+        """Learn rows and labels that have been checked, once the rest is."""
         check_domain(domain)
         if not len(rows):
             return

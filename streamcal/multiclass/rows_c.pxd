@@ -8,7 +8,10 @@ cpdef bint are_shares(const double[:, :] rows, double rounding)
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t)
 cpdef logarithms(const double[:, :] rows, double least, double[:, :] out)
 
-@cython.locals(i=Py_ssize_t, k=Py_ssize_t, classes=Py_ssize_t, slopes=Py_ssize_t, most=double, total=double)
+@cython.locals(
+    i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, classes=Py_ssize_t, slopes=Py_ssize_t, mean=double, most=double,
+    total=double,
+)
 cpdef scale(const double[:, :] x, const double[::1] parameters, double[:, :] out)
 
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t, total=double)

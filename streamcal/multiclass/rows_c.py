@@ -41,15 +41,24 @@ def scale(x: Floats, parameters: Floats, out: Floats) -> None:
     x
         float64[n, K].
     parameters
-        a, one for all classes or K of them, and then K of b.
+        a, and then K of b. a: one for all classes, K, or a matrix by rows, for x less its row's mean.
     """
     classes = x.shape[1]
     slopes = parameters.shape[0] - classes
     for i in range(x.shape[0]):
-        most = -math.inf
+        most, mean = -math.inf, 0.0
+        if slopes > classes:
+            for k in range(classes):
+                mean += x[i, k] / classes
         for k in range(classes):
-            out[i, k] = x[i, k] * parameters[k if slopes > 1 else 0] + parameters[slopes + k]
-            most = max(most, out[i, k])
+            total = parameters[slopes + k]
+            if slopes > classes:
+                for j in range(classes):
+                    total += parameters[k * classes + j] * (x[i, j] - mean)
+            else:
+                total += x[i, k] * parameters[k if slopes > 1 else 0]
+            out[i, k] = total
+            most = max(most, total)
         total = 0.0
         for k in range(classes):
             out[i, k] = math.exp(out[i, k] - most)

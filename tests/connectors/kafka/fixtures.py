@@ -20,9 +20,10 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -178,3 +179,22 @@ def new_topic(kafka_broker: AnyBroker) -> Iterator[Topics]:
     yield topics
     if isinstance(kafka_broker, ExternalBroker) and topics.made:
         topics.remove()
+
+
+def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], None]) -> None:
+    """Check, in a folder of its own; again if the broker has lost a transaction.
+
+    A broker that is killed may lose one (`Broker.lost_transactions`). What was writing then ends, and says so
+    (test_lost_transactions.py).
+    """
+    for attempt in range(5):
+        folder, lost = tmp_path / str(attempt), broker.lost_transactions
+        folder.mkdir()
+        try:
+            check_once(folder, attempt)
+        except (AssertionError, OSError):
+            if broker.lost_transactions == lost:
+                raise
+        else:
+            return
+    pytest.fail("the broker lost a transaction in each of five runs")

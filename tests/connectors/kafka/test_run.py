@@ -41,7 +41,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.stored import pipeline_state
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
-from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
 from tests.connectors.kafka.runs import Runs, runs
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
@@ -259,31 +259,12 @@ def check(stream: Stream, outputs: dict[str, str], ids: Sequence[bytes]) -> int:
 def test_killed_and_yet_every_id_once(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str
 ) -> None:
-    """Kill the run, the broker, or both in turn; feed the stream in between, a part for every kill.
-
-    A broker that is killed may lose a transaction (`Broker.lost_transactions`). The run then ends and says so
-    (test_lost_transactions.py); here another one is taken.
-    """
+    """Kill the run, the broker, or both in turn; feed the stream in between, a part for every kill."""
     retried(
         killable_broker,
         tmp_path,
         lambda folder, seed: kill_and_check(killable_broker, new_topic, folder, what, seed),
     )
-
-
-def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], None]) -> None:
-    """Check, in a folder of its own; again if the broker has lost a transaction."""
-    for attempt in range(5):
-        folder, lost = tmp_path / str(attempt), broker.lost_transactions
-        folder.mkdir()
-        try:
-            check_once(folder, attempt)
-        except AssertionError:
-            if broker.lost_transactions == lost:
-                raise
-        else:
-            return
-    pytest.fail("the broker lost a transaction in each of five runs")
 
 
 @pytest.mark.crash

@@ -7,7 +7,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of, unique
-from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
 from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
@@ -247,21 +248,30 @@ class TestSink:
 
     @pytest.mark.crash
     def test_the_broker_is_killed_under_the_commits(
-        self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
+        self,
+        killable_broker: Broker,
+        new_topic: Topics,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO)
-        topic = new_topic("answers", 2)
-        sink = KafkaConnector().sink(url(killable_broker, topic))
-        sink.resume("job", None)
-        rng = random.Random(1)
-        with broker_killer(killable_broker, rng, 3) as over:
-            number = 0
-            while not over():
-                sink.write([answer(i) for i in range(number, number + 20)])
-                number += 20
-                sink.commit({"in": {"": number}})
-        sink.close()
-        assert answered(killable_broker, topic) == list(range(number))
+
+        def check(_: Path, seed: int) -> None:
+            topic = new_topic("answers", 2)
+            rng = random.Random(seed)
+            with (
+                closing(KafkaConnector().sink(url(killable_broker, topic))) as sink,
+                broker_killer(killable_broker, rng, 3) as over,
+            ):
+                sink.resume("job", None)
+                number = 0
+                while not over():
+                    sink.write([answer(i) for i in range(number, number + 20)])
+                    number += 20
+                    sink.commit({"in": {"": number}})
+            assert answered(killable_broker, topic) == list(range(number))
+
+        retried(killable_broker, tmp_path, check)
 
     def test_positions_of_many_partitions_fit(self) -> None:
         rng = random.Random(1)

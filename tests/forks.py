@@ -1,7 +1,7 @@
 """Runs the command line in forks: all imports lie behind them, which cost more than most runs.
 
 A fork has standard streams, environment, working directory and exit status of its own. As a program,
-``python -m tests.forks SOCKET``, it is the server that forks them, one at a time.
+``python -m tests.forks SOCKET``, it is the server that forks them.
 """
 
 from __future__ import annotations
@@ -10,54 +10,83 @@ import atexit
 import gc
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["forked"]
+__all__ = ["Fork", "forked"]
 
 _ROOT: Final = Path(__file__).parents[1]
 _REQUEST: Final = 1 << 18  # bytes, at most
 
 
-def forked(
-    arguments: list[str], stdin: bytes, environment: dict[str, str], seconds: float
-) -> tuple[int, bytes, bytes]:
-    """Call the command line; return its exit status and what it wrote.
+class Fork(subprocess.Popen[Any]):
+    """The command line with arguments: a `subprocess.Popen` without the start of a Python.
 
-    Raises
-    ------
-    TimeoutError
-        if it took longer than so many seconds; it has been killed.
+    Takes of its options those of standard streams and text, ``cwd`` and ``env``.
     """
-    server = _server()
-    request = {"arguments": arguments, "environment": environment, "folder": str(Path.cwd())}
-    (its_in, our_in), (our_out, its_out), (our_err, its_err) = os.pipe(), os.pipe(), os.pipe()
-    socket.send_fds(server, [json.dumps(request).encode()], [its_in, its_out, its_err])
-    for descriptor in (its_in, its_out, its_err):
-        os.close(descriptor)
-    process = int(server.recv(64))
-    with ThreadPoolExecutor(2) as pool:
-        wrote = [pool.submit(_all_of, descriptor) for descriptor in (our_out, our_err)]
-        with suppress(BrokenPipeError), os.fdopen(our_in, "wb") as pipe:
-            pipe.write(stdin)
-        server.settimeout(seconds)
+
+    _wait: Callable[[float], int]
+    _close_pipe_fds: Callable[..., None]
+
+    def __init__(self, arguments: list[Any], **options: Any) -> None:
+        self._ended, self._its_end = socket.socketpair()
+        with self._its_end:
+            super().__init__([str(each) for each in arguments], **options)
+
+    def _execute_child(self, args: list[str], *options: Any) -> None:
+        """Start it: in place of what `subprocess.Popen` does."""
+        cwd, environment = options[4:6]
+        pipes = options[9:15]
+        request = {
+            "arguments": args,
+            "environment": dict(os.environ if environment is None else environment),
+            "folder": str(cwd or Path.cwd()),
+        }
+        streams = [number if end < 0 else end for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
         try:
-            status = int(server.recv(64))
-        except TimeoutError:
-            os.kill(process, signal.SIGKILL)
-            server.settimeout(None)
-            server.recv(64)
+            server = _server()
+            socket.send_fds(server, [json.dumps(request).encode()], [*streams, self._its_end.fileno()])
+            self.pid = int(server.recv(64))
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        """Return what `os.waitpid` does of a child."""
+        try:
+            status = self._ended.recv(64, socket.MSG_DONTWAIT if flags & os.WNOHANG else 0)
+        except BlockingIOError:
+            return 0, 0
+        self._ended.close()
+        return self.pid, int(status)
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self._wait(0.0)
+        return self.returncode  # type: ignore[no-any-return]
+
+
+def forked(
+    arguments: list[Any], stdin: bytes, environment: dict[str, str], seconds: float
+) -> tuple[int, bytes, bytes]:
+    """Run it to its end, within so many seconds; return the exit status and what it wrote."""
+    pipe = subprocess.PIPE
+    with Fork(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+        try:
+            out, err = process.communicate(stdin, seconds)
+        except BaseException:
+            process.kill()
             raise
-        out, err = (each.result() for each in wrote)
-    return status, out, err
+    return process.returncode, out, err
 
 
 @cache
@@ -81,27 +110,44 @@ def _server() -> socket.socket:
     return ours
 
 
-def _all_of(descriptor: int) -> bytes:
-    with os.fdopen(descriptor, "rb") as pipe:
-        return pipe.read()
-
-
 def _serve(requests: socket.socket) -> list[str]:
-    """Fork for every request; return in a fork, with the arguments that it is to run with."""
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, _REQUEST, 3)
-        if not message:
-            os._exit(0)
-        process = os.fork()
-        if not process:
+    """Fork for every request, and tell how each fork ended; return in a fork, with its arguments."""
+    forks: dict[int, int] = {}  # by process, the descriptor of what waits for it
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with selectors.DefaultSelector() as ready:
+        for each in (requests, woken):
+            ready.register(each, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fileobj is woken:
+                    woken.recv(64)
+                    _tell_ends(forks)
+                    continue
+                message, descriptors, _, _ = socket.recv_fds(requests, _REQUEST, 4)
+                if not message:
+                    os._exit(0)
+                process = os.fork()
+                if not process:
+                    break
+                forks[process] = descriptors.pop()
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                requests.send(str(process).encode())
+            else:
+                continue
             break
-        for descriptor in descriptors:
-            os.close(descriptor)
-        requests.send(str(process).encode())
-        requests.send(str(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])).encode())
-    requests.close()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for each in (requests, woken, wakes):
+        each.close()
+    for descriptor in (*forks.values(), descriptors.pop()):
+        os.close(descriptor)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
+    for descriptor in descriptors:
         os.close(descriptor)
     request = json.loads(message)
     os.environ.clear()
@@ -109,6 +155,14 @@ def _serve(requests: socket.socket) -> list[str]:
     time.tzset()
     os.chdir(request["folder"])
     return list(request["arguments"])
+
+
+def _tell_ends(forks: dict[int, int]) -> None:
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            process, status = ended
+            with suppress(BrokenPipeError), os.fdopen(forks.pop(process), "wb") as waiting:
+                waiting.write(str(status).encode())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap, Recalibrator
-from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
+from tests.command_line import GOOD, read_lines, streamcal, synthetic, table
+from tests.forks import Fork
 
 
 def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") -> tuple[Any, list, list]:
@@ -245,8 +246,8 @@ def test_the_source_of_calibration_needs_score_and_label(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_interruption_ends_cleanly_with_what_was_done_so_far(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    process = subprocess.Popen(
-        [*STREAMCAL, "run", "--events", "-", "--output", str(out)],
+    process = Fork(
+        ["run", "--events", "-", "--output", out],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ from streamcal import Recalibrator
 from streamcal.cli.app import app
 from streamcal.cli.demo import data_folder
 from tests.command_line import STREAMCAL, read_lines, streamcal
+from tests.forks import Fork
 
 EVENTS = b'{"id":"a","score":0.5}\n{"id":"b","score":0.25}\n{"id":"a","label":1}\n'
 LABELLED = b'{"score":0.5,"label":1}\n{"score":0.25,"label":0}\n'
@@ -242,7 +243,7 @@ def test_two_runs_with_one_output(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = ["run", "--events", tmp_path / "fifo", "--output", out, "--store", tmp_path / "1.db"]
-    first = subprocess.Popen([*STREAMCAL, *map(str, command)], stderr=subprocess.PIPE)
+    first = Fork([*command], stderr=subprocess.PIPE)
     with fifo.open("wb") as feed:
         feed.write(EVENTS)
         feed.flush()

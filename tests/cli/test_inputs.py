@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, wait_for
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -33,9 +34,8 @@ def numbers(start: int, stop: int) -> list[str]:
 @contextmanager
 def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Start the command line; end it, if it still runs, with the block."""
-    command = [*STREAMCAL, *map(str, arguments)]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    process = Fork([*arguments], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     try:
         yield process
     finally:

@@ -24,14 +24,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamcal_connectors.sqlite.database import with_sum
 
 from streamcal.engine.engine import Engine
-from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table, wait_for
+from tests.command_line import GOOD, read_lines, streamcal, synthetic, table, wait_for
+from tests.forks import Fork
 
 ROOT = Path(__file__).parents[2]
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*STREAMCAL, *map(str, arguments)],
+    return Fork(
+        [*arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from streamcal.page.latest_status import Live
-from tests.command_line import GOOD, STREAMCAL, streamcal
+from tests.command_line import GOOD, streamcal
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -40,10 +41,8 @@ def test_so_is_a_port_in_use(files: list[object]) -> None:
 
 def test_viewers_get_the_last_record_and_the_run_ends(tmp_path: Path) -> None:
     """Standard input stays open until a viewer is there."""
-    run = [*STREAMCAL, "run", "--events", "-", "--output", str(tmp_path / "o.jsonl"), "--page", "0"]
-    with subprocess.Popen(
-        run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    run = ["run", "--events", "-", "--output", tmp_path / "o.jsonl", "--page", "0"]
+    with Fork(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         url = process.stderr.readline().split()[-1].decode()

@@ -19,6 +19,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import STREAMCAL, synthetic
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -77,8 +78,8 @@ class Terminal:
         ours, theirs = pty.openpty()
         self._ours = ours
         self._seen = ""
-        self.process = subprocess.Popen(
-            [*STREAMCAL, *map(str, arguments)],
+        self.process = Fork(
+            [*arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=theirs,

@@ -18,7 +18,8 @@ import pytest
 
 from streamcal import RecalibrationMap, evaluate
 from streamcal.quality.figures import Figures
-from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, table
+from tests.command_line import read_lines, streamcal, synthetic, table
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -57,8 +58,8 @@ def test_following_again_with_nothing_new_until_sigterm(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text(labelled("a"))
     arguments = base(tmp_path, "e.jsonl")
     first = streamcal(*arguments)
-    process = subprocess.Popen(
-        [*STREAMCAL, *map(str, arguments), "--follow", "--metrics", "0"],
+    process = Fork(
+        [*arguments, "--follow", "--metrics", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

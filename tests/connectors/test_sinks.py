@@ -22,6 +22,7 @@ from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind, SinkOptions, StoppedError
 from streamcal.run.rows import Recalibrated, RejectRow
 from tests.command_line import STREAMCAL, read_lines, streamcal
+from tests.forks import Fork
 
 FOREIGN = [
     b"something else\n",
@@ -293,7 +294,7 @@ def test_wrong_options_of_files_are_refused(options: dict[str, Any], said: str) 
 
 
 def started(command: list[object], **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*STREAMCAL, *map(str, command)], stderr=subprocess.PIPE, **options)
+    return Fork(command, stderr=subprocess.PIPE, **options)
 
 
 def ids(data: bytes) -> list[str]:

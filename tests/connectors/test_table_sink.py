@@ -26,6 +26,7 @@ from streamcal.errors import OutputError
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import Recalibrated, answer_rows
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
+from tests.forks import Fork
 
 NAMES = ["o.parquet", "o.arrow"]
 
@@ -167,8 +168,8 @@ def test_a_run_that_is_stopped_writes_what_is_done(tmp_path: Path) -> None:
 @contextmanager
 def started(out: Path, rejects: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a run that has committed an answer and waits for more."""
-    command = [*STREAMCAL, "run", "--events", "-", "--output", str(out), "--rejects", str(rejects)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    command = ["run", "--events", "-", "--output", out, "--rejects", rejects]
+    with Fork(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
         process.stdin.write(b'{"id":"a","score":0.5}\noops\n')
         process.stdin.flush()

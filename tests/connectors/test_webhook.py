@@ -18,7 +18,8 @@ from streamcal_connectors.webhook import SECRET, WebhookConnector, WebhookSink
 from streamcal.run.connectors import public_url
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import AlarmRow
-from tests.command_line import STREAMCAL, read_lines, streamcal, wait_for
+from tests.command_line import read_lines, streamcal, wait_for
+from tests.forks import Fork
 from tests.receiver import receiver
 
 KEY = b"k" * 32
@@ -160,9 +161,7 @@ def test_a_run_ends_well_with_a_dead_receiver_and_the_next_delivers_once(tmp_pat
 def test_a_run_that_is_killed_while_the_receiver_hangs_delivers_with_the_same_id(tmp_path: Path) -> None:
     run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--follow", "--alarms"]
     with receiver("hang") as hook:
-        with subprocess.Popen(
-            [*STREAMCAL, *run, hook.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with Fork([*run, hook.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             wait_for(lambda: hook.got and len((tmp_path / "o.jsonl").read_bytes().splitlines()) == 20)
             process.kill()  # the answers went on although nobody took the alarm
         hook.answers = [200]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from tests.command_line import STREAMCAL
+from tests.forks import Fork
 
 _FLIGHTS: Final = Path(__file__).parents[2] / "examples" / "flights"
 _RATE: Final = 5_000  # events per second
@@ -55,8 +55,8 @@ class LiveFlights:
     def __enter__(self) -> Self:
         files = {"calibration": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
         options = [part for name, file in files.items() for part in (f"--{name}", f"{file}.jsonl")]
-        self.process = subprocess.Popen(
-            [*STREAMCAL, "run", *options, "--follow", "--page", "0"],
+        self.process = Fork(
+            ["run", *options, "--follow", "--page", "0"],
             cwd=self._folder,
             stderr=subprocess.PIPE,
             text=True,

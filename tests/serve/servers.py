@@ -8,12 +8,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
+from tests.forks import Fork
+
 JSON = {"content-type": "application/json"}
 LINES = {"content-type": "application/x-ndjson"}
 
@@ -28,10 +28,7 @@ class Served:
     running: ClassVar[list[Served]] = []
 
     def __init__(self, store: Path, *more: object, port: int = 0) -> None:
-        self.process = subprocess.Popen(
-            [*STREAMCAL, "serve", "--store", str(store), "--port", str(port), *map(str, more)],
-            stderr=subprocess.PIPE,
-        )
+        self.process = Fork(["serve", "--store", store, "--port", port, *more], stderr=subprocess.PIPE)
         self.running.append(self)
         assert self.process.stderr is not None
         os.set_blocking(self.process.stderr.fileno(), True)

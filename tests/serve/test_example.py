@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.serve.servers import STREAMCAL
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_the_model_asks_streamcal(tmp_path: Path) -> None:
     started = []
     try:
         with (tmp_path / "served.log").open("wb") as log:
-            served = subprocess.Popen([*STREAMCAL, *(swap.get(each, each) for each in arguments)], stderr=log)
+            served = Fork([swap.get(each, each) for each in arguments], stderr=log)
         started.append(served)
         swap |= {"http://streamcal:8080": url_of(served, tmp_path / "served.log"), "8000": "0"}
         environment = os.environ | {name: swap[value] for name, value in settings.items()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
 from tests.connectors.kafka.test_readme import PATIENCE, committed, send
+from tests.forks import Fork
 from tests.multiclass.test_run import CLASSES, events, read, run, write
 
 
@@ -18,10 +18,9 @@ def test_topics_hold_what_files_hold(kafka_broker: AnyBroker, new_topic: Topics,
     topics = {name: f"kafka://{kafka_broker.bootstrap}/{new_topic(name)}" for name in ("events", "answers")}
     send(kafka_broker, topics["events"].rpartition("/")[2], given)
     store = ("--store", str(tmp_path / "s.db"))
-    process = subprocess.Popen(
+    process = Fork(
         [
-            *(sys.executable, "-c", "from streamcal.cli.app import main; main()", "run", *CLASSES),
-            *("--events", topics["events"], "--output", topics["answers"], *store),
+            *("run", *CLASSES, "--events", topics["events"], "--output", topics["answers"], *store),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

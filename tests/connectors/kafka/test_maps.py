@@ -13,7 +13,8 @@ from streamcal_connectors.kafka.source import KafkaConnector
 from streamcal.run.rows import MapRow
 from tests.connectors.kafka.clients import rows_of, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
-from tests.connectors.kafka.topics import STREAMCAL, map_row, prediction, put, url
+from tests.connectors.kafka.topics import map_row, prediction, put, url
+from tests.forks import Fork
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -78,8 +79,8 @@ class TestMaps:
             publish(version)
         put(kafka_broker, events, [prediction(0)])
         options = ["--follow", url(kafka_broker, maps), "--events", url(kafka_broker, events)]
-        with subprocess.Popen(
-            [*STREAMCAL, "apply", *options, "--output", url(kafka_broker, answers)], stderr=subprocess.PIPE
+        with Fork(
+            ["apply", *options, "--output", url(kafka_broker, answers)], stderr=subprocess.PIPE
         ) as service:
             try:
                 until(lambda: versions() == [3], "no answer")

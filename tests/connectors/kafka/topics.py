@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +22,9 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import MapRow
 from tests.connectors.kafka.clients import producer, rows_of
 from tests.connectors.kafka.fixtures import AnyBroker
-from tests.forks import forked
+from tests.forks import Fork, forked
 
 SECRET = "hunter2-correct-horse"
-STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
 
 def url(broker: AnyBroker, topic: str, options: str = "") -> str:
@@ -102,8 +100,8 @@ def started(
         def said() -> str:
             return os.pread(log.fileno(), 1 << 20, 0).decode()
 
-        with subprocess.Popen(
-            [*STREAMCAL, *map(str, arguments)],
+        with Fork(
+            [*arguments],
             stdout=log,
             stderr=log,
             env={**os.environ, "COLUMNS": "200", **environment},

@@ -1,14 +1,13 @@
 """Coverage and tightness of the certificates, on seeded streams with known truth.
 
 What fails how often: every certificate of a stream must hold at every version, with probability 1 − δ,
-δ = 0.1. Over 400 streams the test fails if more than 40 streams are violated. Were a stream violated
-with probability 0.05, that would happen with probability 2e-5 (binomial tail); were the certificate
-wrong in truth (probability 0.2 or more), the test would pass with probability below 5e-8, and at 0.15 with
-2e-3 for each truth. Seeds are fixed.
+δ = 0.1. Over 100 streams the test fails if more than 10 streams are violated. Were a stream violated
+with probability 0.05, that would happen with probability 0.011, with 0.01 (none is seen) 6e-9; were the
+certificate wrong in truth (probability 0.2 or more), the test would pass with probability below 0.006, for
+each of eight truths and two rules. Seeds are fixed.
 
-CI looks at every ninth version: of 400 streams per truth with B = ⌊n^(1/3)⌋, of 100 streams with B
-chosen from the labels (fails if more than 10 are violated: probability 0.011 at 0.05, 6e-9 at 0.01; none
-is seen). All versions of 1,000 streams: ``python -m tests.certificates.test_coverage --full``.
+CI looks at every ninth version. All versions of 1,000 streams:
+``python -m tests.certificates.test_coverage --full``.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def report(name: str, rule: str, ratios: np.ndarray, step: int) -> None:
 @pytest.mark.parametrize("name", list(TRUTHS))
 def test_certificates_hold_at_all_versions_together(name: str, rule: str) -> None:
     step = 9
-    ratios = shortfalls(TRUTHS[name], 400 if rule == "cube_root" else 100, step, rule)
+    ratios = shortfalls(TRUTHS[name], 100, step, rule)
     report(name, rule, ratios, step)
     assert violated(ratios) <= DELTA
     room = slack(ratios)

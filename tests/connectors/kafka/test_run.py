@@ -22,7 +22,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.stored import pipeline_state
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
-from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
+from tests.connectors.kafka.fixtures import AnyBroker, Topics, retried
 from tests.connectors.kafka.runs import Runs, runs
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
@@ -255,7 +255,7 @@ def check(stream: Stream, outputs: dict[str, str], ids: Sequence[bytes]) -> int:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("what", ["process", "broker", "both"])
+@pytest.mark.parametrize("what", ["process", "broker", "both"] if FULL else ["process", "both"])
 def test_killed_and_yet_every_id_once(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str
 ) -> None:
@@ -268,8 +268,13 @@ def test_killed_and_yet_every_id_once(
 
 
 @pytest.mark.crash
-@BOTH
-@pytest.mark.parametrize("what", ["process", "broker"])
+@pytest.mark.parametrize(
+    ("client", "what"),
+    list(product(["kafka-python", "confluent"], ["process", "broker"]))
+    if FULL
+    else [("kafka-python", "process"), ("confluent", "broker")],
+    indirect=["client"],
+)
 def test_killed_with_implied_negatives(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, client: str, what: str
 ) -> None:

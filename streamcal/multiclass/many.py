@@ -22,9 +22,9 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
-from streamcal.multiclass.rows_c import gather, mix, normalise, scale
+from streamcal.multiclass.rows_c import gather, logarithms, mix, normalise, scale
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
-from streamcal.multiclass.softmax import DENSE, MatrixScaling, OnlineSoftmax, logs
+from streamcal.multiclass.softmax import DENSE, END, MatrixScaling, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -34,6 +34,7 @@ _STEP: Final = 32  # labels of the longest step, where they come one by one
 _BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
 _NOTHING: Final = np.empty((1, 0))
+_ONE: Final = np.ones(1)
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,
@@ -88,6 +89,7 @@ class Many:
         "_config",
         "_counts",
         "_engines",
+        "_latest",
         "_pending",
         "_pending_codes",
         "_places",
@@ -133,6 +135,7 @@ class Many:
         self._pending_codes: list[Counts] = []
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
+        self._latest: tuple[bytes, Floats] | None = None  # one row and its forecasts, until they change
 
     @property
     def _width(self) -> int:
@@ -186,6 +189,9 @@ class Many:
             return by_source[np.newaxis]
         if mode in ("label_shift", "composite"):
             return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
+        given = rows.tobytes() if len(rows) == 1 else b""
+        if self._latest is not None and self._latest[0] == given:
+            return self._latest[1]  # a label that comes at once: its row was predicted just now
         out: Floats = np.empty((len(self.names), *rows.shape))
         out[0], x = rows, logs(rows)
         for place, name in self._places[0]:
@@ -197,6 +203,8 @@ class Many:
                 scale(x, self._scalings[name].parameters, out[place])
         for place, prior in self._places[2]:
             out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        if given:
+            self._latest = given, out
         return out
 
     def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
@@ -278,6 +286,7 @@ class Many:
             source /= source.sum()
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
+            self._latest = None
 
     def learn(
         self,
@@ -309,6 +318,7 @@ class Many:
             made = self.forecasts(rows)
             self._gather(rows, codes, made, np.ones(len(rows)), None)
             self._step(None)
+        self._latest = None
         engines = self._source_engines or self._begin_source()
         engines.learn(rows, codes, "source", times, None, weights)
         self._engines.learn(rows, codes, "source", times, None, weights)
@@ -333,17 +343,18 @@ class Many:
     ) -> None:
         n = len(rows)
         if len(self.names) > 1:
-            shares = np.ones(n)
+            shares = _ONE if n == 1 else np.ones(n)
             if weights is not None:
                 self._weighed += (weights.sum(), np.square(weights).sum())
                 shares = weights * (self._weighed[0] / self._weighed[1])
             made = self.forecasts(rows)
             self._gather(rows, codes, made, shares, carried)
+            self._latest = None
         self._engines.learn(rows, codes, "target", times, index, weights)
         more = np.bincount(codes, weights, self._classes)
         self._counts[1] += more
-        aged = np.bincount(codes, _RECENT ** np.arange(n - 1.0, -1.0, -1.0), self._classes)
-        self._counts[2] = self._counts[2] * _RECENT**n + aged
+        ages = _ONE if n == 1 else _RECENT ** np.arange(n - 1.0, -1.0, -1.0)
+        self._counts[2] = self._counts[2] * _RECENT**n + np.bincount(codes, ages, self._classes)
         if len(self.names) > 1 and sum(map(len, self._pending)) >= min(
             _STEP, max(_FIRST_STEP, self.labels // 4)
         ):
@@ -367,6 +378,7 @@ class Many:
             _move_label(self._counts[2], code, before, _RECENT**age)
         elif domain == "source" and self._source_engines is not None:
             self._source_engines.relabel(row, code, before, domain, time, index)
+        self._latest = None
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
 
@@ -376,9 +388,9 @@ class Many:
         """Keep what the next step needs of labels."""
         classes, told = self._classes, _NOTHING if carried is None or not self._carries else carried
         kept: Floats = np.zeros((len(rows), self._width))
-        kept[:, :classes] = logs(rows)
+        logarithms(rows, END, kept[:, :classes])
         if classes <= DENSE:
-            kept[:, classes : 2 * classes] = logs(made[1])
+            logarithms(made[1], END, kept[:, classes : 2 * classes])
         gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept[:, 2 * classes :])
         self._pending.append(kept)
         self._pending_codes.append(codes)

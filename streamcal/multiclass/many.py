@@ -20,10 +20,11 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
+from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.rows_c import gather, logarithms, mix, normalise, scale
-from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
+from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
 from streamcal.multiclass.softmax import DENSE, END, MatrixScaling, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
@@ -89,6 +90,7 @@ class Many:
         "_config",
         "_counts",
         "_engines",
+        "_kinds",
         "_latest",
         "_pending",
         "_pending_codes",
@@ -116,13 +118,13 @@ class Many:
         shifts = ["composite/all", "composite/300", *shifts]
         self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
         """Names of the candidates."""
-        places = [(place, name) for place, name in enumerate(self.names) if name in self._scalings]
-        self._places = (
-            [each for each in places if each[1] in _SCALINGS],
-            [each for each in places if each[1] in _STACKED],
-            [(place, name.partition("/")[2]) for place, name in enumerate(self.names) if name in shifts],
-        )
-        shift = np.array([name in shifts for name in self.names])
+        scalings = ["scaling of maps" if name in _STACKED else "scaling" for name in self._scalings]
+        alone = "maps" if config.mode == "target" else "shift"
+        self._kinds = ["score", "maps", *scalings, *["shift"] * len(shifts)] if auto else [alone]
+        self._places: dict[str, list[tuple[int, str]]] = {kind: [] for kind in KINDS}
+        for place, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
+            self._places[kind].append((place, name))
+        shift = np.array([auto and kind == "shift" for kind in self._kinds])
         first = np.where(shift, 0.0, 1.0)
         if auto:
             first[0] = _IDENTITY
@@ -194,15 +196,15 @@ class Many:
             return self._latest[1]  # a label that comes at once: its row was predicted just now
         out: Floats = np.empty((len(self.names), *rows.shape))
         out[0], x = rows, logs(rows)
-        for place, name in self._places[0]:
+        for place, name in self._places["scaling"]:
             scale(x, self._scalings[name].parameters, out[place])
         out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        if self._places[1]:
+        if self._places["scaling of maps"]:
             x = logs(out[1])
-            for place, name in self._places[1]:
+            for place, name in self._places["scaling of maps"]:
                 scale(x, self._scalings[name].parameters, out[place])
-        for place, prior in self._places[2]:
-            out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        for place, name in self._places["shift"]:
+            out[place] = shifted(by_source, *self.priors(_prior_of(name))) if self.sourced else rows
         if given:
             self._latest = given, out
         return out
@@ -220,6 +222,24 @@ class Many:
         made = self._source_engines.forecast(rows, rows)
         normalise(made, rows)
         return made
+
+    def parts(self) -> dict[str, Any]:
+        """Return what `MulticlassMap` needs."""
+        candidates, engines = [], self._source_engines if self._config.mode != "label_shift" else None
+        for name, kind, weight in zip(self.names, self._kinds, self._weights.served[0].tolist(), strict=True):
+            parameters = self._scalings[name].parameters if name in self._scalings else None
+            if kind == "shift" and name != "source":
+                parameters = shift_weights(*self.priors(_prior_of(name)))
+            if weight:
+                known = () if parameters is None else parameters.tolist()
+                given = {"name": name, "weight": weight, "kind": kind, "parameters": known}
+                candidates.append(Candidate.model_validate(given))
+        return {
+            "candidates": candidates,
+            "maps": self._engines.maps if "maps" in self._kinds else (),
+            "shared": _SHARED if _SHARED in self.names else None,
+            "source_maps": () if engines is None or "shift" not in self._kinds else engines.maps,
+        }
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
@@ -465,6 +485,11 @@ def _scaling(classes: int, name: str, discount: float) -> OnlineSoftmax | None:
     if sloped and classes > DENSE:
         return None
     return OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
+
+
+def _prior_of(name: str) -> str | None:
+    """Return the name of the priors of a composite; None: those to show."""
+    return name.partition("/")[2] or None
 
 
 def _move_label(counts: Floats, code: int, before: int, share: float) -> None:

@@ -18,6 +18,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.join.outcomes import Relabelled
+from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
@@ -106,6 +107,15 @@ class OneVsRest:
             else:
                 out[0, code] = engine.predict_one(row[code])
         return out
+
+    @property
+    def maps(self) -> list[RecalibrationMap | None]:
+        """The map of each class by which `forecast` answers; None: ``shared`` is the answer."""
+        enough = [
+            (code, self._engines.get(code) if positives >= _FEWEST else None)
+            for code, positives in enumerate(self._positives.tolist())
+        ]
+        return [None if engine is None else engine.map for _, engine in enough]
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores."""

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from streamcal import MulticlassRecalibrator
+from streamcal.cli.app import app
 from streamcal.multiclass.class_map import MulticlassMap
+from tests.multiclass.test_faces import NAMES
 from tests.multiclass.test_recalibrator import drawn, names
+from tests.multiclass.test_run import CLASSES, events, read, run, write
 
 
 def learned(classes: int, *, sourced: bool = True, **options: Any) -> MulticlassRecalibrator:
@@ -73,3 +78,65 @@ def test_wrong_maps_are_refused(change: Any, word: str) -> None:
 def test_the_schema_in_docs_is_the_models() -> None:
     path = Path(__file__).parents[2] / "docs" / "multiclass-map.schema.json"
     assert json.loads(path.read_text()) == MulticlassMap.model_json_schema()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("key", [None, "DE"])
+def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str, key: str | None) -> None:
+    scores = drawn(5, np.zeros(3), 9)[0]
+    last: list[dict[str, Any]] = [
+        {
+            "id": f"b{index}",
+            "scores": dict(zip(NAMES, row, strict=True)),
+            "key": key,
+            "time": 1e6,
+            "note": "x",
+        }
+        for index, row in enumerate(scores.tolist())
+    ]
+    path = write(tmp_path / "events.jsonl", [*events(400, 20, [key]), *last])
+    kept = ("--keep", "note", "--output", tmp_path / "run.jsonl")
+    run(*CLASSES, "--events", path, *kept, "--map", tmp_path / "map.json")
+    served = read(tmp_path / "run.jsonl")[-5:]
+    found = tmp_path / ("map.json" if key is None else "map.DE.json")
+
+    again = write(tmp_path / "again.jsonl", last)
+    if form == "csv":
+        columns = {f"p_{name}": scores[:, place] for place, name in enumerate(NAMES)}
+        more = {name: [row[name] for row in last] for name in ("id", "key", "time", "note")}
+        again = tmp_path / "again.csv"
+        pl.DataFrame(more | columns).write_csv(again)
+    arguments = [
+        "apply",
+        "--map",
+        found,
+        "--events",
+        again,
+        "--keep",
+        "note",
+        "--output",
+        tmp_path / "o.jsonl",
+    ]
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    applied = read(tmp_path / "o.jsonl")
+    assert [row.pop("map_version") for row in applied] == [400] * 5
+    for row in served:
+        row.pop("map_version")
+    assert applied == served
+    assert applied[0]["probabilities"] != applied[0]["scores"]
+
+
+def test_apply_refuses_other_classes(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(learned(3).map.model_dump_json())
+    given = write(tmp_path / "e.jsonl", [{"id": "a", "scores": [0.5, 0.25, 0.5]}])
+    (tmp_path / "o.toml").write_text('[columns]\nclasses = ["a", "b", "c"]\n')
+    for more, code, word in (
+        (("--config", tmp_path / "o.toml"), 2, "the map has class 0, class 1, class 2; leave them out"),
+        ((), 1, "must sum to 1"),
+    ):
+        arguments = ["apply", "--map", path, "--events", given, "--output", tmp_path / "o.jsonl", *more]
+        done = CliRunner().invoke(app, [*map(str, arguments)])
+        assert done.exit_code == code, done.output
+        assert word in " ".join(done.output.split()), done.output

@@ -45,8 +45,8 @@ class Candidate(BaseModel):
     the same of the candidate ``maps``. ``shift``: `MulticlassMap.source_maps`, divided by their sum, times a
     factor each, divided by their sum."""
     parameters: tuple[_Finite, ...] = ()
-    """Of a scaling a, then b, one number a class. a is one number, or one a class, or a matrix by rows; this
-    is for x less its mean. Of ``shift`` the factors w_k; none: all are 1."""
+    """Numbers of a scaling: a, then b, one number a class. a is one number, or one a class, or a matrix by
+    rows; this is for x less its mean. Of ``shift`` the factors w_k; none: all are 1."""
 
 
 class MulticlassMap(BaseModel):
@@ -76,7 +76,7 @@ class MulticlassMap(BaseModel):
     """Names of the classes, in the order of the scores."""
 
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
-    """What is mixed. Of two classes the only one is of kind ``maps``."""
+    """Forecasts that are mixed. Of two classes the only one is of kind ``maps``."""
 
     maps: tuple[RecalibrationMap | None, ...] = ()
     """Map of each class against all others; null: the class has the probability of ``shared``. Of two classes

@@ -23,11 +23,13 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
 
-__all__ = ["ClassAnswer", "ClassesEngine"]
+__all__ = ["ClassAnswer", "ClassesEngine", "served_map"]
 
 
 class ClassAnswer(Recalibrated, frozen=True, gc=False):
@@ -45,7 +47,7 @@ class ClassesEngine(Engine):
     _first: int
     _carried: Carried = ()
     _checked: tuple[Carried, Floats] | None = None
-    """What was kept with the latest label's prediction, and the same as an array."""
+    """Numbers kept with the latest label's prediction, and the same as an array."""
 
     @classmethod
     def make(
@@ -208,3 +210,8 @@ class ClassesEngine(Engine):
         self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right
+
+
+def served_map(engine: Engine) -> RecalibrationMap | MulticlassMap:
+    """Return the map by which an engine answers; of many classes not that of the decision."""
+    return engine.classes.map if isinstance(engine, ClassesEngine) else engine.map

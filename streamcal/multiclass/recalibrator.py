@@ -135,7 +135,7 @@ class MulticlassRecalibrator:
 
     @property
     def map(self) -> MulticlassMap:
-        """What is served now, as a portable map; the next labels change it."""
+        """Portable map that gives the answers of now; the next labels change it."""
         names, ordered = self.classes, self._config.keeps_order
         return MulticlassMap(
             version=self.label_count, classes=names, keeps_order=ordered, **self._core.parts()

@@ -114,6 +114,8 @@ $(READY): $(QUICK) requirements.lock
 schema: $(READY)          ## write the JSON schemas of a map and of a report into docs/
 	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.RecalibrationMap.model_json_schema(), indent=2))' \
 		> docs/recalibration-map.schema.json
+	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.MulticlassMap.model_json_schema(), indent=2))' \
+		> docs/multiclass-map.schema.json
 	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 

@@ -23,6 +23,7 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, P
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.priors.trackers import PriorKind
 from streamcal.segments.recalibrator import SegmentedRecalibrator
@@ -44,6 +45,7 @@ __all__ = [
     "MapPublished",
     "Mixing",
     "Mode",
+    "MulticlassMap",
     "MulticlassRecalibrator",
     "Origin",
     "OutputError",

@@ -46,6 +46,7 @@ from streamcal.cli.terminal import (
     version_line,
 )
 from streamcal.errors import StoreError
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
 from streamcal.sql import Dialect, query
 
@@ -155,7 +156,10 @@ def sql(
     """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
     with failing(Exit.USAGE, ImportError):
-        text = query(read_map(map_file), dialect, table, score)
+        found = read_map(map_file)
+        if isinstance(found, MulticlassMap):
+            fail(f"{map_file} is a map of many classes, of which there is no query", Exit.USAGE)
+        text = query(found, dialect, table, score)
     sys.stdout.write(text + ";\n")
 
 

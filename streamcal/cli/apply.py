@@ -30,6 +30,7 @@ from streamcal.cli.options import (
     takes_options,
 )
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.ports import TableSource
@@ -57,12 +58,16 @@ def apply(given: _ApplyOptions) -> None:
     if (given.map_file is None) == (given.follow is None):
         fail("give either --map or --follow", Exit.USAGE)
     options, stop, connectors = begin(given)
-    if options.columns.classes:
-        fail("classes: there is no map of many classes to apply; streamcal run answers them", Exit.USAGE)
     columns = options.columns.model_copy(update={"positive": 1})  # labels do not matter: any will do
     with ExitStack() as stack:
-        if given.map_file is not None:
-            maps = Maps(read_map(given.map_file))
+        found = None if given.map_file is None else read_map(given.map_file)
+        classes = found.classes if isinstance(found, MulticlassMap) else ()
+        if columns.classes not in ((), classes):
+            fail(f"classes: the map has {', '.join(classes) or 'none'}; leave them out", Exit.USAGE)
+        if classes:
+            columns = columns.model_copy(update={"classes": classes, "positive": None})
+        if found is not None:
+            maps = Maps(found)
         else:
             with failing(Exit.USAGE, OSError, ValueError, text="cannot read the maps: "):
                 feed = connectors.feed(str(given.follow))
@@ -75,7 +80,7 @@ def apply(given: _ApplyOptions) -> None:
         if isinstance(opened, TableSource):
             kept = tuple(opened.kept) or kept
         outputs = Outputs(
-            open_sink(connectors, given.output, stack, kept=kept_types(kept, [opened])),
+            open_sink(connectors, given.output, stack, kept=kept_types(kept, [opened]), classes=classes),
             open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
         )
         refused = RejectLog()
@@ -85,7 +90,7 @@ def apply(given: _ApplyOptions) -> None:
                 refused.take(rows)
 
         with ending(stop):
-            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept, classes)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if not stop() and not count:
         fail(f"no event could be read from {public_url(given.events)}", Exit.NOTHING_READ)

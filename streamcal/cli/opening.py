@@ -18,10 +18,12 @@ import typer
 from pydantic import ValidationError
 
 from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
+from streamcal.cli.output_files import is_class_map
 from streamcal.cli.terminal import Exit, Stop, fail, failing
 from streamcal.errors import ColumnsError, OutputError, StoreError
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (
@@ -71,14 +73,17 @@ def begin(given: ColumnOptions, more: Iterable[Named] = ()) -> tuple[RunConfig, 
     return options, stop, connectors
 
 
-def read_map(path: Path) -> RecalibrationMap:
+def read_map(path: Path) -> RecalibrationMap | MulticlassMap:
     """Return the map in a file."""
+    kind: type[RecalibrationMap | MulticlassMap] = RecalibrationMap
     try:
-        return RecalibrationMap.model_validate_json(path.read_bytes())
+        data = path.read_bytes()
+        kind = MulticlassMap if is_class_map(data) else RecalibrationMap
+        return kind.model_validate_json(data)
     except OSError as error:
         fail(f"cannot read the map: {error}", Exit.USAGE)
     except ValidationError as error:
-        fail(f"{path} is not a map: {problems(error, RecalibrationMap)}", Exit.USAGE)
+        fail(f"{path} is not a map: {problems(error, kind)}", Exit.USAGE)
 
 
 def open_source(

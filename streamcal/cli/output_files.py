@@ -21,6 +21,7 @@ import msgspec
 
 from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
+from streamcal.multiclass.classes_engine import served_map
 from streamcal.values import shown
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "as_json",
     "atomic_write",
     "has_fields",
+    "is_class_map",
     "is_map",
     "is_picture",
     "map_path",
@@ -58,7 +60,12 @@ def has_fields(data: bytes, names: Iterable[str]) -> bool:
 
 def is_map(data: bytes) -> bool:
     """Whether the content of a file is a map."""
-    return has_fields(data, ("version", "values"))
+    return has_fields(data, ("version", "values")) or is_class_map(data)
+
+
+def is_class_map(data: bytes) -> bool:
+    """Whether the content of a file is a map of many classes."""
+    return has_fields(data, ("version", "candidates"))
 
 
 def is_picture(data: bytes) -> bool:
@@ -158,7 +165,7 @@ def write_maps(engines: Mapping[str | None, Engine], path: Path, segments: Seque
         name = map_path(path, key)
         try:
             _check_replaceable(name, "a map", is_map)
-            atomic_write(name, as_json({**engine.map.model_dump(mode="json"), **more}))
+            atomic_write(name, as_json({**served_map(engine).model_dump(mode="json"), **more}))
         except (OSError, ValueError) as error:
             failed.append(f"the map{'' if key is None else f' of key {shown(key)}'} to {name}: {error}")
     return failed

@@ -111,9 +111,8 @@ def run(given: _RunOptions) -> None:
     set_up_logging(as_json=given.log_json)
     options, stop, connectors = begin(given)
     _check_files(given)
-    for flag, path in (("--map", given.map_file), ("--maps", given.maps)):
-        if options.columns.classes and path is not None:
-            fail(f"{flag} {path}: what is served of many classes is not one map; leave it out", Exit.USAGE)
+    if options.columns.classes and given.maps is not None:
+        fail(f"--maps {given.maps}: many classes have a map at the end alone: give --map", Exit.USAGE)
     with ExitStack() as stack:
         server = _listen_for_viewers(given.page, stack) if given.page else None
         inputs = open_inputs(connectors, options.columns, stack, given, follow=given.follow)

@@ -63,18 +63,21 @@ class ClassFields:
                     f"an array of scores must have {len(self._codes):,} numbers, one for each of the classes"
                     f" {self._listed}, got {len(given):,}"
                 )
-            given = dict(zip(self._codes, given, strict=True))
-        if not isinstance(given, Mapping):
+            scores = tuple(given)
+        elif isinstance(given, Mapping):
+            if given.keys() != self._codes.keys():
+                self._refuse_names(given)
+            scores = tuple([given[name] for name in self._codes])
+        else:
             raise ValueError(  # noqa: TRY004  # the value is wrong, not the call
                 f"scores must be an object {{class: score}}, or an array of numbers, got {shown(given)}"
             )
-        if given.keys() != self._codes.keys():
-            self._refuse_names(given)
-        scores = tuple([given[name] for name in self._codes])
-        usual = {*map(type, scores)} == {float} and min(scores) >= 0.0 and max(scores) <= 1.0
-        if not usual or math.isnan(math.fsum(scores)):
+        total = math.nan
+        if {*map(type, scores)} == {float} and min(scores) >= 0.0 and max(scores) <= 1.0:
+            total = math.fsum(scores)
+        if math.isnan(total):
             scores = tuple([self._check(score) for score in scores])
-        total = math.fsum(scores)
+            total = math.fsum(scores)
         if abs(total - 1.0) > _ROUNDING:
             raise ValueError(f"the scores of all classes must sum to 1, got a sum of {total:.9g}")
         return scores

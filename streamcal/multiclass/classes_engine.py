@@ -8,7 +8,7 @@ it, so that all are judged as of the prediction, however late its label comes.
 
 from __future__ import annotations
 
-import math
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -23,11 +23,13 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
 
-__all__ = ["ClassAnswer", "ClassesEngine"]
+__all__ = ["ClassAnswer", "ClassesEngine", "served_map"]
 
 
 class ClassAnswer(Recalibrated, frozen=True, gc=False):
@@ -44,6 +46,8 @@ class ClassesEngine(Engine):
     """Engine of all classes."""
     _first: int
     _carried: Carried = ()
+    _checked: tuple[Carried, Floats] | None = None
+    """Numbers kept with the latest label's prediction, and the same as an array."""
 
     @classmethod
     def make(
@@ -93,7 +97,7 @@ class ClassesEngine(Engine):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer with the probability of each class; see `EventRules.answer`."""
         scores = event.kept[self._first :]
-        rows = np.array((scores,))
+        rows = np.fromiter(scores, np.float64, len(scores))[np.newaxis]
         (made,), (carried,) = self.classes.answer_many(rows)
         probabilities = tuple(made.tolist())
         self._carried = (*scores, *probabilities, *carried.tolist())
@@ -125,28 +129,28 @@ class ClassesEngine(Engine):
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return whether the class with the highest score is right, with the class, and what it was given."""
-        kept = self._kept(joined)[: 2 * len(self.classes.classes)]
+        kept = self._kept(joined)[0][: 2 * len(self.classes.classes)]
         return msgspec.structs.replace(self._decision(joined, kept), carried=(float(joined.label), *kept))
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Let both engines learn."""
-        carried, classes = self._kept(joined), len(self.classes.classes)
+        (carried, numbers), classes = self._kept(joined), len(self.classes.classes)
         emissions = super().learn(self._decision(joined, carried))
         timed = self.config.needs_time(joined.domain)
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_many(
-                [carried[:classes]],
+                numbers[np.newaxis, :classes],
                 [self.classes.classes[joined.label]],
                 joined.domain,
                 times=[joined.labelled_at] if timed else None,
                 weights=None if joined.weight == 1.0 else [joined.weight],
-                carried=[carried[2 * classes :]],
+                carried=numbers[np.newaxis, 2 * classes :],
             )
         return emissions
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
-        scores = self._kept(relabelled)[: len(self.classes.classes)]
+        scores = self._kept(relabelled)[0][: len(self.classes.classes)]
         decided = scores.index(relabelled.score)
         is_right, was_right = int(relabelled.label == decided), int(relabelled.before == decided)
         if is_right != was_right:
@@ -165,22 +169,28 @@ class ClassesEngine(Engine):
         decided = kept.index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
-    def _kept(self, joined: Joined | Relabelled) -> Carried:
+    def _kept(self, joined: Joined | Relabelled) -> tuple[Carried, Floats]:
         """Return what the join has kept with a prediction; it may come from a store."""
         carried, classes = joined.carried or (), len(self.classes.classes)
-        numbers: Any = carried if {*map(type, carried)} == {float} else ()
+        if self._checked is not None and carried is self._checked[0]:
+            return self._checked
+        given: Any = carried
+        try:
+            numbers = np.frombuffer(array("d", given))
+        except TypeError:
+            numbers = np.empty(0)
         shares, more = numbers[: 2 * classes], numbers[2 * classes :]
         if (
-            not numbers
-            or (not more and isinstance(joined, Joined))  # none is kept once a label has been learned
-            or not min(numbers) >= 0.0
-            or math.isnan(sum(numbers))
-            or joined.score not in shares[:classes]
-            or max(shares) > 1.0
-            or max(more, default=0.0) > max(self.classes.prediction_count, 1)
+            len(shares) < 2 * classes
+            or (not len(more) and isinstance(joined, Joined))  # none is kept once a label has been learned
+            or not numbers.min() >= 0.0  # NaN is not
+            or joined.score not in carried[:classes]
+            or shares.max() > 1.0
+            or more.max(initial=0.0) > max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
-        return carried
+        self._checked = carried, numbers
+        return self._checked
 
     def learn_classes(
         self,
@@ -200,3 +210,8 @@ class ClassesEngine(Engine):
         self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right
+
+
+def served_map(engine: Engine) -> RecalibrationMap | MulticlassMap:
+    """Return the map by which an engine answers; of many classes not that of the decision."""
+    return engine.classes.map if isinstance(engine, ClassesEngine) else engine.map

@@ -20,11 +20,12 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
+from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
-from streamcal.multiclass.rows_c import gather, mix, normalise, scale
-from streamcal.multiclass.simplex import class_priors, likeliest_priors, shifted
-from streamcal.multiclass.softmax import DENSE, MatrixScaling, OnlineSoftmax, logs
+from streamcal.multiclass.rows_c import gather, logarithms, mix, normalise, scale
+from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
+from streamcal.multiclass.softmax import DENSE, END, MatrixScaling, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -34,6 +35,7 @@ _STEP: Final = 32  # labels of the longest step, where they come one by one
 _BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
 _NOTHING: Final = np.empty((1, 0))
+_ONE: Final = np.ones(1)
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,
@@ -88,6 +90,8 @@ class Many:
         "_config",
         "_counts",
         "_engines",
+        "_kinds",
+        "_latest",
         "_pending",
         "_pending_codes",
         "_places",
@@ -114,13 +118,13 @@ class Many:
         shifts = ["composite/all", "composite/300", *shifts]
         self.names = ("identity", "one-vs-rest", *self._scalings, *shifts) if auto else (config.mode,)
         """Names of the candidates."""
-        places = [(place, name) for place, name in enumerate(self.names) if name in self._scalings]
-        self._places = (
-            [each for each in places if each[1] in _SCALINGS],
-            [each for each in places if each[1] in _STACKED],
-            [(place, name.partition("/")[2]) for place, name in enumerate(self.names) if name in shifts],
-        )
-        shift = np.array([name in shifts for name in self.names])
+        scalings = ["scaling of maps" if name in _STACKED else "scaling" for name in self._scalings]
+        alone = "maps" if config.mode == "target" else "shift"
+        self._kinds = ["score", "maps", *scalings, *["shift"] * len(shifts)] if auto else [alone]
+        self._places: dict[str, list[tuple[int, str]]] = {kind: [] for kind in KINDS}
+        for place, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
+            self._places[kind].append((place, name))
+        shift = np.array([auto and kind == "shift" for kind in self._kinds])
         first = np.where(shift, 0.0, 1.0)
         if auto:
             first[0] = _IDENTITY
@@ -133,6 +137,7 @@ class Many:
         self._pending_codes: list[Counts] = []
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
+        self._latest: tuple[bytes, Floats] | None = None  # one row and its forecasts, until they change
 
     @property
     def _width(self) -> int:
@@ -186,17 +191,22 @@ class Many:
             return by_source[np.newaxis]
         if mode in ("label_shift", "composite"):
             return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
+        given = rows.tobytes() if len(rows) == 1 else b""
+        if self._latest is not None and self._latest[0] == given:
+            return self._latest[1]  # a label that comes at once: its row was predicted just now
         out: Floats = np.empty((len(self.names), *rows.shape))
         out[0], x = rows, logs(rows)
-        for place, name in self._places[0]:
+        for place, name in self._places["scaling"]:
             scale(x, self._scalings[name].parameters, out[place])
         out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        if self._places[1]:
+        if self._places["scaling of maps"]:
             x = logs(out[1])
-            for place, name in self._places[1]:
+            for place, name in self._places["scaling of maps"]:
                 scale(x, self._scalings[name].parameters, out[place])
-        for place, prior in self._places[2]:
-            out[place] = shifted(by_source, *self.priors(prior)) if self.sourced else rows
+        for place, name in self._places["shift"]:
+            out[place] = shifted(by_source, *self.priors(_prior_of(name))) if self.sourced else rows
+        if given:
+            self._latest = given, out
         return out
 
     def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
@@ -212,6 +222,24 @@ class Many:
         made = self._source_engines.forecast(rows, rows)
         normalise(made, rows)
         return made
+
+    def parts(self) -> dict[str, Any]:
+        """Return what `MulticlassMap` needs."""
+        candidates, engines = [], self._source_engines if self._config.mode != "label_shift" else None
+        for name, kind, weight in zip(self.names, self._kinds, self._weights.served[0].tolist(), strict=True):
+            parameters = self._scalings[name].parameters if name in self._scalings else None
+            if kind == "shift" and name != "source":
+                parameters = shift_weights(*self.priors(_prior_of(name)))
+            if weight:
+                known = () if parameters is None else parameters.tolist()
+                given = {"name": name, "weight": weight, "kind": kind, "parameters": known}
+                candidates.append(Candidate.model_validate(given))
+        return {
+            "candidates": candidates,
+            "maps": self._engines.maps if "maps" in self._kinds else (),
+            "shared": _SHARED if _SHARED in self.names else None,
+            "source_maps": () if engines is None or "shift" not in self._kinds else engines.maps,
+        }
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
@@ -278,6 +306,7 @@ class Many:
             source /= source.sum()
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
+            self._latest = None
 
     def learn(
         self,
@@ -309,6 +338,7 @@ class Many:
             made = self.forecasts(rows)
             self._gather(rows, codes, made, np.ones(len(rows)), None)
             self._step(None)
+        self._latest = None
         engines = self._source_engines or self._begin_source()
         engines.learn(rows, codes, "source", times, None, weights)
         self._engines.learn(rows, codes, "source", times, None, weights)
@@ -333,17 +363,18 @@ class Many:
     ) -> None:
         n = len(rows)
         if len(self.names) > 1:
-            shares = np.ones(n)
+            shares = _ONE if n == 1 else np.ones(n)
             if weights is not None:
                 self._weighed += (weights.sum(), np.square(weights).sum())
                 shares = weights * (self._weighed[0] / self._weighed[1])
             made = self.forecasts(rows)
             self._gather(rows, codes, made, shares, carried)
+            self._latest = None
         self._engines.learn(rows, codes, "target", times, index, weights)
         more = np.bincount(codes, weights, self._classes)
         self._counts[1] += more
-        aged = np.bincount(codes, _RECENT ** np.arange(n - 1.0, -1.0, -1.0), self._classes)
-        self._counts[2] = self._counts[2] * _RECENT**n + aged
+        ages = _ONE if n == 1 else _RECENT ** np.arange(n - 1.0, -1.0, -1.0)
+        self._counts[2] = self._counts[2] * _RECENT**n + np.bincount(codes, ages, self._classes)
         if len(self.names) > 1 and sum(map(len, self._pending)) >= min(
             _STEP, max(_FIRST_STEP, self.labels // 4)
         ):
@@ -367,6 +398,7 @@ class Many:
             _move_label(self._counts[2], code, before, _RECENT**age)
         elif domain == "source" and self._source_engines is not None:
             self._source_engines.relabel(row, code, before, domain, time, index)
+        self._latest = None
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
 
@@ -376,9 +408,9 @@ class Many:
         """Keep what the next step needs of labels."""
         classes, told = self._classes, _NOTHING if carried is None or not self._carries else carried
         kept: Floats = np.zeros((len(rows), self._width))
-        kept[:, :classes] = logs(rows)
+        logarithms(rows, END, kept[:, :classes])
         if classes <= DENSE:
-            kept[:, classes : 2 * classes] = logs(made[1])
+            logarithms(made[1], END, kept[:, classes : 2 * classes])
         gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept[:, 2 * classes :])
         self._pending.append(kept)
         self._pending_codes.append(codes)
@@ -453,6 +485,11 @@ def _scaling(classes: int, name: str, discount: float) -> OnlineSoftmax | None:
     if sloped and classes > DENSE:
         return None
     return OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
+
+
+def _prior_of(name: str) -> str | None:
+    """Return the name of the priors of a composite; None: those to show."""
+    return name.partition("/")[2] or None
 
 
 def _move_label(counts: Floats, code: int, before: int, share: float) -> None:

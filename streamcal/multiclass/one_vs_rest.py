@@ -18,6 +18,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.join.outcomes import Relabelled
+from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
@@ -41,6 +42,9 @@ def parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int 
     """
     if carried is None:
         yield slice(0, n), None
+        return
+    if n == 1:
+        yield slice(0, 1), int(carried[0, 0])
         return
     starts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
     for start, end in pairwise([*starts, n]):
@@ -93,22 +97,34 @@ class OneVsRest:
 
         ``shared`` is what the classes without an engine have.
         """
-        out = shared.copy()
+        out, positives = shared.copy(), self._positives.tolist()
+        row = rows[0].tolist() if len(rows) == 1 else None
         for code, engine in self._engines.items():
-            if self._positives[code] >= _FEWEST:
-                if len(rows) == 1:
-                    out[0, code] = engine.predict_one(rows[0, code].item())
-                else:
-                    out[:, code] = engine.predict_many(rows[:, code])
+            if positives[code] < _FEWEST:
+                continue
+            if row is None:
+                out[:, code] = engine.predict_many(rows[:, code])
+            else:
+                out[0, code] = engine.predict_one(row[code])
         return out
+
+    @property
+    def maps(self) -> list[RecalibrationMap | None]:
+        """The map of each class by which `forecast` answers; None: ``shared`` is the answer."""
+        enough = [
+            (code, self._engines.get(code) if positives >= _FEWEST else None)
+            for code, positives in enumerate(self._positives.tolist())
+        ]
+        return [None if engine is None else engine.map for _, engine in enough]
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores."""
+        row = rows[0].tolist() if len(rows) == 1 else None
         for code, engine in self._engines.items():
-            if len(rows) == 1:
-                engine.observe_one(rows[0, code].item())
-            else:
+            if row is None:
                 engine.observe_many(rows[:, code])
+            else:
+                engine.observe_one(row[code])
         self.observed += len(rows)
 
     def learn(
@@ -123,22 +139,19 @@ class OneVsRest:
         """Learn rows with their labels, predicted when ``index`` scores had been observed."""
         self._admit(codes)
         self._positives += np.bincount(codes, minlength=len(self._positives))
+        row, label = (rows[0].tolist(), int(codes[0])) if len(rows) == 1 else (None, None)
+        time = None if times is None else times[0]
+        weight = None if weights is None else weights[0].item()
         for code, engine in self._engines.items():
             place = None if index is None else max(0, index - self._begun[code])
-            labels = codes == code
-            if len(rows) == 1:
+            if row is not None:
                 engine.learn_one(
-                    rows[0, code].item(),
-                    int(labels[0]),
-                    domain,
-                    time=None if times is None else times[0],
-                    prediction_index=place,
-                    weight=None if weights is None else weights[0].item(),
+                    row[code], int(label == code), domain, time=time, prediction_index=place, weight=weight
                 )
             else:
                 engine.learn_many(
                     rows[:, code],
-                    labels.astype(np.int8),
+                    (codes == code).astype(np.int8),
                     domain,
                     times=times,
                     prediction_index=place,
@@ -172,7 +185,7 @@ class OneVsRest:
             return
         self._recent *= _KEPT ** len(codes)
         self._recent += np.bincount(codes, minlength=len(self._recent))
-        for code in np.unique(codes).tolist():
+        for code in sorted({*codes.tolist()}):
             if code in self._engines or self._recent[code] < _WORTH:
                 continue
             if len(self._engines) >= _LARGEST:

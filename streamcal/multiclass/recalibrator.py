@@ -16,6 +16,7 @@ from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, nam
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import Domain
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
 from streamcal.multiclass.simplex import ordered
@@ -131,6 +132,14 @@ class MulticlassRecalibrator:
         probability of one class before all are divided by their sum. None before the first version.
         """
         return {self.classes[code]: each for code, each in self._core.certificates.items()}
+
+    @property
+    def map(self) -> MulticlassMap:
+        """Portable map that gives the answers of now; the next labels change it."""
+        names, ordered = self.classes, self._config.keeps_order
+        return MulticlassMap(
+            version=self.label_count, classes=names, keeps_order=ordered, **self._core.parts()
+        )
 
     # Predicting
 

@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.multiclass.rows_c import normalise
 from streamcal.values import Floats
 
-__all__ = ["class_priors", "likeliest_priors", "ordered", "shifted"]
+__all__ = ["class_priors", "likeliest_priors", "ordered", "reweighed", "shift_weights", "shifted"]
 
 _MOST_STEPS: Final = 10_000
 _CLOSE: Final = 1e-12
@@ -38,9 +38,19 @@ def shifted(rows: Floats, source: Floats | None, target: Floats | None) -> Float
         priors, float64[K]; None: not known yet, and nothing changes. A class that the source has never shown
         keeps the weight 1.
     """
+    weights = shift_weights(source, target)
+    return rows if weights is None else reweighed(rows, weights)
+
+
+def shift_weights(source: Floats | None, target: Floats | None) -> Floats | None:
+    """Return w, float64[K], of `shifted`; None: not known yet."""
     if source is None or target is None:
-        return rows
-    weights = np.divide(target, source, out=np.ones(len(source)), where=source > 0.0)
+        return None
+    return np.divide(target, source, out=np.ones(len(source)), where=source > 0.0)
+
+
+def reweighed(rows: Floats, weights: Floats) -> Floats:
+    """Return rows of probabilities times weights, float64[K], divided by their sum."""
     out: Floats = rows * weights
     normalise(out, rows)
     return out

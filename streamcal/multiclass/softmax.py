@@ -21,19 +21,20 @@ from streamcal.multiclass.rows_c import logarithms, scale
 from streamcal.sketch.decoding import within
 from streamcal.values import Counts, Floats
 
-__all__ = ["DENSE", "MatrixScaling", "OnlineSoftmax", "logs"]
+__all__ = ["DENSE", "END", "MatrixScaling", "OnlineSoftmax", "logs"]
 
 DENSE: Final = 64
 """Number of classes up to which curvatures between classes are kept."""
 
-_END: Final = 1e-9  # scores nearer to 0 count as this
+END: Final = 1e-9
+"""Scores nearer to 0 count as this."""
 _MOST: Final = 1e12  # of a number of a state
 
 
 def logs(rows: Floats) -> Floats:
     """Return the logarithms of rows of probabilities, float64[n, K], bounded below."""
     out: Floats = np.empty(rows.shape)
-    logarithms(rows, _END, out)
+    logarithms(rows, END, out)
     return out
 
 

@@ -11,6 +11,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.join.outcomes import Relabelled
+from streamcal.multiclass.class_map import Candidate
 from streamcal.multiclass.one_vs_rest import parts_by_index
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.values import Counts, Floats
@@ -56,6 +57,11 @@ class Two:
         """Return the priors of source and target, float64[2]."""
         source, target = self.engine.source.prior, self.engine.target.prior
         return _both(source), _both(target)
+
+    def parts(self) -> dict[str, Any]:
+        """Return what `MulticlassMap` needs."""
+        only = Candidate(name=self.engine.config.mode, weight=1.0, kind="maps")
+        return {"candidates": (only,), "maps": (None, self.engine.map)}
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, 2]."""

@@ -6,9 +6,10 @@ error of the probability of one class, over `BINS` bins of equal width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, Self
+from itertools import chain
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -66,9 +67,10 @@ class ClassSums(msgspec.Struct):
 
         Returns
         -------
-        Each class against the others, for `Groups.add`: names, float64[2, n K] and float64[n K].
+        Each class against the others, for `Groups.add`: K names, float64[2, n K] and float64[n K].
         """
-        rows = np.array(rated, np.float64)
+        numbers: Iterable[Any] = chain.from_iterable(rated)
+        rows = np.fromiter(numbers, np.float64).reshape(len(rated), -1)
         codes = rows[:, 0].astype(np.int64)
         classes = len(self.names)
         sides = rows[:, 1:].reshape(len(rows), 2, classes)
@@ -82,7 +84,7 @@ class ClassSums(msgspec.Struct):
             add_to_bins(bins[:, side], forecasts, codes, each)
         ones = np.arange(classes) == codes[:, np.newaxis]
         against = sides.transpose(1, 0, 2).reshape(2, -1)
-        return self.names * len(rows), against, ones.ravel().astype(np.float64)
+        return self.names, against, ones.ravel().astype(np.float64)
 
     def figures(self, side: int) -> ClassFigures:
         """Return the figures of the scores, 0, or of the probabilities, 1."""

@@ -97,7 +97,7 @@ class Groups:
         Parameters
         ----------
         names
-            group of each.
+            group of each; of fewer names, they begin again and again.
         forecasts, labels
             scores and served probabilities, float64[2, n]; labels, float64[n].
         """
@@ -106,6 +106,7 @@ class Groups:
         if len(places) > len(self._sums):
             more = np.zeros((2 * len(places) - len(self._sums), _SUMS))
             self._sums = np.concatenate([self._sums, more])
+        at = np.resize(at, len(labels))
         add_labels(self._sums, at, np.ascontiguousarray(forecasts), labels)
 
     def prune(self) -> None:

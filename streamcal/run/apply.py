@@ -11,11 +11,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.events import Kept, LabelEvent
+from streamcal.events import Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
+from streamcal.maps.shift import NO_SHIFT
+from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.run.config import problems
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
@@ -32,11 +35,13 @@ log = logging.getLogger("streamcal")
 class Maps:
     """The maps to apply: one for all keys, or the newest that a run publishes of each (``--maps``)."""
 
-    def __init__(self, given: RecalibrationMap | Feed) -> None:
-        self._feed = None if isinstance(given, RecalibrationMap) else given
-        self._maps: dict[str | None, RecalibrationMap] = {}
-        if isinstance(given, RecalibrationMap):
+    def __init__(self, given: RecalibrationMap | MulticlassMap | Feed) -> None:
+        self._feed: Feed | None = None
+        self._maps: dict[str | None, RecalibrationMap | MulticlassMap] = {}
+        if isinstance(given, RecalibrationMap | MulticlassMap):
             self._maps[None] = given
+        else:
+            self._feed = given
 
     def update(self, timeout: float) -> bool:
         """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map.
@@ -64,7 +69,7 @@ class Maps:
                 log.warning("skipped a line of the maps that is not a map: %s", wrong)
         return bool(self._maps)
 
-    def get(self, key: str | None) -> RecalibrationMap | None:
+    def get(self, key: str | None) -> RecalibrationMap | MulticlassMap | None:
         """Return the map for a key, or None if there is none yet."""
         return self._maps.get(None if self._feed is None else key)
 
@@ -84,10 +89,11 @@ def apply_maps(
     stop: Callable[[], bool],
     after: Callable[[list[RejectRow]], None],
     keep: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> tuple[int, int]:
     """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
-    Reads nothing before there is a map.
+    Reads nothing before there is a map. ``classes`` are those of a map of many.
 
     Raises
     ------
@@ -108,7 +114,7 @@ def apply_maps(
             return 0, 0
     source.seek({})
     meanings = InputChecks()
-    row_of = answer_rows(keep) if keep else None
+    row_of = answer_rows(keep, classes) if keep or classes else None
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
         maps.update(_NO_WAIT)
@@ -136,7 +142,7 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
     plain = (
         not block.others and block.keys is None and not (np.isnan(scores) | (np.abs(times) >= LIMIT)).any()
     )
-    if found is None or not plain:
+    if not isinstance(found, RecalibrationMap) or not plain:
         return None
     answers = Answers()
     answers.add(
@@ -152,6 +158,21 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
         )
     )
     return answers
+
+
+def _answer(
+    found: RecalibrationMap | MulticlassMap, event: PredictionEvent | LabelledEvent, time: float | None
+) -> Recalibrated:
+    """Return what a map gives to an event."""
+    score = event.score
+    if isinstance(found, RecalibrationMap):
+        return Recalibrated(
+            event.id, score, found.predict_one(score), found.version, found.weights, event.key, time
+        )
+    scores = event.kept[-len(found.classes) :]
+    made = tuple(found.predict_many([scores])[0].tolist())
+    one = made[scores.index(score)]
+    return ClassAnswer(event.id, score, one, found.version, NO_SHIFT, event.key, time, made)
 
 
 def _apply(
@@ -176,11 +197,8 @@ def _apply(
         elif (found := maps.get(event.key)) is None:
             reason = f"there is no map for key {event.key!r} yet"
         else:
-            probability = found.predict_one(event.score)
             time = None if event.time is None else seconds_of(event.time)
-            row = Recalibrated(
-                event.id, event.score, probability, found.version, found.weights, event.key, time
-            )
+            row = _answer(found, event, time)
             rows.append(row if row_of is None else row_of(row, event.kept))
             continue
         bad.append(reject_row(batch.origin(index), reason))

@@ -127,7 +127,6 @@ class App:
 
     async def _infer(self, request: Request) -> Response:
         try:
-            self._refuse_classes()
             name = _model_name(request)
             _check_tensors(request.headers)
             body = await self._bodies.read(request.headers, request.receive)
@@ -139,11 +138,7 @@ class App:
             if isinstance(each, Problem):
                 detail = f"value {index}: {each.detail}"
                 return _problem(msgspec.structs.replace(each, detail=detail, error=detail))
-        outputs = [
-            bodies.Tensor(field, datatype, [len(results)], [getattr(each, field) for each in results])
-            for field, datatype in (("probability", "FP64"), ("map_version", "INT64"))
-        ]
-        return _json(bodies.InferResponse(name, outputs, asked.id))
+        return _json(bodies.InferResponse(name, bodies.outputs(results, self._columns.classes), asked.id))
 
     # What is known
 
@@ -174,23 +169,20 @@ class App:
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
-        self._refuse_classes()
         name = _model_name(request)
         number = await self._queries.map_version(None if name == NO_KEY else name)
-        inputs = {"score": "FP64", "id": "BYTES", **dict.fromkeys(self._columns.carried, "BYTES")}
-        outputs = {"probability": "FP64", "map_version": "INT64"}
+        scores, carried = bodies.inputs_of(self._columns)
+        classes = len(self._columns.classes)
+        inputs = {scores: "FP64", "id": "BYTES", **dict.fromkeys(carried, "BYTES")}
+        outputs = {"probabilities" if classes else "probability": "FP64", "map_version": "INT64"}
         described = [
             [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
             for tensors in (inputs, outputs)
         ]
+        if classes:
+            described[0][0]["shape"] = described[1][0]["shape"] = [-1, classes]
         about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
         return _json({**about, "inputs": described[0], "outputs": described[1]})
-
-    def _refuse_classes(self) -> None:
-        if self._columns.classes:
-            raise RefusedError(
-                404, "the V2 protocol is for the score of one class: send many to /v1/predictions"
-            )
 
     # Who may ask
 

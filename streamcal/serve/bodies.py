@@ -21,6 +21,8 @@ __all__ = [
     "InferResponse",
     "Tensor",
     "content_type",
+    "inputs_of",
+    "outputs",
     "read",
     "tensors",
 ]
@@ -83,7 +85,8 @@ class InferResponse(msgspec.Struct, omit_defaults=True):
 _decode_event: Final = msgspec.json.Decoder(CloudEvent).decode
 _decode_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_infer: Final = msgspec.json.Decoder(InferRequest).decode
-_INPUTS: Final = {"score": ("FP32", "FP64"), "id": ("BYTES",), "time": ("FP64",)}
+_INPUTS: Final = {"id": ("BYTES",), "time": ("FP64",)}
+_SCORES: Final = ("FP32", "FP64")
 _OF_SEGMENTS: Final = ("BYTES", "BOOL", "INT32", "INT64", "FP64")
 
 
@@ -178,8 +181,13 @@ def _completed(attributes: _Attributes, data: bytes | msgspec.Raw, columns: Colu
     return msgspec.json.encode(fields)
 
 
+def inputs_of(columns: Columns) -> tuple[str, tuple[str, ...]]:
+    """Return the input of the V2 protocol that has the scores, and those that are carried along."""
+    return ("scores", columns.keep) if columns.classes else ("score", columns.carried)
+
+
 def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferRequest, list[bytes]]:
-    """Return a request of the V2 protocol, and its predictions: one for each score.
+    """Return a request of the V2 protocol, and its predictions: one for each score, or row of scores.
 
     Raises
     ------
@@ -187,32 +195,54 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
         if it is no such request.
     """
     request = _decoded(_decode_infer, body, "an inference request")
-    inputs = {**dict.fromkeys(columns.carried, _OF_SEGMENTS), **_INPUTS}
+    scores, carried = inputs_of(columns)
+    inputs = {**dict.fromkeys(carried, _OF_SEGMENTS), scores: _SCORES, **_INPUTS}
     found: dict[str, list[Any]] = {}
     for index, tensor in enumerate(request.inputs):
         name, size = tensor.name, len(tensor.data)
-        types = inputs.get(name, ())
+        types, width = inputs.get(name, ()), len(columns.classes) if name == scores else 0
+        shape = [size // width, width] if width else [size]
         for field, right, words in (
             ("name", types and name not in found, f"inputs are {', '.join(inputs)}, each once"),
             ("datatype", tensor.datatype in types, f"the datatype of {name} must be {' or '.join(types)}"),
             (
                 "shape",
-                tensor.shape in ([size], [size, 1]),
-                f"the shape of {name} must be [{size}] or [{size}, 1], as it has {size} values",
+                tensor.shape == shape if width else tensor.shape in (shape, [size, 1]),
+                f"the shape of {name} must be {shape}{'' if width else f' or [{size}, 1]'}, as it has {size}"
+                " values",
+            ),
+            (
+                "data",
+                size % (width or 1) == 0,
+                f"{name} must be rows of {width} values, one after the other",
             ),
         ):
             if not right:
                 detail = f"{words}, got {getattr(tensor, field)!r:.100}"
                 raise RefusedError(400, detail, pointer=f"#/inputs/{index}/{field}")
-        found[name] = tensor.data
-    for name in ("score", "id"):
+        rows = range(0, size, width or 1)
+        found[name] = [tensor.data[at : at + width] for at in rows] if width else tensor.data
+    for name in (scores, "id"):
         if name not in found:
             raise RefusedError(400, f"there is no input {name}", pointer="#/inputs")
     if len({len(values) for values in found.values()}) > 1:
         sizes = ", ".join(f"{name} {len(values)}" for name, values in found.items())
         raise RefusedError(400, f"inputs must have as many values each, got {sizes}", pointer="#/inputs")
-    _checked(found["score"])
-    names = [getattr(columns, name) if name in _INPUTS else name for name in found]
+    _checked(found[scores])
+    named: dict[str, str] = {role: name for role, name in columns.names.items() if role in _INPUTS}
+    named[scores] = columns.names["score"]
+    names = [named.get(name, name) for name in found]
     more = {} if key is None else {columns.key: key}
-    rows = zip(*found.values(), strict=True)
-    return request, [msgspec.json.encode({**dict(zip(names, row, strict=True)), **more}) for row in rows]
+    events = zip(*found.values(), strict=True)
+    return request, [msgspec.json.encode({**dict(zip(names, row, strict=True)), **more}) for row in events]
+
+
+def outputs(results: Sequence[Any], classes: Sequence[str]) -> list[Tensor]:
+    """Return the tensors of an answer of the V2 protocol."""
+    count = len(results)
+    made = Tensor("probability", "FP64", [count], [])
+    if classes:
+        made = Tensor("probabilities", "FP64", [count, len(classes)], [])
+    for each in results:
+        made.data += each.probabilities.values() if classes else (each.probability,)
+    return [made, Tensor("map_version", "INT64", [count], [each.map_version for each in results])]

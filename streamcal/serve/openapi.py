@@ -82,6 +82,9 @@ def document(columns: Columns) -> dict[str, Any]:
         answer = ClassRow("a1", given, given, 7, None, 1772366400.0)
     scores = [Tensor("score", "FP64", [2], [0.93, 0.2]), Tensor("id", "BYTES", [2], ["a1", "a2"])]
     found = [Tensor("probability", "FP64", [2], [0.81, 0.3]), Tensor("map_version", "INT64", [2], [7, 7])]
+    if classes:
+        shape, data = [2, len(classes)], [1.0 / len(classes)] * 2 * len(classes)
+        scores[0], found[0] = (Tensor(name, "FP64", shape, data) for name in ("scores", "probabilities"))
     infer = _post(
         "infer",
         "V2 inference protocol: probabilities for a tensor of scores",
@@ -107,7 +110,10 @@ def document(columns: Columns) -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
                 **_event_schemas(columns),
-                "Map": {"type": "object", "description": "docs/recalibration-map.schema.json"},
+                "Map": {
+                    "type": "object",
+                    "description": f"docs/{'multiclass' if classes else 'recalibration'}-map.schema.json",
+                },
                 "Alarms": {"type": "array", "items": _ref("Alarm")},
                 **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],
             },

@@ -318,3 +318,31 @@ def test_a_number_that_names_one_class_and_is_the_place_of_another_is_refused() 
     priors = right.priors[1]
     assert priors is not None
     assert priors["1"] > 0.5
+
+
+@pytest.mark.parametrize("prior", ["labels", "scores"])
+def test_a_remembered_forecast_is_the_one_of_now(prior: Any) -> None:
+    """The latest row's forecasts are used again only while nothing has changed them."""
+    scores, labels, _ = drawn(400, (0.5, 0.0, -0.5), 11, slope=0.5)
+    options: dict[str, Any] = {"prior": prior}
+    usual, forgetful = (MulticlassRecalibrator(names(3), **options) for _ in range(2))
+    for engine in (usual, forgetful):
+        engine.learn_many(scores[:200], labels[:200], "source")
+    for i in range(200, 400):
+        row, label = scores[200 + i % 3], int(labels[i])
+        served = []
+        for engine in (usual, forgetful):
+            told = []
+            for act in range(4):
+                told.append(engine.predict_one(row).tolist())
+                if act == 0:
+                    engine.observe_one(row)
+                elif act == 1:
+                    engine.learn_one(row, label, "source" if i % 50 == 0 else "target")
+                elif act == 2 and i % 40 == 1:
+                    engine.relabel_one(row, (label + 1) % 3, label)
+                if engine is forgetful:
+                    engine._core._latest = None
+            served.append(told)
+        assert served[0] == served[1], i
+    assert usual.to_bytes() == forgetful.to_bytes()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
 
+from streamcal.multiclass.class_map import MulticlassMap
 from tests.multiclass.test_faces import NAMES
 from tests.multiclass.test_run import CLASSES, events, read, run, write
 from tests.serve.conftest import *  # noqa: F403  # kills what a failed test leaves behind
@@ -55,12 +55,7 @@ def test_what_is_refused_and_described(tmp_path: Path) -> None:
     assert "'fox' has none" in answer["detail"]
     assert server.label(id="b1", label="cow")[0] == 422
     assert server.predict(id="b2", scores=[0.5, 0.25, 0.25])[1]["scores"]["fox"] == 0.25
-    assert server.ask("GET", "/v1/map")[0] == 404
-    assert server.ask("GET", "/v2/models/_")[0] == 404
-    tensor = {"name": "score", "datatype": "FP64", "shape": [1], "data": [0.5]}
-    headers = {"content-type": "application/json"}
-    status, answer = server.ask("POST", "/v2/models/_/infer", json.dumps({"inputs": [tensor]}), headers)
-    assert (status, "one class" in answer["detail"]) == (404, True)
+    assert server.ask("GET", "/v1/map")[1]["classes"] == NAMES
     assert server.ask("GET", "/v1/certificate")[0] == 200
     described = server.ask("GET", "/openapi.json")[1]["components"]["schemas"]["Prediction"]
     assert described["required"] == ["scores"]
@@ -81,4 +76,34 @@ def test_a_later_label_replaces_the_first(tmp_path: Path) -> None:
     assert server.label(id="b1", label="cat")[1]["outcome"] == "duplicate"
     assert server.label(id="b1", label="dog")[1]["outcome"] == "joined"
     assert server.ask("POST", "/v1/predictions", sent)[1] == answer
+    server.stop()
+
+
+def test_tensors_of_the_v2_protocol(tmp_path: Path) -> None:
+    server = Served(tmp_path / "s.db", *CLASSES)
+    for event in events(100, 5):
+        server.ask("POST", "/v1/predictions" if "scores" in event else "/v1/labels", event)
+    rows = [[0.5, 0.25, 0.25], [0.125, 0.5, 0.375]]
+    scores = {"name": "scores", "datatype": "FP64", "shape": [2, 3], "data": [*rows[0], *rows[1]]}
+    ids = {"name": "id", "datatype": "BYTES", "shape": [2], "data": ["t0", "t1"]}
+    status, answer = server.ask("POST", "/v2/models/_/infer", {"inputs": [scores, ids]})
+    assert status == 200, answer
+    found, versions = answer["outputs"]
+    assert (found["name"], found["shape"], versions["shape"]) == ("probabilities", [2, 3], [2])
+    one_by_one = [server.predict(id=f"t{at}", scores=row)[1] for at, row in enumerate(rows)]
+    assert found["data"] == [each for row in one_by_one for each in row["probabilities"].values()]
+    assert found["data"] != scores["data"]
+    portable = MulticlassMap.model_validate(server.ask("GET", "/v1/map")[1])
+    assert portable.predict_many(rows).ravel().tolist() == found["data"]
+    for changed, word in (
+        ({"shape": [6]}, "the shape of scores must be [2, 3], as it has 6 values, got [6]"),
+        ({"shape": [1, 3], "data": [0.5, 0.25, 0.25, 0.5]}, "rows of 3 values"),
+        ({"name": "score"}, "inputs are scores, id, time"),
+        ({"data": [0.5, 0.5, 0.5, 0.5, 0.25, 0.25]}, "must sum to 1"),
+    ):
+        status, answer = server.ask("POST", "/v2/models/_/infer", {"inputs": [scores | changed, ids]})
+        assert status in (400, 422), answer
+        assert word in answer["detail"]
+    described = server.ask("GET", "/v2/models/_")[1]
+    assert [described[side][0]["shape"] for side in ("inputs", "outputs")] == [[-1, 3], [-1, 3]]
     server.stop()

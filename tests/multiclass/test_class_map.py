@@ -1,0 +1,142 @@
+"""The portable map of many classes: the answers of the engine, its JSON, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from streamcal import MulticlassRecalibrator
+from streamcal.cli.app import app
+from streamcal.multiclass.class_map import MulticlassMap
+from tests.multiclass.test_faces import NAMES
+from tests.multiclass.test_recalibrator import drawn, names
+from tests.multiclass.test_run import CLASSES, events, read, run, write
+
+
+def learned(classes: int, *, sourced: bool = True, **options: Any) -> MulticlassRecalibrator:
+    """Return an engine that has learned."""
+    engine = MulticlassRecalibrator(names(classes), **options)
+    scores, labels, _ = drawn(900, np.linspace(-1.0, 1.0, classes), 3, slope=0.6)
+    if sourced:
+        engine.learn_many(scores[:500], labels[:500], "source")
+    if options.get("mode") != "source":
+        for start in range(500, 900, 50):
+            part = slice(start, start + 50)
+            engine.observe_many(scores[part])
+            engine.learn_many(scores[part], labels[part])
+    return engine
+
+
+@pytest.mark.parametrize("mode", ["auto", "composite", "label_shift", "source", "target"])
+@pytest.mark.parametrize("classes", [2, 3, 70])
+@pytest.mark.parametrize("more", [{}, {"keeps_order": True}, {"sourced": False}, {"prior": "scores"}])
+@pytest.mark.filterwarnings("ignore:mode")
+def test_it_answers_as_the_engine(mode: str, classes: int, more: dict[str, Any]) -> None:
+    engine = learned(classes, mode=mode, **more)
+    rows = drawn(200, np.zeros(classes), 4)[0]
+    rows[0] = np.eye(classes)[0]
+    restored = MulticlassMap.model_validate_json(engine.map.model_dump_json())
+    assert restored == engine.map
+    assert restored.predict_many(rows).tobytes() == engine.predict_many(rows).tobytes()
+    assert restored.version == engine.label_count
+
+
+def test_before_the_first_label_it_answers_with_the_scores() -> None:
+    engine = MulticlassRecalibrator(names(3))
+    rows = drawn(20, np.zeros(3), 4)[0]
+    np.testing.assert_allclose(engine.map.predict_many(rows), rows, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda m: m.update(format=2), "format"),
+        (lambda m: m.update(classes=["a", "b"]), "3 maps for 2 classes"),
+        (lambda m: m.update(classes=["a", "b", "a"]), "distinct"),
+        (lambda m: m.update(maps=[]), "there are no maps"),
+        (lambda m: m.update(shared="vector"), "there is no scaling 'vector'"),
+        (lambda m: m["candidates"][0].update(weight=0.9), "must sum to 1"),
+        (lambda m: m["candidates"][0].update(parameters=[1.0]), "wrong parameters of 'identity': 1 for 3"),
+        (lambda m: m["candidates"][2].update(parameters=[1.0]), "wrong parameters of 'bias/0.998'"),
+        (lambda m: m["candidates"][-1].update(parameters=[1.0, 1.0, -1.0]), "wrong parameters of 'comp"),
+    ],
+)
+def test_wrong_maps_are_refused(change: Any, word: str) -> None:
+    fields = json.loads(learned(3).map.model_dump_json())
+    change(fields)
+    with pytest.raises(ValidationError, match=word):
+        MulticlassMap.model_validate(fields)
+
+
+def test_the_schema_in_docs_is_the_models() -> None:
+    path = Path(__file__).parents[2] / "docs" / "multiclass-map.schema.json"
+    assert json.loads(path.read_text()) == MulticlassMap.model_json_schema()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("key", [None, "DE"])
+def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str, key: str | None) -> None:
+    scores = drawn(5, np.zeros(3), 9)[0]
+    last: list[dict[str, Any]] = [
+        {
+            "id": f"b{index}",
+            "scores": dict(zip(NAMES, row, strict=True)),
+            "key": key,
+            "time": 1e6,
+            "note": "x",
+        }
+        for index, row in enumerate(scores.tolist())
+    ]
+    path = write(tmp_path / "events.jsonl", [*events(400, 20, [key]), *last])
+    kept = ("--keep", "note", "--output", tmp_path / "run.jsonl")
+    run(*CLASSES, "--events", path, *kept, "--map", tmp_path / "map.json")
+    served = read(tmp_path / "run.jsonl")[-5:]
+    found = tmp_path / ("map.json" if key is None else "map.DE.json")
+
+    again = write(tmp_path / "again.jsonl", last)
+    if form == "csv":
+        columns = {f"p_{name}": scores[:, place] for place, name in enumerate(NAMES)}
+        more = {name: [row[name] for row in last] for name in ("id", "key", "time", "note")}
+        again = tmp_path / "again.csv"
+        pl.DataFrame(more | columns).write_csv(again)
+    arguments = [
+        "apply",
+        "--map",
+        found,
+        "--events",
+        again,
+        "--keep",
+        "note",
+        "--output",
+        tmp_path / "o.jsonl",
+    ]
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    applied = read(tmp_path / "o.jsonl")
+    assert [row.pop("map_version") for row in applied] == [400] * 5
+    for row in served:
+        row.pop("map_version")
+    assert applied == served
+    assert applied[0]["probabilities"] != applied[0]["scores"]
+
+
+def test_apply_refuses_other_classes(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(learned(3).map.model_dump_json())
+    given = write(tmp_path / "e.jsonl", [{"id": "a", "scores": [0.5, 0.25, 0.5]}])
+    (tmp_path / "o.toml").write_text('[columns]\nclasses = ["a", "b", "c"]\n')
+    for more, code, word in (
+        (("--config", tmp_path / "o.toml"), 2, "the map has class 0, class 1, class 2; leave them out"),
+        ((), 1, "must sum to 1"),
+    ):
+        arguments = ["apply", "--map", path, "--events", given, "--output", tmp_path / "o.jsonl", *more]
+        done = CliRunner().invoke(app, [*map(str, arguments)])
+        assert done.exit_code == code, done.output
+        assert word in " ".join(done.output.split()), done.output

@@ -21,7 +21,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Values
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.sketch.decoding import restoring
@@ -43,7 +43,7 @@ class ClassesEngine(Engine):
     classes: MulticlassRecalibrator
     """Engine of all classes."""
     _first: int
-    _carried: Carried = ()
+    _carried: Values = ()
 
     @classmethod
     def make(
@@ -117,7 +117,7 @@ class ClassesEngine(Engine):
         """Return the served probability of the class with the highest score."""
         return answer.probability
 
-    def carried(self) -> Carried:
+    def carried(self) -> Values:
         """Return scores, answer and candidates of the prediction just answered."""
         return self._carried
 
@@ -161,11 +161,11 @@ class ClassesEngine(Engine):
                 prediction_index=relabelled.prediction_index,
             )
 
-    def _decision(self, joined: Joined, kept: Carried) -> Joined:
+    def _decision(self, joined: Joined, kept: Values) -> Joined:
         decided = kept.index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
-    def _kept(self, joined: Joined | Relabelled) -> Carried:
+    def _kept(self, joined: Joined | Relabelled) -> Values:
         """Return what the join has kept with a prediction; it may come from a store."""
         carried, classes = joined.carried or (), len(self.classes.classes)
         numbers: Any = carried if {*map(type, carried)} == {float} else ()
@@ -180,7 +180,8 @@ class ClassesEngine(Engine):
             or max(more, default=0.0) > max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
-        return carried
+        found: Values = numbers
+        return found
 
     def learn_classes(
         self,

@@ -11,7 +11,7 @@ import msgspec
 
 from streamcal.events import Domain, LabelEvent, Weight
 
-__all__ = ["Carried", "E", "E_co", "Early", "Entry", "Pending", "Settled"]
+__all__ = ["Carried", "E", "E_co", "Early", "Entry", "Pending", "Settled", "Values"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -19,8 +19,10 @@ _Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of clas
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
-Carried: TypeAlias = tuple[str | float | None, ...]
-"""Values that the engine wants back with the label of a prediction; the join does not look into them."""
+Values: TypeAlias = tuple[str | float | None, ...]
+
+Carried: TypeAlias = Values | bytes
+"""Value that the engine wants back with the label of a prediction; the join does not look into it."""
 
 
 class Pending(msgspec.Struct, gc=False, array_like=True):

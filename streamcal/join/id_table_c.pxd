@@ -1,10 +1,11 @@
 # The types with which id_table_c.py is compiled; see docs/architecture.md.
 cimport cython
+from streamcal.text_table_c cimport hashed
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
 cdef Py_ssize_t _FEWEST, _MORE, _NAMES
-cdef unsigned long long _WORD, _ROW, _SEED, _ODD
+cdef unsigned long long _ROW
 cdef double _NONE
 
 
@@ -12,8 +13,8 @@ cdef class IdTable:
     cdef public bint stored
     cdef public int classes
     cdef public long long renumbered
-    cdef public list has_more, names, removed
-    cdef public dict objects, noted
+    cdef public list has_more, names, removed, objects
+    cdef public dict noted
     cdef object _read_ahead
     cdef dict _codes, _columns
     cdef long long[::1] _counts, _fronts, _whole, _seq
@@ -47,7 +48,10 @@ cdef class IdTable:
     cpdef str id_of(self, Py_ssize_t row)
     @cython.locals(row=Py_ssize_t)
     cdef _renumber(self)
+    @cython.locals(objects=list)
     cpdef hold_object(self, Py_ssize_t row, held)
+    cpdef object_of(self, Py_ssize_t row)
+    @cython.locals(objects=list)
     cpdef take_object(self, Py_ssize_t row)
     @cython.locals(real=Py_ssize_t, since=double, time=double)
     cdef _pending(self, Py_ssize_t row)
@@ -86,10 +90,3 @@ cdef class IdTable:
     cdef _make_room(self, Py_ssize_t size)
 
 cdef Py_ssize_t _queue_of(int state) noexcept
-
-@cython.locals(
-    found=cython.ulonglong, word=cython.ulonglong, at=Py_ssize_t, end=Py_ssize_t, b0=cython.ulonglong,
-    b1=cython.ulonglong, b2=cython.ulonglong, b3=cython.ulonglong, b4=cython.ulonglong, b5=cython.ulonglong,
-    b6=cython.ulonglong, b7=cython.ulonglong,
-)
-cdef unsigned long long hashed(const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept

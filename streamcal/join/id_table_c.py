@@ -13,13 +13,14 @@ Compiled where there is a C compiler; `id_table_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join.entries import Carried, Early, Entry, Pending, Settled
+from streamcal.text_table_c import hashed
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
 
@@ -44,10 +45,7 @@ _REAL, _PAIR = REAL, PAIR
 _QUEUES = 3  # the first rows are the ends of the queues: before the first row of each, and behind its last
 _SIZE_BITS: Final = 16
 _SIZES: Final = (1 << 16) - 1
-_WORD: Final = (1 << 64) - 1
 _ROW: Final = (1 << 32) - 1
-_SEED: Final = hash("streamcal") & _WORD
-_ODD: Final = 0x9E37_79B9_7F4A_7C15  # 2⁶⁴ by the golden ratio
 _NONE: Final = float("nan")
 _FEWEST: Final = 64  # rows of a new table
 _MORE: Final = 1 << 19
@@ -101,7 +99,7 @@ class IdTable:
         self._mask = 2 * _FEWEST - 1
         self._text = bytearray()
         self._text_end = self._text_live = 0
-        self.objects: dict[int, Any] = {}
+        self.objects: list[Any] = []  # by row, as far as there is one
         self.removed: list[dict[int, str]] = [{} for _ in range(_QUEUES)]
         self.noted: dict[int, int] = {}
         self._fronts = _zeros(_QUEUES, np.int64)  # the last of the rows of each queue that were read ahead
@@ -197,7 +195,7 @@ class IdTable:
         since = self.since(row)
         if self._state[row] == _WAITS:
             return self._pending(row)
-        held: Any = self.objects.get(row)
+        held = self.object_of(row)
         return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
 
     def entries(self, queue: int, *, new: bool = False) -> list[tuple[str, Entry]]:
@@ -253,7 +251,7 @@ class IdTable:
         """Forget a row."""
         self._leave(row)
         if self._flags[row] & _HELD:
-            del self.objects[row]
+            self.objects[row] = None
         self._unslot(row)
         self._text_live -= self._whole[_PAIR * row + 1] & _SIZES
         self._state[row] = _FREE
@@ -293,27 +291,35 @@ class IdTable:
 
     def held(self, row: int) -> Pending:
         """Return a row's prediction as an object, which is kept: changes to it stay."""
-        if not self._flags[row] & _HELD or type(self.objects[row]) is tuple:
+        if not self._flags[row] & _HELD or type(self.objects[row]) is not Pending:
             self.hold_object(row, self._pending(row))
         held: Pending = self.objects[row]
         return held
 
     def hold_object(self, row: int, held: Pending | LabelEvent | Carried) -> None:
         """Keep an object of a row; of a prediction that has no more than `Carried`, that alone."""
-        self.objects[row] = held
+        objects = self.objects
+        if row >= len(objects):
+            objects.extend([None] * (self._limit + 1 - len(objects)))
+        objects[row] = held
         self._flags[row] |= _HELD
+
+    def object_of(self, row: int) -> Any:
+        """Return the object of a row; None if it has none."""
+        return self.objects[row] if self._flags[row] & _HELD else None
 
     def take_object(self, row: int) -> Any:
         """Remove the object of a row, and return it."""
         self._flags[row] &= ~_HELD
-        return self.objects.pop(row)
+        objects = self.objects
+        held, objects[row] = objects[row], None
+        return held
 
     def _pending(self, row: int) -> Pending:
         """Return a prediction that waits as an object."""
-        carried = self.objects[row] if self._flags[row] & _HELD else None
-        if carried is not None and type(carried) is not tuple:
-            held: Pending = carried
-            return held
+        carried = self.object_of(row)
+        if type(carried) is Pending:
+            return carried
         real = _REAL * row
         since, time = self._real[real], self._real[real + 3]
         return Pending(
@@ -502,23 +508,3 @@ def _zeros(size: int, kind: Any) -> Any:
 def _queue_of(state: int) -> int:
     """Return the queue of a state."""
     return _WAITING if state == _WAITS else _EARLY if state == _COMES else _ENDED
-
-
-def hashed(data: Sequence[int], start: int, size: int) -> int:
-    """Return the hash of an id; it differs between processes, so nobody can choose ids that collide."""
-    found, at, end = _SEED ^ size * _ODD & _WORD, start, start + size
-    while at + 8 <= end:
-        b0, b1, b2, b3 = data[at], data[at + 1], data[at + 2], data[at + 3]
-        b4, b5, b6, b7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
-        word = b0 | b1 << 8 | b2 << 16 | b3 << 24 | b4 << 32 | b5 << 40 | b6 << 48 | b7 << 56
-        found = (found ^ word) * _ODD & _WORD
-        found ^= found >> 29
-        at += 8
-    word = 0
-    while end > at:
-        end -= 1
-        word = word << 8 | data[end]
-    found = (found ^ word) * _ODD & _WORD
-    found ^= found >> 32
-    found = found * _ODD & _WORD
-    return found ^ found >> 32

@@ -358,7 +358,7 @@ class Join:
                 when = "" if since is None else f" by {show_time(since)} ({self._bounds()})"
                 reason = f"late label: the prediction with id {event.id!r} has expired{when}"
                 return Rejected(_with_origin(event, origin_of), reason)
-            held: Pending | None = rows.objects.get(row)
+            held: Pending | None = rows.object_of(row)
             if held is not None and self.matures and (held.told is None or held.told[0] != first):
                 return self._contradict(row, event, held, origin_of)
             if first != event.label and self._corrects and held is not None:

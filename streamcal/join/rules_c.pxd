@@ -1,6 +1,7 @@
 # The types with which rules_c.py is compiled; see docs/architecture.md.
 cimport cython
 from streamcal.join cimport id_table_c
+from streamcal.text_table_c cimport hashed
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join import id_table_c
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Carried, Pending
 from streamcal.join.outcomes import Joined
+from streamcal.text_table_c import hashed
 
 __all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
 
@@ -222,7 +223,7 @@ class JoinRules(id_table_c.IdTable):
     def wait_early(self, event: LabelEvent) -> None:
         """Hold a label whose prediction has not come: its id has no row."""
         data = event.id.encode("utf-8", "surrogatepass")
-        row = self._add(id_table_c.hashed(data, 0, len(data)), data, 0, len(data))
+        row = self._add(hashed(data, 0, len(data)), data, 0, len(data))
         self._flags[row] = 0
         self.hold_object(row, event)
         self._stamp(row)
@@ -236,7 +237,7 @@ class JoinRules(id_table_c.IdTable):
                 held.carried = held.carried[: self.answer_size]
         elif self._flags[row] & _HELD:
             held = self.objects[row]
-            if type(held) is tuple or held.answer is None or not self.keeps_answers:
+            if type(held) is not Pending or held.answer is None or not self.keeps_answers:
                 self.take_object(row)
             elif held.carried is not None:
                 held.carried = held.carried[: self.answer_size] or None
@@ -262,7 +263,7 @@ class JoinRules(id_table_c.IdTable):
         carried: Carried | None = None
         if self._flags[row] & _HELD:
             held = self.objects[row]
-            if type(held) is tuple:
+            if type(held) is not Pending:
                 carried = held
             else:
                 carried = held.carried
@@ -297,7 +298,7 @@ class JoinRules(id_table_c.IdTable):
 
     def row_of(self, data: Any, start: int, size: int) -> int:
         """Return the row of an id, 0 if it has none."""
-        self._hash = id_table_c.hashed(data, start, size)
+        self._hash = hashed(data, start, size)
         return self._find(self._hash, data, start, size)
 
     def new_row(self, data: Any, start: int, size: int) -> int:
@@ -311,14 +312,14 @@ class JoinRules(id_table_c.IdTable):
         if not self._flags[row] & _HELD:
             return True
         held = self.objects[row]
-        return type(held) is tuple or (held.weight is None and held.answer is None)
+        return type(held) is not Pending or (held.weight is None and held.answer is None)
 
     def carried_of(self, row: int) -> Carried | None:
         """Return what the engine wants back with a label."""
         if not self._flags[row] & _HELD:
             return None
         held = self.objects[row]
-        return held if type(held) is tuple else held.carried
+        return held.carried if type(held) is Pending else held
 
     def hold_new(
         self,

@@ -21,7 +21,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Values
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
@@ -45,8 +45,8 @@ class ClassesEngine(Engine):
     classes: MulticlassRecalibrator
     """Engine of all classes."""
     _first: int
-    _carried: Carried = ()
-    _checked: tuple[Carried, Floats] | None = None
+    _carried: Values = ()
+    _checked: tuple[Values, Floats] | None = None
     """Numbers kept with the latest label's prediction, and the same as an array."""
 
     @classmethod
@@ -121,7 +121,7 @@ class ClassesEngine(Engine):
         """Return the served probability of the class with the highest score."""
         return answer.probability
 
-    def carried(self) -> Carried:
+    def carried(self) -> Values:
         """Return scores, answer and candidates of the prediction just answered."""
         return self._carried
 
@@ -165,13 +165,14 @@ class ClassesEngine(Engine):
                 prediction_index=relabelled.prediction_index,
             )
 
-    def _decision(self, joined: Joined, kept: Carried) -> Joined:
+    def _decision(self, joined: Joined, kept: Values) -> Joined:
         decided = kept.index(joined.score)
         return msgspec.structs.replace(joined, label=int(joined.label == decided))
 
-    def _kept(self, joined: Joined | Relabelled) -> tuple[Carried, Floats]:
+    def _kept(self, joined: Joined | Relabelled) -> tuple[Values, Floats]:
         """Return what the join has kept with a prediction; it may come from a store."""
-        carried, classes = joined.carried or (), len(self.classes.classes)
+        carried = joined.carried if isinstance(joined.carried, tuple) else ()
+        classes = len(self.classes.classes)
         if self._checked is not None and carried is self._checked[0]:
             return self._checked
         given: Any = carried

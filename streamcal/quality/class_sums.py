@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Values
 from streamcal.sketch.decoding import MOST, Finite, within
 from streamcal.values import Counts, Floats
 
@@ -58,9 +58,7 @@ class ClassSums(msgspec.Struct):
         """Check a decoded state; raise ValueError if it is none."""
         self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def add(
-        self, rated: Sequence[Carried], weights: Floats | None = None
-    ) -> tuple[list[str], Floats, Floats]:
+    def add(self, rated: Sequence[Values], weights: Floats | None = None) -> tuple[list[str], Floats, Floats]:
         """Add labels, each as the place of its class, all scores, and all probabilities that were served.
 
         ``weights`` are theirs, float64[n]; None: all are 1.

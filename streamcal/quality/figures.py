@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.class_sums import ClassSums
@@ -274,15 +273,15 @@ class Unrated(msgspec.Struct):
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
-    segments: list[Carried] = []
-    """Values that engines kept with each prediction, where these have segments."""
+    carried: list[Any] = []
+    """Values that engines kept with each prediction, where these keep any."""
 
     def add(self, joined: Joined) -> None:
         """Add a joined label."""
         if joined.weight != 1.0:
             self.weights[len(self.labels)] = joined.weight
         if joined.carried is not None:
-            self.segments.append(joined.carried)
+            self.carried.append(joined.carried)
         predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
         self.scores.append(joined.score)
         self.probabilities.append(joined.probability)
@@ -401,17 +400,20 @@ class Quality(msgspec.Struct):
             return Arrival(in_order=self.matures)
         return Arrival(trend.bias(1.0), self.delays.quantile(_NEARLY_ALL))
 
-    def add(self, unrated: Unrated) -> list[Raised]:
-        """Add predictions and joined labels; return the alarms that were raised."""
+    def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
+        """Add predictions and joined labels; return the alarms that were raised.
+
+        ``segments`` are the segments of each label, for each field.
+        """
         self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
         raised, at = list[Raised](), 0
         while at < len(unrated.labels):  # each look comes after the same labels, however they come in parts
             end = min(len(unrated.labels), at + self.watch.until_look)
-            raised += self._add(unrated, at, end)
+            raised += self._add(unrated, segments, at, end)
             at = end
         return raised
 
-    def _add(self, unrated: Unrated, begin: int, end: int) -> list[Raised]:
+    def _add(self, unrated: Unrated, segments: Sequence[Sequence[Any]], begin: int, end: int) -> list[Raised]:
         """Add the joined labels of an interval that ends with the next look, or before it."""
         part = slice(begin, end)
         forecasts = np.array([unrated.scores[part], unrated.probabilities[part]])
@@ -431,7 +433,11 @@ class Quality(msgspec.Struct):
         found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
-        self._add_to_groups(keys, unrated.segments[part], forecasts, labels_01, weights)
+        self.groups.add(keys, forecasts, labels_01)
+        if self.classes is not None and unrated.carried:
+            self.segments["class"].add(*self.classes.add(unrated.carried[part], weights))
+        for groups, names in zip(self.segments.values(), segments, strict=False):
+            groups.add(names[part], forecasts, labels_01)
         if end - begin == until_look:
             for groups in (self.groups, *self.segments.values()):
                 groups.prune()
@@ -446,22 +452,6 @@ class Quality(msgspec.Struct):
                 )
                 raised += [Raised(key, *each) for each in found]
         return [] if self.weighted else raised
-
-    def _add_to_groups(
-        self,
-        keys: Sequence[str | None],
-        segments: Sequence[Carried],
-        forecasts: Floats,
-        labels: Floats,
-        weights: Floats | None,
-    ) -> None:
-        self.groups.add(keys, forecasts, labels)
-        if self.classes is not None and segments:
-            self.segments["class"].add(*self.classes.add(segments, weights))
-            return
-        for at, groups in enumerate(self.segments.values()):
-            names: list[Any] = [each[at] for each in segments]
-            groups.add(names, forecasts, labels)
 
     @property
     def state(self) -> QualityState:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.quality.groups_c import add_labels
+from streamcal.quality.groups_c import add_labels, places_of
 from streamcal.quality.sequences import DELTA, limits
 from streamcal.sketch.decoding import require
 from streamcal.values import Floats
@@ -102,7 +102,7 @@ class Groups:
             scores and served probabilities, float64[2, n]; labels, float64[n].
         """
         places = self._places
-        at = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
+        at = places_of(names, places)
         if len(places) > len(self._sums):
             more = np.zeros((2 * len(places) - len(self._sums), _SUMS))
             self._sums = np.concatenate([self._sums, more])

@@ -9,3 +9,6 @@ cimport cython
 cpdef add_labels(
     double[:, ::1] sums, const long long[::1] at, const double[:, ::1] forecasts, const double[::1] labels
 )
+
+@cython.locals(out="long long[::1]", i=Py_ssize_t)
+cpdef places_of(names, dict places)

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.values import Floats
 
-__all__ = ["add_labels"]
+__all__ = ["add_labels", "places_of"]
+
+
+def places_of(names: Sequence[str | None], places: dict[str | None, int]) -> npt.NDArray[np.int64]:
+    """Return the place of each name, int64[n]; a new one gets the next."""
+    found = np.empty(len(names), np.int64)
+    out: Any = found.data
+    for i, name in enumerate(names):
+        place = places.get(name)
+        if place is None:
+            place = places[name] = len(places)
+        out[i] = place
+    return found
 
 
 def add_labels(sums: Floats, at: npt.NDArray[np.int64], forecasts: Floats, labels: Floats) -> None:

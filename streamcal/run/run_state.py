@@ -26,6 +26,7 @@ from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.outcome import Outcome, PipelineState, Tally
 from streamcal.run.rows import alarm_row, forecast_alarm_row
+from streamcal.segments.fields_c import names_of
 from streamcal.segments.segmented_engine import SegmentedEngine
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
@@ -219,8 +220,10 @@ class RunState:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come, and count the predictions."""
-        self._raised += self._quality.add(self._unrated)
-        self._unrated = Unrated()
+        unrated, self._unrated = self._unrated, Unrated()
+        count = len(self.segments.fields)
+        names = [names_of(unrated.carried, count, field) for field in range(count)]
+        self._raised += self._quality.add(unrated, names)
 
     def _emit_raised(self, outcome: Outcome) -> None:
         """Add the alarms of the watch over forecasts to an outcome.

@@ -2,6 +2,7 @@
 cimport cython
 cimport libc.math as math
 from streamcal.segments.between_c cimport BetweenSegments, determinant
+from streamcal.text_table_c cimport TextTable
 
 cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
@@ -13,8 +14,7 @@ cdef class Corrections:
     cdef object _read_row
     cdef bint _some_stored
     cdef long long _count, _now
-    cdef dict _places
-    cdef list _names
+    cdef TextTable _names
     cdef float[::1] _rows
     cdef unsigned char[::1] _changed
     cdef long long[::1] _used
@@ -22,14 +22,16 @@ cdef class Corrections:
     cdef double _votes
 
     cpdef double labels_at(self, Py_ssize_t place) noexcept
-    @cython.locals(place=Py_ssize_t)
+    @cython.locals(data=bytes)
     cpdef Py_ssize_t find(self, name) except -1
     @cython.locals(place=Py_ssize_t)
-    cdef Py_ssize_t _fetch(self, name) except -1
+    cpdef Py_ssize_t find_bytes(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     @cython.locals(place=Py_ssize_t)
-    cdef Py_ssize_t _add(self, name) except -1
+    cdef Py_ssize_t _fetch(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     @cython.locals(place=Py_ssize_t)
-    cpdef Py_ssize_t place(self, name) except -1
+    cdef Py_ssize_t _add(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
+    @cython.locals(place=Py_ssize_t)
+    cpdef Py_ssize_t place(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     @cython.locals(
         row=Py_ssize_t, between=BetweenSegments, first="double[::1]", aa=double, ab=double, bb=double,
         offset_score=double, slope_score=double, a=double, b=double, both=double, slow=double, precision=double,
@@ -54,6 +56,8 @@ cdef class Corrections:
         self, Py_ssize_t place, double x, double change, double[::1] read, Py_ssize_t at, double noise,
         double offset, double[::1] then, Py_ssize_t then_at
     )
+    @cython.locals(data=bytes, size=Py_ssize_t, at=Py_ssize_t, place=Py_ssize_t)
+    cpdef take_changed(self, dict changed, key, int field, Py_ssize_t most)
     @cython.locals(best=double, excess=double, least=double)
     cdef _set_losses(self, Py_ssize_t at, double slow, double fast, double own)
     @cython.locals(k=Py_ssize_t)
@@ -63,6 +67,10 @@ cdef class Corrections:
 
 @cython.locals(row=Py_ssize_t, k=Py_ssize_t, each=Py_ssize_t, aa=double, ab=double, bb=double)
 cpdef check_rows(const float[::1] rows)
+
+cpdef bytes as_bytes(str name)
+
+cpdef as_name(bytes data)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept

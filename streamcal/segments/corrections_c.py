@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from streamcal.segments.between_c import BetweenSegments, determinant
 from streamcal.sketch.decoding import MOST, Count, Finite, Probability, require, restoring
+from streamcal.text_table_c import TextTable
 from streamcal.values import Floats
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "CorrectionsState",
     "Name",
     "Rows",
+    "as_bytes",
+    "as_name",
     "expit",
     "log_loss",
     "logit_of",
@@ -127,11 +130,12 @@ class Corrections:
         self._first: Any = np.array(_FIRST)
         self._votes = _VOTES
 
-    def _begin(self, names: Sequence[Name], rows: Any) -> None:
+    def _begin(self, names: Sequence[bytes], rows: Any) -> None:
         """Hold these rows in memory, those of names at the places from 1 on."""
         # Place 0 is of all values without labels: a row of zeros.
-        self._names: list[Name] = [None, *names]
-        self._places: dict[Name, int] = {name: place for place, name in enumerate(names, 1)}
+        self._names = TextTable()
+        for name in names:
+            self._names.add(name, 0, len(name))
         self._rows: Any = rows
         capacity = len(rows) // _COLUMNS
         self._changed: Any = np.zeros(capacity, np.uint8).data
@@ -156,41 +160,45 @@ class Corrections:
 
     def find(self, name: Name) -> int:
         """Return the place of a value; 0: it has no labels."""
-        found = self._places.get(name)
-        if found is None:
-            return self._fetch(name) if self._some_stored else 0
-        place: int = found
+        data = as_bytes(name)
+        return self.find_bytes(data, 0, len(data))
+
+    def find_bytes(self, data: Sequence[int], start: int, size: int) -> int:
+        """Return the place of the value that is ``as_bytes`` in ``data[start : start + size]``."""
+        place: int = self._names.find(data, start, size)
+        if not place:
+            return self._fetch(data, start, size) if self._some_stored else 0
         self._used[place] = self._now
         return place
 
-    def _fetch(self, name: Name) -> int:
+    def _fetch(self, data: Any, start: int, size: int) -> int:
         """Return the place of a value that may be in the store."""
-        data = self._read_row(name)
-        if data is None:
+        name = as_name(data[start : start + size])
+        found = self._read_row(name)
+        if found is None:
             return 0
         with restoring(f"the correction of segment {name!r}"):
-            row = np.frombuffer(data, np.float32)
+            row = np.frombuffer(found, np.float32)
             require(len(row) == _COLUMNS, f"{len(row)} numbers")
             check_rows(row)
-        place = self._add(name)
+        place = self._add(data, start, size)
         np.asarray(self._rows)[_COLUMNS * place : _COLUMNS * (place + 1)] = row
         return place
 
-    def _add(self, name: Name) -> int:
+    def _add(self, data: Sequence[int], start: int, size: int) -> int:
         """Return a new place."""
-        place = self._places[name] = len(self._names)
-        self._names.append(name)
+        place: int = self._names.add(data, start, size)
         if _COLUMNS * place == len(self._rows):
             self._rows = _grown(self._rows)
             self._changed, self._used = _grown(self._changed), _grown(self._used)
         self._used[place] = self._now
         return place
 
-    def place(self, name: Name) -> int:
-        """Return the place of a value, which gets one if it has none."""
-        place = self.find(name)
+    def place(self, data: Sequence[int], start: int, size: int) -> int:
+        """Return the place of a value, which gets one if it has none; parameters as of `find_bytes`."""
+        place = self.find_bytes(data, start, size)
         if not place:
-            place = self._add(name)
+            place = self._add(data, start, size)
             self._count += 1
         return place
 
@@ -378,45 +386,47 @@ class Corrections:
 
     def to_state(self) -> CorrectionsState:
         """Return the state; it does not depend on the order in which values first came."""
-        names = sorted(self._places, key=order) if self._read_row is None else []
-        rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[self._places[name] for name in names]]
+        held = range(1, len(self._names) + 1) if self._read_row is None else ()
+        places = {as_name(self._names.text(place)): place for place in held}
+        names = sorted(places, key=order)
+        rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[places[name] for name in names]]
         first, evidence = np.asarray(self._first).tolist(), self.between.evidence
         return CorrectionsState(self._count, names, rows.ravel(), evidence, first, self._votes)
 
-    def take_changed(self, most: int) -> list[tuple[Name, bytes]]:
-        """Return the rows that have changed since the last call, for the store.
+    def take_changed(
+        self, changed: dict[tuple[str | None, int, Name], bytes], key: str | None, field: int, most: int
+    ) -> None:
+        """Put the rows that have changed since the last call into ``changed``, for the store.
 
         Of more than ``most`` rows in memory, those that were used last stay.
         """
         self._now += 1
-        changed, held = np.asarray(self._changed), np.asarray(self._rows).reshape(-1, _COLUMNS)
-        changed[0] = 0
-        places = np.flatnonzero(changed)
-        data, size = held[places].tobytes(), _COLUMNS * held.itemsize
-        changed[places] = 0
-        found = [
-            (self._names[place], data[size * at : size * (at + 1)])
-            for at, place in enumerate(places.tolist())
-        ]
-        if len(self._places) > most:
+        marks, held = np.asarray(self._changed), np.asarray(self._rows).reshape(-1, _COLUMNS)
+        marks[0] = 0
+        places = np.flatnonzero(marks)
+        data, size, at = held[places].tobytes(), _COLUMNS * held.itemsize, 0
+        marks[places] = 0
+        for place in places.tolist():
+            changed[key, field, as_name(self._names.text(place))] = data[at : at + size]
+            at += size
+        if len(self._names) > most:
             self._some_stored = True
-            used, kept = np.asarray(self._used)[: len(self._names)], max(3 * most // 4, 1)
+            used, kept = np.asarray(self._used)[: len(self._names) + 1], max(3 * most // 4, 1)
             latest = np.sort(np.argpartition(used[1:], -kept)[-kept:] + 1)
-            names = [self._names[place] for place in latest.tolist()]
+            names = [self._names.text(place) for place in latest.tolist()]
             stamps = used[latest]
             self._begin(names, _rows(len(names) + 1, held[[0, *latest.tolist()]].ravel()))
             np.asarray(self._used)[1:] = stamps
-        return found
 
     def restore(self, state: CorrectionsState) -> None:
         """Set the state; raise ValueError if it cannot be one."""
-        count = len(state.names)
-        require(len(set(state.names)) == count, "a segment comes twice")
+        names, count = [*map(as_bytes, state.names)], len(state.names)
+        require(len(set(names)) == count, "a segment comes twice")
         require(len(state.rows) == _COLUMNS * count, f"{len(state.rows)} numbers of {count} segments")
         require(state.count == count or (self._read_row and state.count > count), "segments without rows")
         check_rows(state.rows)
         rows = _rows(max(8, count + 1), np.append(np.zeros(_COLUMNS, np.float32), state.rows))
-        self._begin(state.names, rows)
+        self._begin(names, rows)
         self._count, self._some_stored = state.count, state.count > count
         np.asarray(self._changed)[1 : count + 1] = 1  # these are not in the store, if there is one
         self.between.restore(state.evidence)
@@ -480,6 +490,16 @@ def _due(count: int) -> bool:
     while count >= 8 * step:
         step *= 2
     return count < _MOST_LABELS and count % step == 0
+
+
+def as_bytes(name: Name) -> bytes:
+    """Return a value as bytes; the missing one, as none."""
+    return b"" if name is None else name.encode("utf-8", "surrogatepass")
+
+
+def as_name(data: bytes) -> Name:
+    """Return the value of what `as_bytes` gave."""
+    return data.decode("utf-8", "surrogatepass") if data else None
 
 
 def order(name: Name) -> tuple[bool, str]:

@@ -1,9 +1,9 @@
 # The types with which fields_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.segments.corrections_c cimport Corrections, expit, logit_of, taken_back
+from streamcal.segments.corrections_c cimport Corrections, as_bytes, as_name, expit, logit_of, taken_back
 
 cdef double _COMMON, _COMMON_PRECISION, _FARTHEST
-cdef int _CENTRED, _READ, _TERMS
+cdef int _CENTRED, _READ, _TERMS, _SIZE
 cdef double _NONE
 
 
@@ -14,29 +14,39 @@ cdef class Fields:
     cdef double _centre, _score, _information
     cdef long long _centred
     cdef long long[::1] _places
-    cdef double[::1] _read, _then
+    cdef double[::1] _read, _then, _row
+    cdef unsigned char[::1] _then_bytes
+    cdef bytearray _out
 
     @cython.locals(x=double, read="double[::1]", i=Py_ssize_t, field=Corrections, out=list)
     cpdef list added(self, double logit, names)
     @cython.locals(
-        logit=double, x=double, added=double, read="double[::1]", i=Py_ssize_t, field=Corrections, delta=double,
-        out=list,
+        logit=double, x=double, added=double, read="double[::1]", row="double[::1]", i=Py_ssize_t, at=Py_ssize_t,
+        count=Py_ssize_t, field=Corrections, delta=double, data=bytes, values=bytes,
+        out=cython.p_uchar,
     )
-    cpdef tuple forecast(self, double pooled, names, own)
+    cpdef bytes forecast(self, double pooled, names, own)
     @cython.locals(
         logit=double, x=double, read="double[::1]", count=Py_ssize_t, before=double, noise=double,
-        i=Py_ssize_t, at=Py_ssize_t, field=Corrections, common=double, now=double, p=double,
+        i=Py_ssize_t, at=Py_ssize_t, sizes=Py_ssize_t, size=Py_ssize_t, field=Corrections, common=double, now=double, p=double,
         curvature=double, others=double, their_noise=double, without=double,
     )
-    cpdef learn(self, int label, tuple given)
+    cpdef learn(self, int label, bytes given)
     @cython.locals(
         logit=double, x=double, read="double[::1]", count=Py_ssize_t, now=double, noise=double, change=double,
-        i=Py_ssize_t, at=Py_ssize_t, field=Corrections, variance=double, share=double, others=double,
+        i=Py_ssize_t, at=Py_ssize_t, sizes=Py_ssize_t, size=Py_ssize_t, field=Corrections, variance=double, share=double, others=double,
         their_noise=double,
     )
-    cpdef relabel(self, int label, tuple given)
-    @cython.locals(count=Py_ssize_t, k=Py_ssize_t)
-    cdef double _take(self, tuple given) except? -1.0
+    cpdef relabel(self, int label, bytes given)
+    @cython.locals(
+        sizes=Py_ssize_t, data=cython.p_uchar, left=Py_ssize_t, k=Py_ssize_t, i=Py_ssize_t,
+    )
+    cdef double _take(self, bytes given) except? -1.0
     @cython.locals(read="double[::1]", before=double, added=double, noise=double, i=Py_ssize_t, field=Corrections, common=double)
     cdef (double, double, double) _sums(self, double logit, double x)
     cdef double _x(self, double logit) noexcept
+
+@cython.locals(sizes=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, names=list, each=bytes)
+cpdef list names_of(list given, Py_ssize_t count, Py_ssize_t field)
+
+cdef Py_ssize_t size_of(const unsigned char* data, Py_ssize_t at) noexcept

@@ -20,18 +20,21 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.errors import DamagedStateError
 from streamcal.segments.corrections_c import (
     READ,
     Corrections,
     CorrectionsState,
     Name,
+    as_bytes,
+    as_name,
     expit,
     logit_of,
     taken_back,
 )
 from streamcal.sketch.decoding import Count, Finite, require
 
-__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState"]
+__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "names_of", "numbers_of"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
@@ -42,6 +45,7 @@ MOST_COMMON: Final = 125.0
 """Information about the common offset that 500 labels can have."""
 
 # As C has them.
+_SIZE = 8  # bytes of a number
 _COMMON = 1.0 - 1.0 / 500.0
 _COMMON_PRECISION = 25.0
 _CENTRED = CENTRED
@@ -71,7 +75,13 @@ class Fields:
         self._score = self._information = 0.0  # of the common deviation
         self._places: Any = np.zeros(count, np.int64).data
         self._read: Any = np.zeros(_READ * count).data
-        self._then: Any = np.zeros(_TERMS * count).data
+        # What `learn` was given: numbers, and the same as bytes.
+        given = np.zeros(1 + _TERMS * count)
+        self._then: Any = given.data
+        self._then_bytes: Any = given.view(np.uint8).data
+        # What `forecast` is to give: numbers, the size of each value, and the values.
+        self._out = bytearray(given.nbytes + 2 * count)
+        self._row: Any = np.frombuffer(self._out, np.float64, len(given)).data
         self.served = 0.0
         """Probability of the last forecast."""
         self.labels = 0.0
@@ -96,7 +106,7 @@ class Fields:
             out.append(read[0])
         return out
 
-    def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> tuple[Any, ...]:
+    def forecast(self, pooled: float, names: Sequence[Name], own: Sequence[float] | None) -> bytes:
         """Return values of the fields and their forecast: what `learn` is to be given with the label.
 
         Parameters
@@ -106,33 +116,44 @@ class Fields:
         names, own
             Value of each field, and δ of its own engine (NaN: none); None: no field has one.
         """
-        logit, read, added = logit_of(pooled), self._read, 0.0
-        x, out = self._x(logit), [*names, pooled]
-        for i in range(len(self.fields)):
-            field = self.fields[i]
+        logit, read, row, added, count = logit_of(pooled), self._read, self._row, 0.0, len(self.fields)
+        x, out, values = self._x(logit), self._out, b""
+        row[0] = pooled
+        for i in range(count):
+            field, data = self.fields[i], as_bytes(names[i])
             delta = _NONE if own is None else own[i]
-            field.read(field.find(names[i]), x, delta, read, 0)
+            field.read(field.find_bytes(data, 0, len(data)), x, delta, read, 0)
             added += read[0]
-            out.append(read[0])
-            out.append(read[1])
-            out.append(read[2])
-            out.append(None if delta != delta else delta)
-            out.append(read[8])
+            at = 1 + _TERMS * i
+            row[at], row[at + 1], row[at + 2] = read[0], read[1], read[2]
+            row[at + 3], row[at + 4] = delta, read[8]
+            at = _SIZE * len(row) + 2 * i
+            out[at], out[at + 1] = len(data) & 255, len(data) >> 8
+            values = values + data if i else data
             if i == 0:
                 self.labels = read[8]
         self.served = expit(logit + added) if added else pooled
-        return tuple(out)
+        return bytes(self._out) + values
 
-    def learn(self, label: int, given: tuple[Any, ...]) -> None:
+    def given(self, names: Sequence[Name], row: Sequence[float]) -> bytes:
+        """Return what `forecast` would, of which the numbers are given: 1 + `TERMS` for each field."""
+        values = [*map(as_bytes, names)]
+        sizes = np.array([*map(len, values)], "<u2")
+        return np.array(row, np.float64).tobytes() + sizes.tobytes() + b"".join(values)
+
+    def learn(self, label: int, given: bytes) -> None:
         """Learn a label, 0 or 1, of what `forecast` has given."""
         logit = self._take(given)
         if self._centred < _CENTRED:
             self._centred += 1
             self._centre += (logit - self._centre) / self._centred
         x, read, count = self._x(logit), self._read, len(self.fields)
+        sizes = _SIZE * len(self._then)
+        at = sizes + 2 * count
         for i in range(count):
-            field = self.fields[i]
-            self._places[i] = field.place(given[i])
+            field, size = self.fields[i], size_of(given, sizes + 2 * i)
+            self._places[i] = field.place(given, at, size)
+            at += size
         before, now, noise = self._sums(logit, x)
         common = self._score / (self._information + _COMMON_PRECISION)
         p = expit(now)
@@ -140,7 +161,7 @@ class Fields:
         self._information = _COMMON * self._information + curvature
         self._score = _COMMON * self._score + curvature * common + label - p
         for i in range(count):
-            field, at = self.fields[i], _TERMS * i
+            field, at = self.fields[i], 1 + _TERMS * i
             others, their_noise = now - read[_READ * i], noise - read[_READ * i + 3]
             without = before - self._then[at]
             field.learn(
@@ -149,16 +170,19 @@ class Fields:
         field = self.fields[0]
         self.labels = field.labels_at(self._places[0])
 
-    def relabel(self, label: int, given: tuple[Any, ...]) -> None:
+    def relabel(self, label: int, given: bytes) -> None:
         """Replace a label that was learned before by ``label``; parameters as in `learn`.
 
         Each field takes a share of the change by its variance: with the whole, all would make up for it.
         """
         logit = self._take(given)
         x, read, count = self._x(logit), self._read, len(self.fields)
+        sizes = _SIZE * len(self._then)
+        at = sizes + 2 * count
         for i in range(count):
-            field = self.fields[i]
-            self._places[i] = field.find(given[i])
+            field, size = self.fields[i], size_of(given, sizes + 2 * i)
+            self._places[i] = field.find_bytes(given, at, size)
+            at += size
         _, now, noise = self._sums(logit, x)
         change = 2.0 * label - 1.0
         self._score = taken_back(self._score, change)
@@ -166,16 +190,27 @@ class Fields:
             field, variance = self.fields[i], read[_READ * i + 3]
             if self._places[i]:
                 share, others = change * variance / noise, now - read[_READ * i]
-                their_noise, at = noise - variance, _TERMS * i
+                their_noise, at = noise - variance, 1 + _TERMS * i
                 field.relabel(self._places[i], x, share, read, _READ * i, their_noise, others, self._then, at)
 
-    def _take(self, given: tuple[Any, ...]) -> float:
-        """Take the forecast of each field as of the prediction; return the logit of the pooled one."""
-        count = len(self.fields)
-        for k in range(_TERMS * count):
-            number = given[count + 1 + k]
-            self._then[k] = _NONE if number is None else number
-        return logit_of(given[count])
+    def _take(self, given: bytes) -> float:
+        """Take the forecast of each field as of the prediction; return the logit of the pooled one.
+
+        Raises
+        ------
+        DamagedStateError
+            if it is none of these fields: it may come from a store.
+        """
+        sizes, data = _SIZE * len(self._then), given
+        left = len(given) - sizes - 2 * len(self.fields)
+        if left >= 0:
+            for k in range(sizes):
+                self._then_bytes[k] = data[k]
+            for i in range(len(self.fields)):
+                left -= size_of(data, sizes + 2 * i)
+        if left != 0:
+            raise DamagedStateError("a prediction that waits has not the forecast of its segments")
+        return logit_of(self._then[0])
 
     def _sums(self, logit: float, x: float) -> tuple[float, float, float]:
         """Read each field at its place; return the logits as of the prediction and now, and the variance."""
@@ -183,10 +218,10 @@ class Fields:
         before, added, noise = logit, 0.0, 0.0
         for i in range(len(self.fields)):
             field = self.fields[i]
-            field.read(self._places[i], x, self._then[_TERMS * i + 3], read, _READ * i)
+            field.read(self._places[i], x, self._then[_TERMS * i + 4], read, _READ * i)
             added += read[_READ * i]
             noise += read[_READ * i + 3]
-            before += self._then[_TERMS * i]
+            before += self._then[1 + _TERMS * i]
         common = self._score / (self._information + _COMMON_PRECISION)
         return before, logit + common + added, noise
 
@@ -212,3 +247,26 @@ class Fields:
             field.restore(each)
         self._centre, self._centred = state.centre, state.centred
         self._score, self._information = state.score, state.information
+
+
+def numbers_of(given: bytes, count: int) -> list[float]:
+    """Return the numbers of what `Fields.forecast` gave for ``count`` fields: 1 + `TERMS` for each field."""
+    numbers: list[float] = np.frombuffer(given, np.float64, 1 + TERMS * count).tolist()
+    return numbers
+
+
+def names_of(given: Sequence[bytes], count: int, field: int) -> list[Name]:
+    """Return the values of one of ``count`` fields, each of what `Fields.forecast` gave."""
+    sizes = _SIZE * (1 + _TERMS * count)
+    names = list[Name]()
+    for each in given:
+        at = sizes + 2 * count
+        for i in range(field):
+            at += size_of(each, sizes + 2 * i)
+        names.append(as_name(each[at : at + size_of(each, sizes + 2 * field)]))
+    return names
+
+
+def size_of(data: Sequence[int], at: int) -> int:
+    """Return the size of a value, in two bytes."""
+    return data[at] | data[at + 1] << 8

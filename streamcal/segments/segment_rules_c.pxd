@@ -1,7 +1,7 @@
 # The types with which segment_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
 from streamcal.engine cimport event_rules_c
-from streamcal.segments.fields_c cimport Fields
+from streamcal.segments.fields_c cimport Fields, names_of
 from streamcal.segments.names_c cimport name_of
 
 cdef double _WORTH
@@ -11,7 +11,7 @@ cdef class SegmentRules(event_rules_c.EventRules):
     cdef Fields _fields
     cdef bint _has_own
     cdef list _places
-    cdef tuple _given
+    cdef bytes _given
 
     @cython.locals(names=list, place=Py_ssize_t)
     cpdef double correct(self, kept, double score, double probability) except? -1.0

@@ -6,10 +6,11 @@ Compiled where there is a C compiler; `segment_rules_c.pxd` has the types.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from streamcal.engine import event_rules_c
 from streamcal.events import Kept
-from streamcal.join.entries import Carried
+from streamcal.segments.fields_c import names_of
 from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.own import WORTH
 from streamcal.segments.segments import Segments
@@ -31,7 +32,7 @@ class SegmentRules(event_rules_c.EventRules):
         """Begin with segments, and the index of each field among the values that an event keeps."""
         self.segments, self._fields, self._has_own = segments, segments.corrections, segments.has_engines
         self._places = list(places)
-        self._given: Carried = ()
+        self._given = b""
         self.carries = True
 
     def correct(self, kept: Kept, score: float, probability: float) -> float:
@@ -44,13 +45,13 @@ class SegmentRules(event_rules_c.EventRules):
             self._given = self.segments.carry(score, probability, names, self._given)
         return self._fields.served
 
-    def carried(self) -> Carried:
+    def carried(self) -> bytes:
         """Return segments and forecast of the prediction just answered."""
         return self._given
 
-    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
+    def learn_carried(self, score: float, label: int, carried: Any) -> None:
         """Let corrections learn a label of the target."""
         self._fields.learn(label, carried)
         if self._has_own and self._fields.labels >= _WORTH:
             after = int(self._fields.labels)
-            self.segments.learn_own(carried[0], [score], [label], after - 1)
+            self.segments.learn_own(names_of([carried], 1, 0)[0], [score], [label], after - 1)

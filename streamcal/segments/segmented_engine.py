@@ -7,7 +7,6 @@ judged as of the prediction, however late its label comes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, Self
@@ -19,14 +18,13 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.events import LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.segments.segment_rules_c import SegmentRules
-from streamcal.segments.segments import Name, Segments, names_of, packed, unpacked
+from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import restoring
 
-__all__ = ["SegmentedEngine", "names_of"]
+__all__ = ["SegmentedEngine"]
 
 
 class SegmentsOptions(Protocol):
@@ -130,13 +128,5 @@ class SegmentedEngine(SegmentRules, Engine):
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label by another; see `Engine.relabel`."""
         super().relabel(relabelled)
-        if relabelled.domain == "target" and relabelled.carried is not None:
-            names, row = self._split(relabelled.carried)
-            self.segments.relabel(relabelled.score, relabelled.label, names, row)
-
-    # Inside
-
-    def _split(self, carried: Carried) -> tuple[Sequence[Name], list[float]]:
-        count = len(self.segments.names)
-        row = [math.nan if each is None else float(each) for each in carried[count:]]
-        return names_of(carried, count), row
+        if relabelled.domain == "target" and isinstance(relabelled.carried, bytes):
+            self.segments.relabel(relabelled.score, relabelled.label, relabelled.carried)

@@ -7,7 +7,6 @@ there is none, and the number of labels of its value. Labels are judged by the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -15,7 +14,7 @@ import msgspec
 
 from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
-from streamcal.segments.fields_c import TERMS, Fields, FieldsState
+from streamcal.segments.fields_c import TERMS, Fields, FieldsState, names_of, numbers_of
 from streamcal.segments.merging import merged
 from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
@@ -33,7 +32,6 @@ __all__ = [
     "check_own_engines",
     "logit_of",
     "name_of",
-    "names_of",
     "packed",
     "served",
     "unpacked",
@@ -140,13 +138,11 @@ class Segments:
         names
             Value of each field.
         """
-        row = self.carry(score, pooled, names, self.corrections.forecast(pooled, names, None))[len(names) :]
-        return [math.nan if each is None else each for each in row]
+        given = self.carry(score, pooled, names, self.corrections.forecast(pooled, names, None))
+        return numbers_of(given, len(names))
 
-    def carry(
-        self, score: float, pooled: float, names: Sequence[Name], given: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        """Return the values of the fields and the forecast, with None for NaN; parameters as in `forecast`.
+    def carry(self, score: float, pooled: float, names: Sequence[Name], given: bytes) -> bytes:
+        """Return the values of the fields and the forecast; parameters as in `forecast`.
 
         ``given`` is what `Fields.forecast` has just returned, without an own engine. `Fields.served` is then
         the probability.
@@ -176,7 +172,7 @@ class Segments:
                 _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
                 its_scores.append(score)
                 its_labels.append(label)
-            self.corrections.learn(label, (*each, *row))
+            self.corrections.learn(label, self.corrections.given(each, row))
         for name, (before, its_scores, its_labels) in by_segment.items():
             self.learn_own(name, its_scores, its_labels, before)
 
@@ -187,11 +183,11 @@ class Segments:
         if gone is not None:
             only.forget_own(gone[1])
 
-    def relabel(self, score: float, label: int, names: Sequence[Name], row: Sequence[float]) -> None:
-        """Replace a learned label, whose forecast was this row, by ``label``."""
-        self.corrections.relabel(label, (*names, *row))
+    def relabel(self, score: float, label: int, given: bytes) -> None:
+        """Replace a learned label, of which `carry` had given this, by ``label``."""
+        self.corrections.relabel(label, given)
         if self._has_own:
-            self._own.relabel((0, names[0]), score, label)
+            self._own.relabel((0, names_of([given], 1, 0)[0]), score, label)
 
     def merge(self, others: Sequence[Segments]) -> None:
         """Add the corrections and own engines of other shards, which have the same fields."""
@@ -221,11 +217,6 @@ def served(row: Sequence[float]) -> float:
     """Return the probability of a forecast."""
     added = sum(row[1::TERMS])
     return expit(logit_of(row[0]) + added) if added else row[0]
-
-
-def names_of(carried: Sequence[Any], count: int) -> tuple[Name, ...]:
-    """Return the values of ``count`` fields, from what `Segments.carry` returned."""
-    return tuple(carried[:count])
 
 
 def check_fields(fields: Sequence[str]) -> tuple[str, ...]:

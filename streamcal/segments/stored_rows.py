@@ -50,8 +50,7 @@ class StoredRows:
     def take(self, key: str | None, fields: Iterable[Corrections]) -> None:
         """Take what has changed in the fields of an engine."""
         for number, field in enumerate(fields):
-            for name, row in field.take_changed(self._most):
-                self._changed[key, number, name] = row
+            field.take_changed(self._changed, key, number, self._most)
 
     def share(self, count: int) -> None:
         """Divide the memory between this number of fields of engines."""

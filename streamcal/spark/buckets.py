@@ -25,7 +25,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Values
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.maps.shift import NO_SHIFT
@@ -139,7 +139,7 @@ class _Work:
         self._scores: dict[str | None, list[float]] = {}
         self._labels: dict[tuple[str | None, str], tuple[list[float], list[int]]] = {}
         self._answers: dict[int, Answered] = {}  # by the identity of their events
-        self._carried: Carried | None = None
+        self._carried: Values | None = None
         self._learned: dict[str | None, list[Learned]] = {}
         self._at = False, 0.0, False, ""  # the event that is taken, in the order of events
 
@@ -160,7 +160,7 @@ class _Work:
         """Return what was answered: there is no guard, see `recalibrate_stream`."""
         return answer.probability
 
-    def carried(self) -> Carried | None:
+    def carried(self) -> Values | None:
         """Return what `Kind` wants back with the label of the prediction just answered."""
         return self._carried
 
@@ -170,7 +170,7 @@ class _Work:
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""
-        if joined.carried is not None:
+        if isinstance(joined.carried, tuple):
             told = joined.domain, *self._at, joined.score, joined.label, joined.labelled_at, joined.carried
             self._learned.setdefault(joined.key, []).append(Learned(*told))
             return ()

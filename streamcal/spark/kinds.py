@@ -29,7 +29,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.class_fields import ClassFields
 from streamcal.events.columns import Columns
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Values
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.recalibrator import SegmentedRecalibrator
@@ -53,7 +53,7 @@ ENGINES: Final = "streamcal.engines"
 
 _MOST_SEGMENTS: Final = 500_000  # of an engine: every Python worker holds them
 
-Answered: TypeAlias = tuple[list[float], Carried]
+Answered: TypeAlias = tuple[list[float], Values]
 """Numbers of an answer, and what the join keeps with the prediction."""
 
 
@@ -68,7 +68,7 @@ class Learned(msgspec.Struct, array_like=True, gc=False):
     score: float
     label: int
     labelled_at: float | None
-    carried: Carried
+    carried: Values
 
     @property
     def order(self) -> tuple[str, bool, float, bool, str]:

@@ -191,7 +191,7 @@ def test_labels_count_for_less_the_more_of_their_segment_came_since_the_predicti
     saved = []
     for since in (0.0, 20.0, 60.0):
         field, read = Corrections(), np.zeros(READ)
-        place = field.place("x")
+        place = field.place(b"x", 0, 1)
         for _ in range(60):
             field.read(place, 0.0, float("nan"), read, 0)
             field.learn(place, 0.0, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 1e9]), 0, 0.0)
@@ -253,7 +253,7 @@ def test_damaged_states_are_refused() -> None:
 )
 def test_corrections_that_cannot_be_are_refused(column: int, value: float, what: str) -> None:
     field = Corrections()
-    place, read = field.place("x"), np.zeros(READ)
+    place, read = field.place(b"x", 0, 1), np.zeros(READ)
     field.read(place, 0.5, float("nan"), read, 0)
     field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 0.0]), 0, 0.0)
     state = field.to_state()
@@ -363,7 +363,8 @@ def test_labels_that_are_corrected_count_as_if_they_had_been_right(fields: int, 
             rows.append(each.forecast(score, score, name))
             each.learn([score], [label], [name], [rows[-1]])
         for at in np.flatnonzero(turned).tolist() if corrects else ():
-            each.relabel(float(scores[at]), int(labels[at]), names[at], rows[at])
+            then = each.corrections.given(names[at], rows[at])
+            each.relabel(float(scores[at]), int(labels[at]), then)
         found = [each.forecast(score, score, names[0]) for score in (0.1, 0.3, 0.6)]
         served.append(np.array([np.log(made / (1.0 - made)) for made in map(forecast_of, found)]))
     right, wrong_, corrected = served
@@ -374,6 +375,6 @@ def test_labels_that_are_corrected_count_as_if_they_had_been_right(fields: int, 
 def test_a_label_of_a_segment_that_is_not_known_corrects_nothing() -> None:
     each = Segments(["f"], 0)
     row = each.forecast(0.3, 0.3, ["x"])
-    each.relabel(0.3, 1, ["x"], row)
+    each.relabel(0.3, 1, each.corrections.given(["x"], row))
     assert each.to_state().corrections.fields[0].names == []
     assert forecast_of(each.forecast(0.3, 0.3, ["y"])) == 0.3

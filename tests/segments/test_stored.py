@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from streamcal_connectors.memory import stores
@@ -34,11 +35,11 @@ def changed(store: SqliteStore, rows: dict[SegmentId, bytes]) -> None:
 
 
 def test_what_was_committed_of_segments_is_there_again(tmp_path: Path) -> None:
-    """Through table and log, with names of any kind."""
+    """Through blocks that are written anew, with names of any kind."""
     rng = np.random.default_rng(1)
     names = [None, "", "ü", "NL", '"', *map(str, range(300))]
     expected: dict[SegmentId, bytes] = {}
-    folded = 0
+    written = moved = 0
     for _ in range(30):
         store = SqliteStore(tmp_path / "s.db")
         assert dict(store.load().segments) == expected
@@ -48,20 +49,27 @@ def test_what_was_committed_of_segments_is_there_again(tmp_path: Path) -> None:
             changed(store, rows)
             expected |= rows
             assert all(store.load().segments[each] == row for each, row in rows.items())
-            folded += not store._segments._recent
+            blocks = [block for (block,) in store._db.execute("SELECT block FROM segment_blocks")]
+            held = store._segments.counts["segment_blocks"].rows
+            written += len(rows)
+            assert len(expected) <= held <= 2 * len(expected)
+            moved += written > held and blocks[0] > 1
         assert len(store.load().segments) == len(expected)
         assert store.load().segments.get(("nobody", 0, "x")) is None
         store.close()
-    assert 10 < folded < 80
+    assert moved > 30
+    with sqlite3.connect(tmp_path / "s.db") as db:
+        shown = dict(db.execute("SELECT segment, row FROM segments"))
+    db.close()
+    assert {msgspec.json.decode(each, type=SegmentId): row for each, row in shown.items()} == expected
 
 
 @pytest.mark.parametrize(
     ("what", "statement"),
     [
-        ("does not match its checksum", "UPDATE segments SET row = x'00'"),
-        ("table segments has", "DELETE FROM segments WHERE segment LIKE '%1%'"),
-        ("does not match its checksum", "UPDATE segment_log SET changes = x'00'"),
-        ("table segment_log has", "DELETE FROM segment_log"),
+        ("does not match its checksum", "UPDATE segment_blocks SET rows = x'00'"),
+        ("does not match its checksum", "UPDATE segment_blocks SET block = block + 9"),
+        ("table segment_blocks has", "DELETE FROM segment_blocks WHERE block = 2"),
     ],
 )
 def test_damage_is_noticed(tmp_path: Path, what: str, statement: str) -> None:
@@ -78,7 +86,7 @@ def test_damage_is_noticed(tmp_path: Path, what: str, statement: str) -> None:
 
 def test_counts_of_a_store_without_segments(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    assert store._segments.counts == {"segments": Counts(), "segment_log": Counts()}
+    assert store._segments.counts == {"segment_blocks": Counts()}
     assert not store.load().segments
     store.close()
 

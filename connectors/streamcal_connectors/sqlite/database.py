@@ -1,7 +1,7 @@
 """The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
 
-Every row of engines, maps, rejects, segments, their log and the journal ends with a checksum of its values,
-as does every block of the join's entries. The other tables, `Sealed`, have one checksum together; they also
+Every row of engines, maps, rejects and the journal ends with a checksum of its values, as does every block of
+segments and of the join's entries. The other tables, `Sealed`, have one checksum together; they also
 hold the number of rows of each table.
 """
 
@@ -56,8 +56,13 @@ CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
     crc INTEGER NOT NULL);
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE segment_log (seq INTEGER PRIMARY KEY, changes BLOB NOT NULL, crc INTEGER NOT NULL)
+CREATE TABLE segment_blocks (
+    block INTEGER PRIMARY KEY, segments TEXT NOT NULL, rows BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE VIEW segments AS SELECT segment, row FROM (
+    SELECT e.value AS segment, max({size} * b.block + e.key),
+        substr(b.rows, 1 + e.key * length(b.rows) / json_array_length(b.segments),
+            length(b.rows) / json_array_length(b.segments)) AS row
+    FROM segment_blocks b, json_each(b.segments) e GROUP BY e.value)
 """
 
 # Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
@@ -248,7 +253,7 @@ def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
 
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
-    statements = _SCHEMA.split(";")
+    statements = _SCHEMA.format(size=BLOCK_SIZE).split(";")
     for table, paths in _PATHS.items():
         columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
         statements += _JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";")

@@ -1,27 +1,33 @@
-"""Corrections of segments in SQLite: one row each, and a log of what has changed since they were written.
+"""Corrections of segments in SQLite: blocks of them in the order in which they were written.
 
-Segments come in any order, so that to write 30,000 of a million changes nearly every page of the table. So a
-commit appends its changes to the log, as one row. When the log has a quarter as many as the table, they are
-written into the table, and the log is emptied. What is in the log is in memory, too.
+Segments come in any order, so that to write 30,000 of a million in place changes nearly every page of a
+table. So a commit appends what has changed, in blocks of `BLOCK_SIZE`, and the older rows of these segments
+are void. Once half of all rows are void, each commit also writes what is left of the oldest blocks behind the
+others, and deletes these.
+
+The names of all segments are in memory, each with the number of its row: some 60 bytes. They are read once,
+when a run opens the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from streamcal.join.tables import BLOCK_SIZE
 from streamcal.run.ports import Row, SegmentId
+from streamcal.text_table_c import TextTable
 from streamcal_connectors.sqlite.database import Counts, Database, with_sum
 
 __all__ = ["SqliteSegments"]
 
-_LONGEST_LOG: Final = 1 << 18  # changes
+_READ_BLOCKS: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(SegmentId).decode
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(list[tuple[SegmentId, Row]]).decode
+_decode_names: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class SqliteSegments(Mapping[SegmentId, Row]):
@@ -35,53 +41,85 @@ class SqliteSegments(Mapping[SegmentId, Row]):
 
     def __init__(self, db: Database, counts: Mapping[str, Counts]) -> None:
         self._db = db
-        self._rows = counts.get("segments", Counts()).rows
-        self._log = counts.get("segment_log", Counts())  # its rows are changes
-        found, logged = db.value("SELECT count(*) FROM segments"), 0
-        if found != self._rows:
-            raise db.damaged(f"table segments has {found} rows of {self._rows}")
-        self._recent: dict[SegmentId, Row] = {}
-        for _, changes, _ in db.checked("segment_log", db.execute("SELECT * FROM segment_log ORDER BY seq")):
-            some = _unpack(changes)
-            logged += len(some)
-            self._recent.update(some)
-        if logged != self._log.rows:
-            raise db.damaged(f"table segment_log has {logged} changes of {self._log.rows}")
+        self._counts = counts.get("segment_blocks", Counts())  # with void rows
+        self._names = TextTable()
+        self._numbers = array("q", [0])  # of the row of each name
+        found = 0
+        for block, names, _ in self._blocks(db.execute("SELECT * FROM segment_blocks ORDER BY block")):
+            self._point(names, block * BLOCK_SIZE)
+            found += len(names)
+        if found != self._counts.rows:
+            raise db.damaged(f"table segment_blocks has {found} rows of {self._counts.rows}")
 
     @property
     def counts(self) -> dict[str, Counts]:
         """Counts of each table, by its name."""
-        return {"segments": Counts(self._rows, self._rows), "segment_log": self._log}
+        return {"segment_blocks": self._counts}
 
     def write(self, changes: Mapping[SegmentId, Row]) -> None:
         """Write changes, in the transaction that is open."""
-        db, logged = self._db, self._log.rows + len(changes)
-        self._recent.update(changes)
-        if logged <= min(self._rows // 4, _LONGEST_LOG):
-            seq = self._log.last + 1
-            db.execute("INSERT INTO segment_log VALUES (?, ?, ?)", with_sum((seq, _pack([*changes.items()]))))
-            self._log = Counts(logged, seq)
-            return
-        rows = sorted((_encode(segment).decode(), row) for segment, row in self._recent.items())
-        db.executemany("REPLACE INTO segments VALUES (?, ?, ?)", map(with_sum, rows))
-        db.execute("DELETE FROM segment_log")
-        self._rows = db.value("SELECT count(*) FROM segments")
-        self._log, self._recent = Counts(0, self._log.last), {}
+        self._append([*map(_encode, changes)], [*changes.values()])
+        while self._counts.rows > 2 * len(self):
+            self._move_oldest()
+
+    def _append(self, names: list[bytes], rows: list[Row]) -> None:
+        """Write rows behind the others."""
+        first = (self._counts.last // BLOCK_SIZE + 1) * BLOCK_SIZE
+        parts = [slice(start, start + BLOCK_SIZE) for start in range(0, len(names), BLOCK_SIZE)]
+        blocks = (
+            (block, f"[{b','.join(names[part]).decode()}]", b"".join(rows[part]))
+            for block, part in enumerate(parts, first // BLOCK_SIZE)
+        )
+        self._db.executemany("INSERT INTO segment_blocks VALUES (?, ?, ?, ?)", map(with_sum, blocks))
+        self._point(names, first)
+        self._counts = Counts(self._counts.rows + len(names), first + len(names) - 1)
+
+    def _point(self, names: Iterable[bytes], first: int) -> None:
+        """Note that the rows of names are those from ``first`` on."""
+        numbers = self._numbers
+        for number, place in enumerate(map(self._names.put, names), first):
+            if place < len(numbers):
+                numbers[place] = number
+            else:
+                numbers.append(number)
+
+    def _move_oldest(self) -> None:
+        """Write what is not void of the oldest blocks behind the others, and delete these."""
+        find, numbers = self._names.find, self._numbers
+        names, rows, gone, last = list[bytes](), list[Row](), 0, 0
+        some = self._db.execute("SELECT * FROM segment_blocks ORDER BY block LIMIT ?", (_READ_BLOCKS,))
+        for last, found, data in self._blocks(some):
+            size = len(data) // len(found)
+            gone += len(found)
+            for at, name in enumerate(found):
+                if numbers[find(name, 0, len(name))] == last * BLOCK_SIZE + at:
+                    names.append(name)
+                    rows.append(data[at * size : (at + 1) * size])
+        self._db.execute("DELETE FROM segment_blocks WHERE block <= ?", (last,))
+        self._counts = Counts(self._counts.rows - gone, self._counts.last)
+        self._append(names, rows)
+
+    def _blocks(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, list[bytes], bytes]]:
+        """Return the number, names and rows of each block."""
+        for block, names, data, _ in self._db.checked("segment_blocks", rows):
+            yield block, [*map(bytes, _decode_names(names))], data
 
     def __getitem__(self, segment: SegmentId) -> Row:
-        if (recent := self._recent.get(segment)) is not None:
-            return recent
+        name = _encode(segment)
+        place = self._names.find(name, 0, len(name))
+        if not place:
+            raise KeyError(segment)
+        block, at = divmod(self._numbers[place], BLOCK_SIZE)
         with self._db.errors("read"):
-            found = self._db.execute("SELECT * FROM segments WHERE segment = ?", (_encode(segment).decode(),))
-            for _, row, _ in self._db.checked("segments", found):
-                return msgspec.convert(row, Row)
-        raise KeyError(segment)
+            found = self._db.execute("SELECT * FROM segment_blocks WHERE block = ?", (block,))
+            for _, names, data in self._blocks(found):
+                if names[at : at + 1] == [name]:
+                    size = len(data) // len(names)
+                    return data[at * size : (at + 1) * size]
+        raise self._db.damaged("the row of a segment is missing")
 
     def __iter__(self) -> Iterator[SegmentId]:
-        with self._db.errors("read"):
-            names = [name for (name,) in self._db.execute("SELECT segment FROM segments ORDER BY segment")]
-            stored = [_decode(name) for name in names]
-        return iter(dict.fromkeys([*stored, *self._recent]))
+        return (_decode(self._names.text(place)) for place in range(1, len(self) + 1))
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(self._names)

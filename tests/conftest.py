@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+import streamcal
 from tests.browser import chromium  # noqa: F401  # a fixture
 
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
@@ -48,7 +49,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the browser."""
+    """Mark the tests that use the browser; without a compiled core, skip what takes it hours."""
+    reason = "thousands of streams, and nothing was compiled: there was no C compiler at the installation"
     for item in items:
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker("browser")
+        if not streamcal.compiled and item.get_closest_marker("statistical"):
+            item.add_marker(pytest.mark.skip(reason=reason))

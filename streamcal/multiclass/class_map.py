@@ -26,7 +26,7 @@ __all__ = ["KINDS", "Candidate", "MulticlassMap"]
 KINDS: Final = ("score", "maps", "scaling", "scaling of maps", "shift")
 """Kinds of candidates."""
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Parameter = Annotated[float, Field(ge=-1e15, le=1e15)]  # so that sums of exponents are finite
 _Share = Annotated[float, Field(gt=0.0, le=1.0)]
 _ROUNDING: Final = 1e-6  # of the weights' sum
 
@@ -44,7 +44,7 @@ class Candidate(BaseModel):
     ``scaling``: p ∝ exp(a x + b), x the logarithms of the scores, of at least 1e-9 each; ``scaling of maps``:
     the same of the candidate ``maps``. ``shift``: `MulticlassMap.source_maps`, divided by their sum, times a
     factor each, divided by their sum."""
-    parameters: tuple[_Finite, ...] = ()
+    parameters: tuple[_Parameter, ...] = ()
     """Numbers of a scaling: a, then b, one number a class. a is one number, or one a class, or a matrix by
     rows; this is for x less its mean. Of ``shift`` the factors w_k; none: all are 1."""
 

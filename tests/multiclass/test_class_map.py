@@ -64,6 +64,7 @@ def test_before_the_first_label_it_answers_with_the_scores() -> None:
         (lambda m: m.update(shared="vector"), "there is no scaling 'vector'"),
         (lambda m: m["candidates"][0].update(weight=0.9), "must sum to 1"),
         (lambda m: m["candidates"][0].update(parameters=[1.0]), "wrong parameters of 'identity': 1 for 3"),
+        (lambda m: m["candidates"][2]["parameters"].__setitem__(0, 1e300), "less than or equal to"),
         (lambda m: m["candidates"][2].update(parameters=[1.0]), "wrong parameters of 'bias/0.998'"),
         (lambda m: m["candidates"][-1].update(parameters=[1.0, 1.0, -1.0]), "wrong parameters of 'comp"),
     ],

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import os
 import signal
 import sqlite3
@@ -122,14 +123,14 @@ def run(folder: Path, name: str, out: Path, *, stored: bool, life: float = 0.0) 
     return Took(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20)
 
 
-def compare(folder: Path, events: int, repeats: int) -> None:
+def compare(folder: Path, events: int, repeats: int, runs: list[str]) -> None:
     """Print a table: what each run took, without a store and with one."""
     print("| run | store | processor s | events/s | of plain | of kept | peak GiB |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for stored in (False, True):
-        took: dict[str, list[Took]] = {name: [] for name in RUNS}
+        took: dict[str, list[Took]] = {name: [] for name in runs}
         for repeat in range(repeats):
-            for name in reversed(RUNS) if repeat % 2 else RUNS:
+            for name in reversed(runs) if repeat % 2 else runs:
                 with tempfile.TemporaryDirectory(dir=folder) as out:
                     each = run(folder, name, Path(out), stored=stored)
                 assert each is not None
@@ -140,6 +141,8 @@ def compare(folder: Path, events: int, repeats: int) -> None:
                 statistics.median(
                     base.seconds / each.seconds for base, each in zip(took[other], all_, strict=True)
                 )
+                if other in runs
+                else math.nan
                 for other in ("plain", "kept")
             ]
             print(
@@ -199,13 +202,14 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=100_000, help="default 10^5")
     parser.add_argument("--repeats", type=int, default=3, help="times that each run is made; default 3")
     parser.add_argument("--kills", type=int, default=0, help="kill a run so many times, and time nothing")
+    parser.add_argument("--runs", nargs="+", choices=[*RUNS], default=[*RUNS], help="default: all four")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, options.events, options.segments)
         print(f"{options.events:,} events, {options.segments:,} segments", flush=True)
         if not options.kills:
-            compare(folder, options.events, options.repeats)
+            compare(folder, options.events, options.repeats, options.runs)
         elif not kill(folder, options.kills):
             raise SystemExit(1)
 

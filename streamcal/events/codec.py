@@ -34,6 +34,7 @@ MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
+_MOST_IGNORED: Final = 16
 _SQUARE, _CURLY = b"[]", b"{}"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -62,17 +63,39 @@ class JsonDecoder:
         self._domain: Domain = domain
         self._fields = Fields(columns, domain)
         self._is_quick = not (self._fields.doubled or columns.classes)
-        keep = columns.carried if self._is_quick else ()  # a struct cannot hold a field twice
-        wire, kinds = _wire_types(columns.names, keep)
-        decoder = msgspec.json.Decoder(wire)
-        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-        self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
-        self._kept = _kept_of(len(keep))
+        self._names = columns.names
+        self._keep = columns.carried if self._is_quick else ()  # a struct cannot hold a field twice
+        self._ignored: list[str] = []  # names of unknown fields that the quick way skips
+        self._prepare()
+        self._kept = _kept_of(len(self._keep))
         self._takes_labels = columns.positive is None
         self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
         self.unknown_fields: Counter[str] = Counter()
         """Counts of ignored fields, which events do not have, by name: at most 100 names,
         each cut to 100 characters; the others count as one."""
+
+    def _prepare(self) -> None:
+        """Make the decoders of the quick way."""
+        wire, kinds = _wire_types(self._names, self._keep, self._ignored)
+        decoder = msgspec.json.Decoder(wire)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
+
+    def _ignore(self, names: Iterable[str]) -> None:
+        """Count unknown fields, and let the quick way skip the first so many of them from now on."""
+        count_names(self.unknown_fields, names)
+        new = [name for name in names if name not in self._ignored and _can_be_skipped(name)]
+        new = [name for name in new if name in self.unknown_fields]  # others do not count by themselves
+        if new and len(self._ignored) + len(new) <= _MOST_IGNORED:
+            self._ignored += sorted(new)
+            self._prepare()
+
+    def _count(self, wires: Sequence[Any]) -> None:
+        """Count the unknown fields that the quick way has skipped."""
+        for index, name in enumerate(self._ignored):
+            found = list(map(attrgetter(f"ignored_{index}"), wires))
+            if present := len(found) - found.count(msgspec.UNSET):
+                self.unknown_fields[name] += present
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one line, or why it is not one; never raises on bad input."""
@@ -83,6 +106,8 @@ class JsonDecoder:
                 return self._decode_slowly(raw)
             event = self._event(wire)
             if event is not None and (_has_plain_text(raw) or _is_plain(event)):
+                if self._ignored:
+                    self._count([wire])
                 return event
         return self._decode_slowly(raw)
 
@@ -100,21 +125,27 @@ class JsonDecoder:
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
-        events = (self._of_one_kind(block) if lines >= FEWEST else None) or self._of_any_kind(block)
+        wires = list[Any]()
+        events = (self._of_one_kind(block, wires) if lines >= FEWEST else None) or self._of_any_kind(
+            block, wires
+        )
         if events is None or len(events) != lines:
             return None
-        if _has_plain_text(block):
-            return events
-        plain = _has_plain_names(events) if isinstance(events, Block) else all(map(_is_plain, events))
-        return events if plain else None
+        if not _has_plain_text(block):
+            plain = _has_plain_names(events) if isinstance(events, Block) else all(map(_is_plain, events))
+            if not plain:
+                return None
+        if self._ignored:
+            self._count(wires)
+        return events
 
-    def _of_one_kind(self, block: bytes) -> Block | None:
-        """Return the lines as columns, if they are of the kind of those before them."""
+    def _of_one_kind(self, block: bytes, wires: list[Any]) -> Block | None:
+        """Return the lines as columns, if they are of the kind of those before them; add to ``wires``."""
         kind = self._only
         if kind is None or (kind is not PredictionEvent and not self._takes_labels):
             return None
         try:
-            wires = self._decode_kind[kind](block)
+            wires += self._decode_kind[kind](block)
         except Exception:  # whatever it is, the lines are decoded in another way
             return None
         count = len(wires)
@@ -130,6 +161,7 @@ class JsonDecoder:
         keys, named = list(map(_key_of, wires)), set(map(_domain_of, wires))
         domains = {domain or self._domain for domain in named or (None,)}
         if len(domains) > 1:
+            wires.clear()
             return None
         return Block(
             ids,
@@ -141,10 +173,11 @@ class JsonDecoder:
             None if self._kept is None else list(map(self._kept, wires)),
         )
 
-    def _of_any_kind(self, block: bytes) -> list[Event] | None:
+    def _of_any_kind(self, block: bytes, wires: list[Any]) -> list[Event] | None:
         self._only = None
         try:
-            found = list(map(self._event, self._decode_lines(block)))
+            wires += self._decode_lines(block)
+            found = list(map(self._event, wires))
         except Exception:  # as above
             return None
         events = [event for event in found if event is not None]
@@ -179,7 +212,7 @@ class JsonDecoder:
             fields = msgspec.json.decode(raw)
             if not isinstance(fields, dict):
                 return Malformed(f"an event must be a JSON object, got {shown(fields)}")
-            count_names(self.unknown_fields, fields.keys() - self._fields.known)
+            self._ignore(fields.keys() - self._fields.known)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
@@ -248,13 +281,23 @@ _id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter
 _time_of, _key_of, _domain_of = attrgetter("time"), attrgetter("key"), attrgetter("domain")
 
 
-def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, dict[type[Event], Any]]:
+def _can_be_skipped(name: str) -> bool:
+    """Return whether a struct can have a field of this name."""
+    return name.isprintable() and '"' not in name and "\\" not in name
+
+
+def _wire_types(
+    names: Mapping[Role, str], keep: Sequence[str], ignored: Sequence[str]
+) -> tuple[Any, dict[type[Event], Any]]:
     """Return what a line of any kind is decoded into, and what one of each kind is."""
     time = ("time", _Time | None, None)
     more: list[tuple[str, Any, Any]] = [
         ("key", _Key | None, None),
         ("domain", Domain | None, None),
         *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
+    ]
+    skipped = [
+        (f"ignored_{index}", _Kept | msgspec.UnsetType, msgspec.UNSET) for index in range(len(ignored))
     ]
     unset = msgspec.UnsetType | None
     score, label = ("score", _Score), ("label", _Label)
@@ -264,10 +307,13 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, di
         ("label", _Label | unset, msgspec.UNSET),
     ]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
+    rename |= {f"ignored_{index}": name for index, name in enumerate(ignored)}
     rename.update({role: name for role, name in names.items() if role in ROLES})
 
     def wire(*fields: Any) -> Any:
-        return msgspec.defstruct("Wire", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+        return msgspec.defstruct(
+            "Wire", (*fields, *skipped), rename=rename, forbid_unknown_fields=True, gc=False
+        )
 
     return wire(*maybe, time, *more), {
         PredictionEvent: wire(("id", _Id), score, time, *more),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import Event, codec
+from streamcal.events.blocks import Block
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.events.table_codec import RowsDecoder
@@ -95,6 +96,56 @@ def test_unknown_fields_are_kept_out_and_counted() -> None:
         "a", 0.5, domain="source"
     )
     assert decoder.unknown_fields.total() == 2
+
+
+UNKNOWN = st.lists(
+    st.sampled_from(
+        [
+            b'{"id":"a","score":0.5,"x":1}',
+            b'{"id":"b","score":0.5,"x":null,"y":"\\u00e9"}',
+            b'{"id":"c","x":[1],"score":0.5}',
+            b'{"id":"d","score":0.5,"x":1e999}',
+            b'{"id":"e","score":0.5,"x":1,"x":"again"}',
+            b'{"id":"f","score":0.5,"\\"":1}',
+            b'{"id":"g\\u0001","score":0.5,"y":true}',
+            b'{"id":"h","label":1,"y":0}',
+            b'{"score":0.5,"label":1,"x":"\xff"}',
+            b'{"id":"i","score":0.5}',
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.lists(UNKNOWN, min_size=2, max_size=4))
+def test_unknown_fields_count_the_same_however_lines_are_decoded(blocks: list[list[bytes]]) -> None:
+    quick, slow = JsonDecoder(), JsonDecoder()
+    slow._is_quick = False
+    for lines in blocks:
+        found = quick.decode_lines(b"\n".join(lines)) or [quick.decode(line) for line in lines]
+        assert list(found) == [slow.decode(line) for line in lines]
+        assert quick.unknown_fields == slow.unknown_fields
+
+
+def test_lines_with_unknown_fields_are_decoded_as_columns() -> None:
+    decoder, lines = JsonDecoder(), [f'{{"id":"{index}","score":0.5,"x":{index}}}' for index in range(100)]
+    block = "\n".join(lines).encode()
+    assert decoder.decode_lines(block) is None
+    decode(lines[0], decoder)
+    assert isinstance(decoder.decode_lines(block), list)
+    found = decoder.decode_lines(block)
+    assert isinstance(found, Block)
+    assert len(found) == 100
+    assert decoder.unknown_fields == {"x": 201}
+
+
+def test_few_names_of_unknown_fields_are_decoded_quickly() -> None:
+    decoder = JsonDecoder()
+    for index in range(100):
+        decode(f'{{"id":"a","score":0.5,"{index}":{index}}}', decoder)
+    assert len(decoder._ignored) <= 16
+    assert decoder.unknown_fields.total() == 100
 
 
 @given(st.binary() | st.text().map(str.encode))

@@ -452,7 +452,7 @@ def test_however_the_topics_are_interleaved(
     ``label_ttl`` allows. Otherwise it reads as they are filled, an hour of event time at a time, and that
     hour is what the labels are earlier.
     """
-    ways, hour = (20 if FULL else 4), 3600.0
+    ways, hour = (20 if FULL else 2), 3600.0
     stream_rows = Delayed()
     sent, ttl = len(stream_rows.labels), stream_rows.TTL
     seen: list[tuple[dict[str, bytes], JoinCounts]] = []

@@ -261,7 +261,7 @@ class TestSink:
             rng = random.Random(seed)
             with (
                 closing(KafkaConnector().sink(url(killable_broker, topic))) as sink,
-                broker_killer(killable_broker, rng, 3) as over,
+                broker_killer(killable_broker, rng, 2) as over,
             ):
                 sink.resume("job", None)
                 number = 0

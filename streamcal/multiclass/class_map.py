@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -23,7 +23,8 @@ from streamcal.values import Floats
 
 __all__ = ["KINDS", "Candidate", "MulticlassMap"]
 
-KINDS: Final = ("score", "maps", "scaling", "scaling of maps", "shift")
+_Kind = Literal["score", "maps", "scaling", "scaling of maps", "shift"]
+KINDS: Final[tuple[str, ...]] = get_args(_Kind)
 """Kinds of candidates."""
 
 _Parameter = Annotated[float, Field(ge=-1e15, le=1e15)]  # so that sums of exponents are finite
@@ -39,7 +40,7 @@ class Candidate(BaseModel):
     name: str
     weight: _Share
     """Weight in the mixture; all of them sum to 1."""
-    kind: Literal["score", "maps", "scaling", "scaling of maps", "shift"]
+    kind: _Kind
     """``score``: the scores as they are. ``maps``: those of `MulticlassMap.maps`, divided by their sum.
     ``scaling``: p ∝ exp(a x + b), x the logarithms of the scores, of at least 1e-9 each; ``scaling of maps``:
     the same of the candidate ``maps``. ``shift``: `MulticlassMap.source_maps`, divided by their sum, times a

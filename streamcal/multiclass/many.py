@@ -296,6 +296,7 @@ class Many:
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores whose labels are not known."""
         self._engines.observe(rows)
+        self._latest = None
         if self._config.prior != "scores" or not len(rows):
             return
         self._scores = np.concatenate((self._scores, rows))[-_SCORES:]
@@ -306,7 +307,6 @@ class Many:
             source /= source.sum()
             made, labels = self._by_source(self._scores), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
-            self._latest = None
 
     def learn(
         self,

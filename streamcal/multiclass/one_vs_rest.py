@@ -111,11 +111,10 @@ class OneVsRest:
     @property
     def maps(self) -> list[RecalibrationMap | None]:
         """The map of each class by which `forecast` answers; None: ``shared`` is the answer."""
-        enough = [
-            (code, self._engines.get(code) if positives >= _FEWEST else None)
+        return [
+            self._engines[code].map if positives >= _FEWEST and code in self._engines else None
             for code, positives in enumerate(self._positives.tolist())
         ]
-        return [None if engine is None else engine.map for _, engine in enough]
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores."""

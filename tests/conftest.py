@@ -14,19 +14,24 @@ import streamcal
 from tests.browser import chromium  # noqa: F401  # a fixture
 
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
-settings.register_profile("streamcal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "streamcal", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("quick", settings.get_profile("streamcal"), max_examples=15)  # of `make quick`
 settings.load_profile("streamcal")
 
 
 ROOT = Path(__file__).parents[1]
 
-SHARED = ("tests/connectors/kafka/", "tests/spark/", "tests/page/")
-"""Tests that share a broker, tests that share a JVM, and tests that share a browser and a run."""
+SHARED = (
+    *("tests/connectors/kafka/", "tests/connectors/objects/"),
+    *("tests/spark/", "tests/page/", "tests/report/", "tests/fuzz/test_states.py"),
+)
+"""Tests that share a broker, an object store, a JVM, a browser, a run, or what was learned to be changed."""
 
 
 class OneBroker(LoadScopeScheduling):
-    """Give every worker one test after the other, but all tests of Kafka, Spark or the page to the same.
+    """Give every worker one test after the other, but all tests that share something to the same.
 
     ``--dist loadgroup`` is for this, but pytest-xdist 3.8 cannot tell groups under pytest 9.2.
     """

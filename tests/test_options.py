@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import inspect
 import pydoc
-from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from streamcal import Recalibrator, RecalibratorConfig, RecalibratorOptions
-
-CALLS = """
-from streamcal import Recalibrator, RecalibratorOptions
-chosen: RecalibratorOptions = {"bins": 8, "mode": "target"}
-Recalibrator(**chosen)
-Recalibrator(bins=8, window=500, delta=0.05)
-Recalibrator(modez="target")
-Recalibrator(bins="many")
-"""
-
-# Only streamcal's own modules are analysed: with the stubs of NumPy and pydantic it takes many times as long.
-SETTINGS = """
-[mypy]
-follow_imports = silent
-[mypy-numpy.*,pydantic.*,pydantic_core.*,msgspec.*,scipy.*]
-follow_imports = skip
-follow_imports_for_stubs = True
-"""
 
 
 def test_the_typed_options_are_those_of_the_config() -> None:
@@ -49,19 +30,6 @@ def test_help_documents_every_option() -> None:
     text = pydoc.plain(pydoc.render_doc(RecalibratorConfig))
     for name in RecalibratorConfig.model_fields:
         assert f"\n |  {name}\n |      " in text
-
-
-@pytest.mark.slow
-def test_mypy_refuses_unknown_options_and_wrong_values(tmp_path: Path) -> None:
-    from mypy import api
-
-    (tmp_path / "calls.py").write_text(CALLS)
-    (tmp_path / "mypy.ini").write_text(SETTINGS)
-    arguments = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path / "cache")]
-    out, _, _ = api.run([*arguments, str(tmp_path / "calls.py")])
-    first, second = [line for line in out.splitlines() if "error:" in line]
-    assert 'calls.py:6: error: Unexpected keyword argument "modez"' in first
-    assert 'calls.py:7: error: Argument "bins" to "Recalibrator" has incompatible type' in second
 
 
 def test_an_engine_shows_as_one_line() -> None:

@@ -100,11 +100,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
 @pytest.mark.parametrize(
     "model",
     [
-        RecalibratedClassifier(regression()),
         RecalibratedClassifier(pipeline()),
         preprocessing.StandardScaler() | RecalibratedClassifier(regression()),
         RecalibratedClassifier(naive_bayes.GaussianNB()),
-        Recalibrate(),
         Recalibrate("ip_in_url"),
     ],
     ids=str,

@@ -59,12 +59,12 @@ def import_uncompiled() -> None:
 
 
 def learned() -> str:
-    """Return the state of an engine after 2,000 labels, as hexadecimal digits."""
+    """Return the state of an engine after 800 labels, as hexadecimal digits."""
     import streamcal
     from streamcal.testing import NormalPair
 
     engine = streamcal.Recalibrator()
-    scores, labels = NormalPair(0.3).sample(2000, np.random.default_rng(2))
+    scores, labels = NormalPair(0.3).sample(800, np.random.default_rng(2))
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
         engine.learn_one(score, label)
     return engine.to_bytes().hex()

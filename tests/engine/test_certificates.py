@@ -492,12 +492,12 @@ def test_a_certificate_is_one_line_and_in_a_notebook_a_table() -> None:
 
 @pytest.mark.statistical
 def test_label_shift_is_not_refuted_where_it_holds() -> None:
-    """30 streams; the engine's α is δ/10 = 0.01 a stream: more than 3 alarms with probability below 3e-4."""
+    """15 streams; the engine's α is δ/10 = 0.01 a stream: more than 2 alarms with probability below 4e-4."""
     alarms = 0
-    for seed in range(30):
+    for seed in range(15):
         engine = engine_of(5000, 5000, seed)
         alarms += bool(engine.alarms)
-    assert alarms <= 3
+    assert alarms <= 2
 
 
 @pytest.mark.parametrize("mode", ["auto", "composite"])

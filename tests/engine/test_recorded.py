@@ -1,4 +1,4 @@
-"""Engines of every mode give after 200,000 events what the commit gave that recorded it, to the last bit."""
+"""Engines of every mode give after 70,000 events what the commit gave that recorded it, to the last bit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_many_at_once_give_the_state_of_one_by_one(variant: str) -> None:
             one.learn_one(score, label, domain, prediction_index=seen)
         start = 0
         while start < len(scores):
-            end = start + int(rng.integers(1, 20_000))
+            end = start + int(rng.integers(1, 7_000))
             many.learn_many(scores[start:end], labels[start:end], domain, prediction_index=seen)
             start = end
         assert one.to_bytes() == many.to_bytes()

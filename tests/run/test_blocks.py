@@ -124,7 +124,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
     st.lists(st.integers(0, 20), max_size=2),
@@ -182,9 +182,9 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("seed", [1, 2])
 def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     join = JoinConfig(max_pending=400, label_ttl=300.0)
-    events = delayed(900, seed)
+    events = delayed(600, seed)
     source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
-    assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
+    assert_same([*source, *events], [300, 500], join=join, config=RecalibratorConfig(**options))
 
 
 def with_segments(events: Stream) -> list[Event | Malformed]:

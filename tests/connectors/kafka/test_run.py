@@ -255,7 +255,7 @@ def check(stream: Stream, outputs: dict[str, str], ids: Sequence[bytes]) -> int:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("what", ["process", "broker", "both"] if FULL else ["process", "both"])
+@pytest.mark.parametrize("what", ["process", "broker", "both"] if FULL else ["both"])
 def test_killed_and_yet_every_id_once(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str
 ) -> None:

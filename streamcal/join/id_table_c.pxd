@@ -30,7 +30,7 @@ cdef class IdTable:
 
     @cython.locals(data=bytes)
     cpdef Py_ssize_t known(self, str id_) except -1
-    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t)
+    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t, alone=bint)
     cpdef Py_ssize_t put(self, str id_, entry, long long seq=*) except -1
     @cython.locals(row=Py_ssize_t)
     cpdef bint is_prediction(self, str id_) except -1

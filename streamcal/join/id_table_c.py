@@ -178,7 +178,8 @@ class IdTable:
                 time = _NONE if held.time is None else held.time
                 is_target, code = held.domain == "target", self.code_of(held.key)
                 self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
-                if held is not entry or not (held.answer is None and held.told is None and held.weight is None):
+                alone = held.answer is None and held.told is None and held.weight is None
+                if held is not entry or not alone:
                     self.hold_object(row, held)
                 elif held.carried is not None:
                     self.hold_object(row, held.carried)

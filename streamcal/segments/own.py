@@ -30,6 +30,7 @@ WORTH: Final = 50
 _FEWEST: Final = 100  # labels from which an engine forecasts
 _WRITTEN: Final = 128  # labels, new or changed, after which an engine is written anew
 _CHANGED: Final = 2
+_GROWTH: Final = 16.0  # of the label counts that certificates read: nobody asks an own engine for one
 
 Segment = tuple[int, str | None]
 """Number of the field, and its value."""
@@ -79,7 +80,7 @@ class OwnEngines:
 
     def _delta(self, segment: Segment, score: float, logit: float) -> float:
         engine = self._engines.get(segment)
-        if engine is None or engine._engine._target.n < _FEWEST:
+        if engine is None or self._labels(segment) < _FEWEST:
             return math.nan
         return logit_of(engine.predict_one(score)) - logit
 
@@ -100,12 +101,12 @@ class OwnEngines:
                 if before.bit_length() == after.bit_length():  # looked at when labels have doubled
                     return None
                 gone = self._smallest()
-                if 2 * self._engines[gone].target.labels >= after:
+                if 2 * self._labels(gone) >= after:
                     return None
                 del self._engines[gone]
                 if self._states is not None:
                     del self._states[gone]
-            self._engines[segment] = Recalibrator()
+            self._engines[segment] = Recalibrator(growth=_GROWTH)
             self._write(segment)
         if len(scores) == 1:  # as in a run: half the time
             self._take(segment, scores[0], labels[0])
@@ -157,7 +158,12 @@ class OwnEngines:
 
     def _smallest(self) -> Segment:
         """Return the segment whose engine has fewest labels; of several, the first by name."""
-        return min(self._engines, key=lambda each: (self._engines[each].target.labels, _order(each)))
+        return min(self._engines, key=lambda each: (self._labels(each), _order(each)))
+
+    def _labels(self, segment: Segment) -> int:
+        """Return how many labels the engine of a segment has learned."""
+        labels: int = self._engines[segment]._engine._target.n
+        return labels
 
     # State
 

@@ -37,7 +37,7 @@ Segment = tuple[int, str | None]
 
 
 Learned = tuple[Probability, Annotated[int, msgspec.Meta(ge=0, lt=2 * _CHANGED)]]
-"""Score and label; a label plus 2 is what an earlier one was changed to."""
+"""Score and label; 2 and 3: an earlier label was changed to 0 or 1."""
 
 
 class OwnState(msgspec.Struct, omit_defaults=True):
@@ -47,7 +47,7 @@ class OwnState(msgspec.Struct, omit_defaults=True):
     name: str | None
     engine: Annotated[bytes, msgspec.Meta(min_length=1)]
     since: Annotated[list[Learned], msgspec.Meta(max_length=_WRITTEN - 1)] = []
-    """What it has learned since it was written."""
+    """Labels that it has learned since it was written."""
 
 
 class OwnEngines:

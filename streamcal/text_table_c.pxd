@@ -20,11 +20,13 @@ cdef class TextTable:
     cpdef Py_ssize_t find(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
     @cython.locals(tag=cython.ulonglong, at=cython.ulonglong, end=Py_ssize_t, i=Py_ssize_t, text=cython.p_uchar)
     cpdef Py_ssize_t add(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
-    cpdef Py_ssize_t put(self, bytes text) except -1
+    @cython.locals(numbers="long long[::1]", i=Py_ssize_t, text=bytes, size=Py_ssize_t)
+    cpdef put(self, list texts)
     @cython.locals(text=cython.p_uchar)
     cpdef bytes text(self, Py_ssize_t number)
-    @cython.locals(mask=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, i=Py_ssize_t, before=cython.ulonglong[::1])
-    cdef _widen(self)
+
+@cython.locals(mask=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, i=Py_ssize_t, slots="unsigned long long[::1]")
+cpdef unsigned long long[::1] widened(const unsigned long long[::1] before)
 
 @cython.locals(
     found=cython.ulonglong, word=cython.ulonglong, at=Py_ssize_t, end=Py_ssize_t, b0=cython.ulonglong,

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["TextTable", "hashed"]
+from streamcal.values import Counts
+
+__all__ = ["TextTable", "grown", "hashed", "widened"]
 
 # As C has them.
 _WORD: Final = (1 << 64) - 1
@@ -58,9 +60,10 @@ class TextTable:
     def add(self, data: Sequence[int], start: int, size: int) -> int:
         """Return a new number of a text that has none."""
         if 3 * self._count >= 2 * self._mask:
-            self._widen()
+            self._slots = widened(self._slots)
+            self._mask = len(self._slots) - 1
         if self._count + 1 == len(self._ends):
-            self._ends = _longer(self._ends)
+            self._ends = grown(self._ends)
         end = self._ends[self._count]
         if end + size > len(self._text):
             self._text.extend(bytes(len(self._text) // 2 + size))
@@ -76,34 +79,40 @@ class TextTable:
         self._slots[at] = tag << 32 | self._count
         return self._count
 
-    def put(self, text: bytes) -> int:
-        """Return the number of a text, which gets one if it has none."""
-        return self.find(text, 0, len(text)) or self.add(text, 0, len(text))
+    def put(self, texts: Sequence[bytes]) -> Counts:
+        """Return the number of each text, int64[n]; those that have none get one."""
+        found = np.empty(len(texts), np.int64)
+        numbers: Any = found.data
+        for i in range(len(texts)):
+            text = texts[i]
+            size = len(text)
+            numbers[i] = self.find(text, 0, size) or self.add(text, 0, size)
+        return found
 
     def text(self, number: int) -> bytes:
         """Return the text with a number."""
         text = self._text
         return bytes(text[self._ends[number - 1] : self._ends[number]])
 
-    def _widen(self) -> None:
-        """Make a hash table of twice the size."""
-        before = self._slots
-        self._slots = np.zeros(2 * len(before), np.uint64).data
-        mask = 2 * len(before) - 1
-        for i in range(len(before)):
-            slot = before[i]
-            if slot:
-                at = slot >> 32 & mask
-                while self._slots[at]:
-                    at = (at + 1) & mask
-                self._slots[at] = slot
-        self._mask = mask
+
+def widened(before: Any) -> Any:
+    """Return a hash table of twice the size, uint64[2 n]; of each slot the upper half is its tag."""
+    slots = np.zeros(2 * len(before), np.uint64).data
+    mask = 2 * len(before) - 1
+    for i in range(len(before)):
+        slot = before[i]
+        if slot:
+            at = slot >> 32 & mask
+            while slots[at]:
+                at = (at + 1) & mask
+            slots[at] = slot
+    return slots
 
 
-def _longer(ends: Any) -> Any:
-    """Return a column of half as much again that begins with another."""
-    before = np.asarray(ends)
-    return np.append(before, np.zeros(len(before) // 2 + 1, before.dtype)).data
+def grown(column: Any) -> Any:
+    """Return a column of twice the size that begins with another."""
+    before = np.asarray(column)
+    return np.append(before, np.zeros_like(before)).data
 
 
 def hashed(data: Sequence[int], start: int, size: int) -> int:

@@ -1,6 +1,6 @@
 # The types with which id_table_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.text_table_c cimport hashed
+from streamcal.text_table_c cimport hashed, widened
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
@@ -30,7 +30,7 @@ cdef class IdTable:
 
     @cython.locals(data=bytes)
     cpdef Py_ssize_t known(self, str id_) except -1
-    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t)
+    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t, alone=bint)
     cpdef Py_ssize_t put(self, str id_, entry, long long seq=*) except -1
     @cython.locals(row=Py_ssize_t)
     cpdef bint is_prediction(self, str id_) except -1
@@ -79,8 +79,6 @@ cdef class IdTable:
         place=cython.longlong, text=cython.p_uchar,
     )
     cdef void _unslot(self, Py_ssize_t row) noexcept
-    @cython.locals(mask=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, i=Py_ssize_t, before=cython.ulonglong[::1])
-    cdef _widen(self)
     cdef _lengthen(self)
     cdef _see_columns(self)
     @cython.locals(

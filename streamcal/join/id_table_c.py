@@ -20,7 +20,7 @@ import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join.entries import Carried, Early, Entry, Pending, Settled
-from streamcal.text_table_c import hashed
+from streamcal.text_table_c import hashed, widened
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
 
@@ -178,10 +178,11 @@ class IdTable:
                 time = _NONE if held.time is None else held.time
                 is_target, code = held.domain == "target", self.code_of(held.key)
                 self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
-                if held is not entry or not (
-                    held.answer is None and held.told is None and held.weight is None and held.carried is None
-                ):
+                alone = held.answer is None and held.told is None and held.weight is None
+                if held is not entry or not alone:
                     self.hold_object(row, held)
+                elif held.carried is not None:
+                    self.hold_object(row, held.carried)
         self._real[_REAL * row] = _NONE if since is None else since
         if seq:
             self._state[row] = state
@@ -403,7 +404,8 @@ class IdTable:
     def _add(self, found: int, data: Any, start: int, size: int) -> int:
         """Return a new row for an id with this hash that has none."""
         if 3 * self._live >= 2 * self._mask:
-            self._widen()
+            self._slots = widened(self._slots)
+            self._mask = len(self._slots) - 1
         row = self._free
         if row:
             self._free = self._links[_PAIR * row]
@@ -450,20 +452,6 @@ class IdTable:
                 self._slots[at] = slot
                 at = next_
         self._slots[at] = 0
-
-    def _widen(self) -> None:
-        """Make a hash table of twice the size."""
-        before = self._slots
-        self._slots = _zeros(2 * len(before), np.uint64)
-        mask = 2 * len(before) - 1
-        for i in range(len(before)):
-            slot = before[i]
-            if slot:
-                at = slot >> 32 & mask
-                while self._slots[at]:
-                    at = (at + 1) & mask
-                self._slots[at] = slot
-        self._mask = mask
 
     def _lengthen(self) -> None:
         """Make room for a third more rows, or for twice as many while they are cheap to move."""

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from streamcal.segments.between_c import BetweenSegments, determinant
 from streamcal.sketch.decoding import MOST, Count, Finite, Probability, require, restoring
-from streamcal.text_table_c import TextTable
+from streamcal.text_table_c import TextTable, grown
 from streamcal.values import Floats
 
 __all__ = [
@@ -189,8 +189,8 @@ class Corrections:
         """Return a new place."""
         place: int = self._names.add(data, start, size)
         if _COLUMNS * place == len(self._rows):
-            self._rows = _grown(self._rows)
-            self._changed, self._used = _grown(self._changed), _grown(self._used)
+            self._rows = grown(self._rows)
+            self._changed, self._used = grown(self._changed), grown(self._used)
         self._used[place] = self._now
         return place
 
@@ -505,12 +505,6 @@ def as_name(data: bytes) -> Name:
 def order(name: Name) -> tuple[bool, str]:
     """Return what names are sorted by: the missing value comes first."""
     return name is not None, name or ""
-
-
-def _grown(column: Any) -> Any:
-    """Return a column of twice the size that begins with another."""
-    before = np.asarray(column)
-    return np.append(before, np.zeros_like(before)).data
 
 
 def _rows(count: int, before: Any = ()) -> Any:

@@ -133,7 +133,7 @@ class Fields:
             if i == 0:
                 self.labels = read[8]
         self.served = expit(logit + added) if added else pooled
-        return bytes(self._out) + values
+        return bytes(out[: len(self._out)]) + values
 
     def given(self, names: Sequence[Name], row: Sequence[float]) -> bytes:
         """Return what `forecast` would, of which the numbers are given: 1 + `TERMS` for each field."""

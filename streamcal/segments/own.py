@@ -3,6 +3,9 @@
 An engine takes some hundred KiB, a correction 64 bytes. An own engine learns from the scores of its segment
 alone, so it follows what no line on the pooled logit can: segments whose maps have other shapes, or that
 change on their own. It forecasts once it has learned 100 labels.
+
+To write an engine takes some ms, and with a store each commit asks for all that have learned. So the state of
+such a run has them as they were up to 127 labels ago, and these labels.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.outcomes import Relabelled
 from streamcal.segments.corrections_c import logit_of, order
 from streamcal.sketch.buffers_c import AT_ONCE
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count, Probability, require
 
 __all__ = ["WORTH", "OwnEngines", "OwnState"]
 
@@ -25,28 +28,43 @@ WORTH: Final = 50
 """Labels of a segment that gets an engine, where one is left; one with fewer has none."""
 
 _FEWEST: Final = 100  # labels from which an engine forecasts
+_WRITTEN: Final = 128  # labels, new or changed, after which an engine is written anew
+_CHANGED: Final = 2
+_GROWTH: Final = 16.0  # of the label counts that certificates read: nobody asks an own engine for one
 
 Segment = tuple[int, str | None]
 """Number of the field, and its value."""
 
 
-class OwnState(msgspec.Struct):
+Learned = tuple[Probability, Annotated[int, msgspec.Meta(ge=0, lt=2 * _CHANGED)]]
+"""Score and label; 2 and 3: an earlier label was changed to 0 or 1."""
+
+
+class OwnState(msgspec.Struct, omit_defaults=True):
     """State of one engine."""
 
     field: Count
     name: str | None
     engine: Annotated[bytes, msgspec.Meta(min_length=1)]
+    since: Annotated[list[Learned], msgspec.Meta(max_length=_WRITTEN - 1)] = []
+    """Labels that it has learned since it was written."""
 
 
 class OwnEngines:
-    """Engines by segment, at most ``limit``."""
+    """Engines by segment, at most ``limit``.
 
-    __slots__ = ("_bytes", "_engines", "_limit")
+    Parameters
+    ----------
+    logs
+        whether states are asked for all the time, after labels that come one by one.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_engines", "_limit", "_states")
+
+    def __init__(self, limit: int, *, logs: bool = False) -> None:
         self._limit = limit
         self._engines: dict[Segment, Recalibrator] = {}
-        self._bytes: dict[Segment, bytes] = {}  # of those that have not learned since: two ms each
+        self._states: dict[Segment, OwnState] | None = {} if logs else None
 
     def __len__(self) -> int:
         return len(self._engines)
@@ -62,7 +80,7 @@ class OwnEngines:
 
     def _delta(self, segment: Segment, score: float, logit: float) -> float:
         engine = self._engines.get(segment)
-        if engine is None or engine._engine._target.n < _FEWEST:
+        if engine is None or self._labels(segment) < _FEWEST:
             return math.nan
         return logit_of(engine.predict_one(score)) - logit
 
@@ -83,29 +101,50 @@ class OwnEngines:
                 if before.bit_length() == after.bit_length():  # looked at when labels have doubled
                     return None
                 gone = self._smallest()
-                if 2 * self._engines[gone].target.labels >= after:
+                if 2 * self._labels(gone) >= after:
                     return None
                 del self._engines[gone]
-                self._bytes.pop(gone, None)
-            self._engines[segment] = Recalibrator()
-        self._bytes.pop(segment, None)
-        engine = self._engines[segment]
-        if len(scores) == 1:  # as in a run; the state is the same, in half the time
-            engine.learn_one(scores[0], labels[0])
+                if self._states is not None:
+                    del self._states[gone]
+            self._engines[segment] = Recalibrator(growth=_GROWTH)
+            self._write(segment)
+        if len(scores) == 1:  # as in a run: half the time
+            self._take(segment, scores[0], labels[0])
         else:
-            engine.learn_many(scores, labels)
+            self._engines[segment].learn_many(scores, labels)
+            self._write(segment)
         return gone
 
     def relabel(self, segment: Segment, score: float, label: int) -> None:
         """Replace a label that was learned in a call of its own, if the segment has an engine."""
         if segment in self._engines:
-            changed = Relabelled(score, label, 1 - label, "target", None, None, AT_ONCE, None)
-            self._engines[segment]._engine.relabel(changed)
-            self._bytes.pop(segment, None)
+            self._take(segment, score, label + _CHANGED)
+
+    def _take(self, segment: Segment, score: float, label: int) -> None:
+        """Learn one label, see `Learned`."""
+        engine = self._engines[segment]
+        if label < _CHANGED:
+            engine.learn_one(score, label)
+        else:
+            now, before = label - _CHANGED, 1 + _CHANGED - label
+            changed = Relabelled(score, now, before, "target", None, None, AT_ONCE, None)
+            engine._engine.relabel(changed)
+        if self._states is not None:
+            since = self._states[segment].since
+            since.append((score, label))
+            if len(since) == _WRITTEN:
+                self._write(segment)
+
+    def _write(self, segment: Segment) -> None:
+        """Write an engine as a whole, if states are asked for all the time."""
+        if self._states is not None:
+            self._states[segment] = self._whole(segment)
+
+    def _whole(self, segment: Segment) -> OwnState:
+        return OwnState(*segment, self._engines[segment].to_bytes())
 
     def merge(self, others: Sequence[OwnEngines]) -> list[Segment]:
         """Add the engines of other shards; return the segments of those that had to make room."""
-        self._bytes.clear()
         for segment, engine in [each for other in others for each in other._engines.items()]:
             if segment in self._engines:
                 self._engines[segment].merge(engine)
@@ -119,17 +158,21 @@ class OwnEngines:
 
     def _smallest(self) -> Segment:
         """Return the segment whose engine has fewest labels; of several, the first by name."""
-        return min(self._engines, key=lambda each: (self._engines[each].target.labels, _order(each)))
+        return min(self._engines, key=lambda each: (self._labels(each), _order(each)))
+
+    def _labels(self, segment: Segment) -> int:
+        """Return how many labels the engine of a segment has learned."""
+        labels: int = self._engines[segment]._engine._target.n
+        return labels
 
     # State
 
     def to_state(self) -> list[OwnState]:
         """Return the state."""
         segments = sorted(self._engines, key=_order)
-        for segment in segments:
-            if segment not in self._bytes:
-                self._bytes[segment] = self._engines[segment].to_bytes()
-        return [OwnState(*segment, self._bytes[segment]) for segment in segments]
+        if self._states is None:
+            return [*map(self._whole, segments)]
+        return [self._states[segment] for segment in segments]
 
     def restore(self, state: list[OwnState], fields: int) -> None:
         """Set the state; raise ValueError if it cannot be one."""
@@ -137,7 +180,10 @@ class OwnEngines:
         require(all(each.field < fields for each in state), "an own engine of no field")
         self._engines = {(each.field, each.name): Recalibrator.from_bytes(each.engine) for each in state}
         require(len(self._engines) == len(state), "a segment has two own engines")
-        self._bytes = {}
+        for each in state:
+            self._write((each.field, each.name))
+            for score, label in each.since:
+                self._take((each.field, each.name), score, label)
 
 
 def _order(segment: Segment) -> tuple[int, tuple[bool, str]]:

@@ -101,7 +101,7 @@ class Segments:
         self.corrections = Fields(len(self.names), read_row)
         self._limit = own_engines
         self._has_own = len(self.names) == 1 and own_engines > 0
-        self._own = OwnEngines(own_engines if self._has_own else 0)
+        self._own = OwnEngines(own_engines if self._has_own else 0, logs=read_row is not None)
 
     @property
     def width(self) -> int:

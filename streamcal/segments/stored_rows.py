@@ -13,6 +13,7 @@ import numpy as np
 
 from streamcal.engine.state import pack, unpack
 from streamcal.segments.corrections_c import Corrections, order
+from streamcal.segments.own import OwnEngines
 from streamcal.segments.segments import Name, packed, unpacked
 
 __all__ = ["Row", "SegmentId", "StoredRows", "with_rows"]
@@ -64,12 +65,15 @@ class StoredRows:
 
 def with_rows(data: bytes, rows: Iterable[tuple[int, Name, Row]]) -> bytes:
     """Return the state of an engine from a store as it is without one, with its rows, by field and name."""
-    *parts, body, own = unpack(data, 4)
-    state = unpacked(body, own)
+    *parts, body, engines = unpack(data, 4)
+    state = unpacked(body, engines)
     by_field: list[dict[Name, Row]] = [{} for _ in state.names]
     for field, name, row in rows:
         by_field[field][name] = row
     for each, found in zip(state.corrections.fields, by_field, strict=True):
         each.names = sorted(found, key=order)
         each.rows = np.frombuffer(b"".join([found[name] for name in each.names]), np.float32)
+    own = OwnEngines(state.limit)
+    own.restore(state.own, len(state.names))
+    state.own = own.to_state()
     return pack([*parts, *packed(state)])

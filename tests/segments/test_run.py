@@ -22,7 +22,7 @@ from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.groups_c import add_labels
 from streamcal.run.config import RunConfig, read_config
-from streamcal.segments.segments import Segments, packed
+from streamcal.segments.own import WORTH, OwnEngines
 
 CRASH = Path(__file__).parents[1] / "crash.py"
 KILLS = int(
@@ -232,24 +232,28 @@ def test_wrong_fields_are_said_in_words_of_the_file(tmp_path: Path, table: str, 
     assert "{" not in str(raised.value)
 
 
-def test_own_engines_are_written_as_they_are() -> None:
-    """Bytes are kept of those that learn nothing; what is answered between changes nothing of them."""
-    rng, written_before = np.random.default_rng(3), 0
-    segments = Segments(["country"], 3)
-    for score in rng.random(4000).tolist():
-        names = ["abcde"[int(5.0 * rng.random() ** 2)]]
-        row = segments.forecast(score, score, names)
-        if rng.random() < 0.9:
-            segments.learn([score], [int(rng.random() < score)], [names], [row])
-        if rng.random() < 0.1:
-            states = segments.to_state().own
-            written_before += len(states)
-            fresh = [each.to_bytes() for each in segments._own._engines.values()]
-            assert [each.engine for each in states] == fresh
-    assert written_before > 600
-    # Compressed once, as each is.
-    whole = b"".join(packed(segments.to_state()))
-    assert all(each.engine in whole for each in segments.to_state().own)
+def test_a_state_of_own_engines_restores_them() -> None:
+    """However many labels came since each was written as a whole; all at the latest 128 labels ago."""
+    rng, since = np.random.default_rng(3), set[int]()
+    engines, logs = OwnEngines(2), OwnEngines(2, logs=True)
+    while len(since) < 30:
+        segment, scores = (0, "ab"[int(2.0 * rng.random() ** 2)]), rng.random(30).tolist()
+        for score in scores[: int(rng.integers(30))]:
+            label = int(rng.random() < score)
+            for each in (engines, logs):
+                each.learn(segment, [score], [label], WORTH, WORTH)
+                if score < 0.1:
+                    each.relabel(segment, score, 1 - label)
+        state, restored = logs.to_state(), OwnEngines(2)
+        since |= {len(each.since) for each in state}
+        restored.restore(state, 1)
+        assert restored.to_state() == engines.to_state()
+        again = OwnEngines(2, logs=True)
+        again.restore(state, 1)
+        assert again.to_state() == state
+        if len(since) % 3 == 0:
+            logs = again
+    assert max(since) > 100
 
 
 @pytest.mark.crash

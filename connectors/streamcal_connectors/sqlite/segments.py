@@ -5,8 +5,8 @@ table. So a commit appends what has changed, in blocks of `BLOCK_SIZE`, and the 
 are void. Once half of all rows are void, each commit also writes what is left of the oldest blocks behind the
 others, and deletes these.
 
-The names of all segments are in memory, each with the number of its row: some 60 bytes. They are read once,
-when a run opens the store.
+The names of all segments are in memory, each with the number of its row, and each row with the number of its
+name: some 80 bytes. They are read once, when a run opens the store.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.join.tables import BLOCK_SIZE
 from streamcal.run.ports import Row, SegmentId
@@ -23,6 +25,8 @@ from streamcal.text_table_c import TextTable
 from streamcal_connectors.sqlite.database import Counts, Database, with_sum
 
 __all__ = ["SqliteSegments"]
+
+Places = npt.NDArray[np.int64]
 
 _READ_BLOCKS: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
@@ -43,10 +47,11 @@ class SqliteSegments(Mapping[SegmentId, Row]):
         self._db = db
         self._counts = counts.get("segment_blocks", Counts())  # with void rows
         self._names = TextTable()
-        self._numbers = array("q", [0])  # of the row of each name
-        found = 0
+        self._numbers = array("q", [-1])  # of the row of each name
+        self._places = array("q")  # of the name of each row, from the first row on; 0: there is no row
+        self._first, found = 0, 0
         for block, names, _ in self._blocks(db.execute("SELECT * FROM segment_blocks ORDER BY block")):
-            self._point(names, block * BLOCK_SIZE)
+            self._point(self._names.put(names), block * BLOCK_SIZE)
             found += len(names)
         if found != self._counts.rows:
             raise db.damaged(f"table segment_blocks has {found} rows of {self._counts.rows}")
@@ -58,46 +63,51 @@ class SqliteSegments(Mapping[SegmentId, Row]):
 
     def write(self, changes: Mapping[SegmentId, Row]) -> None:
         """Write changes, in the transaction that is open."""
-        self._append([*map(_encode, changes)], [*changes.values()])
+        self._append(self._names.put([*map(_encode, changes)]), b"".join(changes.values()))
         while self._counts.rows > 2 * len(self):
             self._move_oldest()
 
-    def _append(self, names: list[bytes], rows: list[Row]) -> None:
-        """Write rows behind the others."""
+    def _append(self, places: Places, rows: bytes) -> None:
+        """Write the rows of names behind the others."""
         first = (self._counts.last // BLOCK_SIZE + 1) * BLOCK_SIZE
-        parts = [slice(start, start + BLOCK_SIZE) for start in range(0, len(names), BLOCK_SIZE)]
+        names, size = [*map(self._names.text, places.tolist())], len(rows) // max(len(places), 1)
         blocks = (
-            (block, f"[{b','.join(names[part]).decode()}]", b"".join(rows[part]))
-            for block, part in enumerate(parts, first // BLOCK_SIZE)
+            (
+                (first + at) // BLOCK_SIZE,
+                f"[{b','.join(names[at : at + BLOCK_SIZE]).decode()}]",
+                rows[size * at : size * (at + BLOCK_SIZE)],
+            )
+            for at in range(0, len(names), BLOCK_SIZE)
         )
         self._db.executemany("INSERT INTO segment_blocks VALUES (?, ?, ?, ?)", map(with_sum, blocks))
-        self._point(names, first)
+        self._point(places, first)
         self._counts = Counts(self._counts.rows + len(names), first + len(names) - 1)
 
-    def _point(self, names: Iterable[bytes], first: int) -> None:
+    def _point(self, places: Places, first: int) -> None:
         """Note that the rows of names are those from ``first`` on."""
-        numbers = self._numbers
-        for number, place in enumerate(map(self._names.put, names), first):
-            if place < len(numbers):
-                numbers[place] = number
-            else:
-                numbers.append(number)
+        if not self._places:
+            self._first = first
+        self._places.frombytes(bytes(8 * (first - self._first - len(self._places))) + places.tobytes())
+        self._numbers.frombytes(bytes(8 * (len(self) + 1 - len(self._numbers))))
+        np.frombuffer(self._numbers, np.int64)[places] = np.arange(first, first + len(places))
 
     def _move_oldest(self) -> None:
         """Write what is not void of the oldest blocks behind the others, and delete these."""
-        find, numbers = self._names.find, self._numbers
-        names, rows, gone, last = list[bytes](), list[Row](), 0, 0
-        some = self._db.execute("SELECT * FROM segment_blocks ORDER BY block LIMIT ?", (_READ_BLOCKS,))
-        for last, found, data in self._blocks(some):
-            size = len(data) // len(found)
-            gone += len(found)
-            for at, name in enumerate(found):
-                if numbers[find(name, 0, len(name))] == last * BLOCK_SIZE + at:
-                    names.append(name)
-                    rows.append(data[at * size : (at + 1) * size])
+        found = self._db.execute("SELECT * FROM segment_blocks ORDER BY block LIMIT ?", (_READ_BLOCKS,))
+        blocks = [*self._db.checked("segment_blocks", found)]
+        last = blocks[-1][0]
+        end = (last + 1) * BLOCK_SIZE - self._first
+        numbers = np.arange(self._first, self._first + end)[: len(self._places)]
+        places = np.array(self._places[:end])
+        there = places > 0
+        places, numbers = places[there], numbers[there]
+        rows = np.frombuffer(b"".join([data for _, _, data, _ in blocks]), np.uint8)
+        left = np.frombuffer(self._numbers, np.int64)[places] == numbers
+        del self._places[:end]
+        self._first += end
         self._db.execute("DELETE FROM segment_blocks WHERE block <= ?", (last,))
-        self._counts = Counts(self._counts.rows - gone, self._counts.last)
-        self._append(names, rows)
+        self._counts = Counts(self._counts.rows - len(places), self._counts.last)
+        self._append(places[left], rows.reshape(len(places), -1)[left].tobytes())
 
     def _blocks(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, list[bytes], bytes]]:
         """Return the number, names and rows of each block."""

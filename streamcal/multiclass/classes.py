@@ -93,7 +93,7 @@ class Classes:
             self._refuse_kinds(given)
         values = given.astype(np.float64)
         if are_shares(values, _ROUNDING):
-            return np.minimum(values, 1.0)
+            return np.minimum(values, 1.0, out=values)
         bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
         if bad.any():
             row, code = np.argwhere(bad)[0].tolist()

@@ -9,8 +9,9 @@ it, so that all are judged as of the prediction, however late its label comes.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -33,7 +34,7 @@ __all__ = ["NUMBER_BYTES", "ClassAnswer", "ClassesEngine", "kept_numbers", "serv
 
 NUMBER_BYTES: Final = 8
 """Bytes of a number that the join keeps."""
-_NUMBERS: Final = "<f8"
+_NUMBERS: Final = np.dtype("<f8")
 
 
 class ClassAnswer(Recalibrated, frozen=True, gc=False):
@@ -218,9 +219,13 @@ class ClassesEngine(Engine):
 
 def kept_numbers(carried: Carried | None) -> Floats:
     """Return the numbers that the join has kept with a prediction; none of what holds none."""
-    if isinstance(carried, bytes) and len(carried) % NUMBER_BYTES == 0:
-        return np.frombuffer(carried, _NUMBERS)
-    return np.empty(0)
+    try:
+        if isinstance(carried, bytes):
+            return np.frombuffer(carried, _NUMBERS)
+        given: Any = carried or ()  # a tuple in a store of an earlier form
+        return np.frombuffer(array("d", given))
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def served_map(engine: Engine) -> RecalibrationMap | MulticlassMap:

@@ -210,8 +210,8 @@ def _answers(columns: AnswerColumns, schema: Any) -> Any:
 
 def _column(values: list[Any], field: Any) -> Any:
     try:
-        if pa.types.is_struct(field.type):
-            numbers = zip(*(each.values() for each in values), strict=True)
+        if isinstance(values[0], msgspec.Struct):  # numbers of classes
+            numbers = zip(*map(msgspec.structs.astuple, values), strict=True)
             return pa.StructArray.from_arrays(
                 [pa.array(each, pa.float64()) for each in numbers], fields=field.type.fields
             )

@@ -210,6 +210,11 @@ def _answers(columns: AnswerColumns, schema: Any) -> Any:
 
 def _column(values: list[Any], field: Any) -> Any:
     try:
+        if isinstance(values[0], msgspec.Struct):  # numbers of classes
+            numbers = zip(*map(msgspec.structs.astuple, values), strict=True)
+            return pa.StructArray.from_arrays(
+                [pa.array(each, pa.float64()) for each in numbers], fields=field.type.fields
+            )
         if pa.types.is_string(field.type):
             values = [_as_text(value) for value in values]
         return from_kept(values, field.type)

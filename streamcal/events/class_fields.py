@@ -8,16 +8,43 @@ column a class, ``p_cat`` and ``p_dog``. They go with the event as the last of i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from streamcal.events.columns import Columns
 from streamcal.values import class_name, shown
 
-__all__ = ["ClassFields"]
+__all__ = ["ByClass", "ClassFields", "by_class"]
+
+Scores = tuple[float, ...]
+_Score = Annotated[float, msgspec.Meta(ge=0, le=1)]  # checked where it is decoded
 
 _ROUNDING: Final = 0.999e-6  # within what the engine allows, in whatever order it adds
+_SURELY: Final = 0.998e-6  # and so within that of an exact sum
 _SHOWN: Final = 5  # names of classes in a message
+
+
+class ByClass(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A number of each class, in their order; in JSON an object, read and written as fast as an array."""
+
+    def values(self) -> Scores:
+        """Return the numbers."""
+        return msgspec.structs.astuple(self)
+
+
+def by_class(classes: Sequence[str]) -> type[ByClass] | None:
+    """Return what holds a number of each of these classes; None if no struct can have such names."""
+    names = {f"class_{code}": name for code, name in enumerate(classes)}
+    fields = [(field, _Score) for field in names]
+    try:
+        made: Any = msgspec.defstruct(
+            "OfClasses", fields, bases=(ByClass,), rename=names, frozen=True, gc=False
+        )
+    except ValueError:  # a quote or a backslash
+        return None
+    return made  # type: ignore[no-any-return]
 
 
 class ClassFields:
@@ -36,9 +63,10 @@ class ClassFields:
         self._whole = columns.names["score"]
         self.columns = columns.score_columns
         """The column of each class, where each has its own."""
-        self._codes = {name: code for code, name in enumerate(columns.classes)}
+        self.codes = {name: code for code, name in enumerate(columns.classes)}
+        """Place of each class."""
         self._known = {*self.columns, self._whole}
-        more = f" and {len(self._codes) - _SHOWN:,} more" if len(self._codes) > _SHOWN else ""
+        more = f" and {len(self.codes) - _SHOWN:,} more" if len(self.codes) > _SHOWN else ""
         self._listed = ", ".join(map(shown, columns.classes[:_SHOWN])) + more
 
     def are_in(self, fields: Mapping[str, Any]) -> bool:
@@ -55,19 +83,19 @@ class ClassFields:
         """
         given = fields.get(self._whole)
         if given is None:
-            pairs = zip(self._codes, self.columns, strict=True)
+            pairs = zip(self.codes, self.columns, strict=True)
             given = {name: fields[column] for name, column in pairs if column in fields}
         if isinstance(given, list | tuple):
-            if len(given) != len(self._codes):
+            if len(given) != len(self.codes):
                 raise ValueError(
-                    f"an array of scores must have {len(self._codes):,} numbers, one for each of the classes"
+                    f"an array of scores must have {len(self.codes):,} numbers, one for each of the classes"
                     f" {self._listed}, got {len(given):,}"
                 )
             scores = tuple(given)
         elif isinstance(given, Mapping):
-            if given.keys() != self._codes.keys():
+            if given.keys() != self.codes.keys():
                 self._refuse_names(given)
-            scores = tuple([given[name] for name in self._codes])
+            scores = tuple([given[name] for name in self.codes])
         else:
             raise ValueError(  # noqa: TRY004  # the value is wrong, not the call
                 f"scores must be an object {{class: score}}, or an array of numbers, got {shown(given)}"
@@ -82,6 +110,17 @@ class ClassFields:
             raise ValueError(f"the scores of all classes must sum to 1, got a sum of {total:.9g}")
         return scores
 
+    @property
+    def wire(self) -> tuple[Any, Any] | None:
+        """The types into which scores and labels in their usual forms are decoded; None: there are none."""
+        named = by_class([*self.codes])
+        return None if named is None else (named | tuple[(_Score,) * len(self.codes)], str)  # type: ignore[misc]
+
+    def decoded(self, given: ByClass | Scores) -> Scores | None:
+        """Return the scores of a wire; None if `scores` has to decide whether they sum to 1."""
+        scores = given.values() if isinstance(given, ByClass) else given
+        return scores if abs(sum(scores) - 1.0) <= _SURELY else None
+
     def code(self, value: object) -> int:
         """Return the place of the class that a label names.
 
@@ -93,16 +132,16 @@ class ClassFields:
         name = value
         if isinstance(value, int | float) and not isinstance(value, bool):
             name = class_name(value)  # 3.0 is "3"
-        code = self._codes.get(name.strip()) if isinstance(name, str) else None
+        code = self.codes.get(name.strip()) if isinstance(name, str) else None
         if code is None:
             raise ValueError(f"a label must be one of the classes {self._listed}, got {shown(value)}")
         return code
 
     def _refuse_names(self, given: Mapping[Any, Any]) -> None:
         for name in given:
-            if name not in self._codes:
+            if name not in self.codes:
                 raise ValueError(f"scores must be of the classes {self._listed}, got one of {shown(name)}")
-        missing = next(name for name in self._codes if name not in given)
+        missing = next(name for name in self.codes if name not in given)
         raise ValueError(
             f"there must be a score of each class, {shown(missing)} has none; what cannot be has the score 0"
         )

@@ -23,6 +23,7 @@ import numpy as np
 
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
+from streamcal.events.class_fields import ByClass
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
 from streamcal.times import LATEST
@@ -62,9 +63,11 @@ class JsonDecoder:
         columns = columns or Columns()
         self._domain: Domain = domain
         self._fields = Fields(columns, domain)
-        self._is_quick = not (self._fields.doubled or columns.classes)
+        self._classes = self._fields.classes
+        self._values = (_Score, _Label) if self._classes is None else self._classes.wire
+        self._is_quick = not self._fields.doubled and self._values is not None
         self._names = columns.names
-        self._keep = columns.carried if self._is_quick else ()  # a struct cannot hold a field twice
+        self._keep = self._fields.keep if self._is_quick else ()  # a struct cannot hold a field twice
         self._ignored: list[str] = []  # names of unknown fields that the quick way skips
         self._prepare()
         self._kept = _kept_of(len(self._keep))
@@ -76,7 +79,7 @@ class JsonDecoder:
 
     def _prepare(self) -> None:
         """Make the decoders of the quick way."""
-        wire, kinds = _wire_types(self._names, self._keep, self._ignored)
+        wire, kinds = _wire_types(self._names, self._values or (_Score, _Label), self._keep, self._ignored)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
@@ -116,7 +119,7 @@ class JsonDecoder:
 
         They do if a line is blank, is not an event, or has a rare form. Lines of one kind give a `Block`.
         """
-        if not self._is_quick:
+        if not self._is_quick or self._classes is not None:
             return None
         text = np.frombuffer(block, np.uint8)
         breaks = np.flatnonzero(text == _BREAK)
@@ -189,10 +192,18 @@ class JsonDecoder:
     def _event(self, wire: Any) -> Event | None:
         """Return the event, or None if the slow path must decide."""
         score, label = wire.score, wire.label
+        kept = () if self._kept is None else self._kept(wire)
+        if self._classes is not None:
+            if isinstance(label, str):
+                label = self._classes.codes.get(label)
+            if isinstance(score, ByClass | tuple):
+                scores = self._classes.decoded(score)
+                if scores is None:
+                    return None
+                score, kept = max(scores), (*kept, *scores)
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
                 return None
-            kept = () if self._kept is None else self._kept(wire)
             return PredictionEvent(
                 wire.id, score, wire.time, wire.key, wire.domain or self._domain, None, kept
             )
@@ -200,7 +211,6 @@ class JsonDecoder:
             return None
         if score is msgspec.UNSET:
             return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
-        kept = () if self._kept is None else self._kept(wire)
         return LabelledEvent(
             score, label, wire.id, wire.time, wire.key, wire.domain or self._domain, None, kept
         )
@@ -287,7 +297,7 @@ def _can_be_skipped(name: str) -> bool:
 
 
 def _wire_types(
-    names: Mapping[Role, str], keep: Sequence[str], ignored: Sequence[str]
+    names: Mapping[Role, str], values: tuple[Any, Any], keep: Sequence[str], ignored: Sequence[str]
 ) -> tuple[Any, dict[type[Event], Any]]:
     """Return what a line of any kind is decoded into, and what one of each kind is."""
     time = ("time", _Time | None, None)
@@ -300,11 +310,11 @@ def _wire_types(
         (f"ignored_{index}", _Kept | msgspec.UnsetType, msgspec.UNSET) for index in range(len(ignored))
     ]
     unset = msgspec.UnsetType | None
-    score, label = ("score", _Score), ("label", _Label)
+    score, label = zip(("score", "label"), values, strict=True)
     maybe: list[tuple[str, Any, Any]] = [
         ("id", _Id | None, None),
-        ("score", _Score | unset, msgspec.UNSET),
-        ("label", _Label | unset, msgspec.UNSET),
+        ("score", values[0] | unset, msgspec.UNSET),
+        ("label", values[1] | unset, msgspec.UNSET),
     ]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename |= {f"ignored_{index}": name for index, name in enumerate(ignored)}

@@ -127,7 +127,8 @@ class Fields:
         """Check of each column that holds weights, by its name."""
         self.classes = ClassFields(columns, _check_score) if columns.classes else None
         """Scores and labels of many classes; None: there are two."""
-        self._keep = columns.carried if self.classes is None else columns.keep
+        self.keep = columns.carried if self.classes is None else columns.keep
+        """Fields that pass through, but for scores of classes."""
         self.sought = columns.sought
         self._positive = None if columns.positive is None else class_name(columns.positive)
         self.known = {*columns.names.values(), *columns.carried, *columns.score_columns}
@@ -164,7 +165,7 @@ class Fields:
         if fields.get(self._time) is not None:
             time = _checked(self._time, read_time, fields[self._time])  # in its unit
         if has_score and kept is None:
-            kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
+            kept = tuple([check_kept(name, fields.get(name)) for name in self.keep])
         weight = self._weight_of(fields) if self.weights else None
         score = 0.0
         if has_score and classes is not None:

@@ -58,7 +58,7 @@ class JoinRules(id_table_c.IdTable):
         self.keeps_answers = False
         """Whether answers are kept, to be given again."""
         self.answer_size = 0
-        """Number of the first values that the engine wanted back that are part of an answer."""
+        """Length of the first part of what the engine wanted back, which is part of an answer."""
         self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 

@@ -64,7 +64,7 @@ class Classes:
             if scores.keys() != self._codes.keys():
                 self._refuse_names(scores)
             scores = [scores[name] for name in self.names]
-        row: Floats = self.rows([scores])[0]
+        row: Floats = self.rows(np.asarray(scores)[np.newaxis])[0]
         return row
 
     def rows(self, scores: Any) -> Floats:
@@ -93,7 +93,7 @@ class Classes:
             self._refuse_kinds(given)
         values = given.astype(np.float64)
         if are_shares(values, _ROUNDING):
-            return np.minimum(values, 1.0)
+            return values
         bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
         if bad.any():
             row, code = np.argwhere(bad)[0].tolist()

@@ -8,9 +8,10 @@ it, so that all are judged as of the prediction, however late its label comes.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Values
+from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
@@ -29,7 +30,11 @@ from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
 
-__all__ = ["ClassAnswer", "ClassesEngine", "served_map"]
+__all__ = ["NUMBER_BYTES", "ClassAnswer", "ClassesEngine", "kept_numbers", "served_map"]
+
+NUMBER_BYTES: Final = 8
+"""Bytes of a number that the join keeps."""
+_NUMBERS: Final = np.dtype("<f8")
 
 
 class ClassAnswer(Recalibrated, frozen=True, gc=False):
@@ -45,9 +50,9 @@ class ClassesEngine(Engine):
     classes: MulticlassRecalibrator
     """Engine of all classes."""
     _first: int
-    _carried: Values = ()
-    _checked: tuple[Values, Floats] | None = None
-    """Numbers kept with the latest label's prediction, and the same as an array."""
+    _carried: bytes = b""
+    _checked: tuple[Carried | None, Floats] | None = None
+    """Bytes kept with the latest label's prediction, and their numbers."""
 
     @classmethod
     def make(
@@ -97,14 +102,14 @@ class ClassesEngine(Engine):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer with the probability of each class; see `EventRules.answer`."""
         scores = event.kept[self._first :]
-        rows = np.fromiter(scores, np.float64, len(scores))[np.newaxis]
-        (made,), (carried,) = self.classes.answer_many(rows)
-        probabilities = tuple(made.tolist())
-        self._carried = (*scores, *probabilities, *carried.tolist())
+        rows = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))[np.newaxis]  # numpy takes longer
+        made, carried = self.classes.answer_many(rows)
+        self._carried = np.concatenate((rows, made, carried), axis=1, dtype=_NUMBERS).tobytes()
         answer, prediction_index, emissions = super().answer(event)
         if event.domain == "target":
             self.classes.observe_many(rows)
-        served = probabilities[scores.index(event.score)]
+        probabilities = tuple(made[0].tolist())
+        served = probabilities[rows.argmax()]
         given = ClassAnswer(
             answer.id,
             answer.score,
@@ -121,7 +126,7 @@ class ClassesEngine(Engine):
         """Return the served probability of the class with the highest score."""
         return answer.probability
 
-    def carried(self) -> Values:
+    def carried(self) -> bytes:
         """Return scores, answer and candidates of the prediction just answered."""
         return self._carried
 
@@ -129,13 +134,17 @@ class ClassesEngine(Engine):
 
     def as_answered(self, joined: Joined) -> Joined:
         """Return whether the class with the highest score is right, with the class, and what it was given."""
-        kept = self._kept(joined)[0][: 2 * len(self.classes.classes)]
-        return msgspec.structs.replace(self._decision(joined, kept), carried=(float(joined.label), *kept))
+        numbers = self._kept(joined)[: 2 * len(self.classes.classes)]
+        told = struct.pack("d", joined.label) + numbers.tobytes()
+        return msgspec.structs.replace(
+            joined, label=int(joined.label == self._decided(numbers)), carried=told
+        )
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Let both engines learn."""
-        (carried, numbers), classes = self._kept(joined), len(self.classes.classes)
-        emissions = super().learn(self._decision(joined, carried))
+        numbers, classes = self._kept(joined), len(self.classes.classes)
+        is_right = int(joined.label == self._decided(numbers))
+        emissions = super().learn(msgspec.structs.replace(joined, label=is_right))
         timed = self.config.needs_time(joined.domain)
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_many(
@@ -150,14 +159,14 @@ class ClassesEngine(Engine):
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
-        scores = self._kept(relabelled)[0][: len(self.classes.classes)]
-        decided = scores.index(relabelled.score)
+        numbers = self._kept(relabelled)
+        decided = self._decided(numbers)
         is_right, was_right = int(relabelled.label == decided), int(relabelled.before == decided)
         if is_right != was_right:
             super().relabel(msgspec.structs.replace(relabelled, label=is_right, before=was_right))
         with restoring("not what the join keeps with a prediction"):
             self.classes.relabel_one(
-                scores,
+                numbers[: len(self.classes.classes)],
                 self.classes.classes[relabelled.label],
                 self.classes.classes[relabelled.before],
                 relabelled.domain,
@@ -165,33 +174,28 @@ class ClassesEngine(Engine):
                 prediction_index=relabelled.prediction_index,
             )
 
-    def _decision(self, joined: Joined, kept: Values) -> Joined:
-        decided = kept.index(joined.score)
-        return msgspec.structs.replace(joined, label=int(joined.label == decided))
+    def _decided(self, numbers: Floats) -> int:
+        """Return the place of the class with the highest score."""
+        return int(numbers[: len(self.classes.classes)].argmax())
 
-    def _kept(self, joined: Joined | Relabelled) -> tuple[Values, Floats]:
+    def _kept(self, joined: Joined | Relabelled) -> Floats:
         """Return what the join has kept with a prediction; it may come from a store."""
-        carried = joined.carried if isinstance(joined.carried, tuple) else ()
-        classes = len(self.classes.classes)
+        carried, classes = joined.carried, len(self.classes.classes)
         if self._checked is not None and carried is self._checked[0]:
-            return self._checked
-        given: Any = carried
-        try:
-            numbers = np.frombuffer(array("d", given))
-        except TypeError:
-            numbers = np.empty(0)
+            return self._checked[1]
+        numbers = kept_numbers(carried)
         shares, more = numbers[: 2 * classes], numbers[2 * classes :]
         if (
             len(shares) < 2 * classes
             or (not len(more) and isinstance(joined, Joined))  # none is kept once a label has been learned
             or not numbers.min() >= 0.0  # NaN is not
-            or joined.score not in carried[:classes]
+            or joined.score != shares[:classes].max()
             or shares.max() > 1.0
             or more.max(initial=0.0) > max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
         self._checked = carried, numbers
-        return self._checked
+        return numbers
 
     def learn_classes(
         self,
@@ -211,6 +215,17 @@ class ClassesEngine(Engine):
         self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()
         return right
+
+
+def kept_numbers(carried: Carried | None) -> Floats:
+    """Return the numbers that the join has kept with a prediction; none of what holds none."""
+    try:
+        if isinstance(carried, bytes):
+            return np.frombuffer(carried, _NUMBERS)
+        given: Any = carried or ()  # a tuple in a store of an earlier form
+        return np.frombuffer(array("d", given))
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def served_map(engine: Engine) -> RecalibrationMap | MulticlassMap:

@@ -23,7 +23,7 @@ from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
-from streamcal.multiclass.rows_c import gather, logarithms, mix, normalise, scale
+from streamcal.multiclass.rows_c import gather, mix, normalise, scale_each
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
 from streamcal.multiclass.softmax import DENSE, END, MatrixScaling, OnlineSoftmax, logs
 from streamcal.sketch.decoding import Count, require, within
@@ -195,19 +195,21 @@ class Many:
         if self._latest is not None and self._latest[0] == given:
             return self._latest[1]  # a label that comes at once: its row was predicted just now
         out: Floats = np.empty((len(self.names), *rows.shape))
-        out[0], x = rows, logs(rows)
-        for place, name in self._places["scaling"]:
-            scale(x, self._scalings[name].parameters, out[place])
+        out[0] = rows
+        self._scale("scaling", rows, out)
         out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        if self._places["scaling of maps"]:
-            x = logs(out[1])
-            for place, name in self._places["scaling of maps"]:
-                scale(x, self._scalings[name].parameters, out[place])
+        self._scale("scaling of maps", out[1], out)
         for place, name in self._places["shift"]:
             out[place] = shifted(by_source, *self.priors(_prior_of(name))) if self.sourced else rows
         if given:
             self._latest = given, out
         return out
+
+    def _scale(self, kind: str, rows: Floats, out: Floats) -> None:
+        """Put the scalings of this kind, of rows of probabilities, in their places, one behind the other."""
+        if places := self._places[kind]:
+            parameters = [self._scalings[name].parameters for _, name in places]
+            scale_each(rows, END, parameters, out[places[0][0] :])
 
     def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
         """Return the probabilities of the K engines, divided by their sum."""
@@ -319,24 +321,22 @@ class Many:
     ) -> None:
         """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
         known = self.labels if domain == "target" else int(self._counts[0].sum())
-        parts = []
-        for part, index in parts_by_index(len(rows), carried if domain == "target" else None):
+        for whole, index in parts_by_index(len(rows), carried if domain == "target" else None):
             # What was predicted together could rest on no more labels than there were before.
-            starts = parts_of_call(part.stop - part.start, max(known + part.start, _FIRST_PART))
-            ends = pairwise([*(part.start + start for start in starts), part.stop])
-            parts += [(slice(*each), index) for each in ends]
-        for part, index in parts:
-            given = None if times is None else times[part], None if weights is None else weights[part]
-            if domain == "source":
-                self._learn_source(rows[part], codes[part], *given)
-            else:
-                then = None if carried is None else carried[part]
-                self._learn_target(rows[part], codes[part], *given, index, then)
+            starts = parts_of_call(whole.stop - whole.start, max(known + whole.start, _FIRST_PART))
+            for start, end in pairwise([*starts, whole.stop - whole.start]):
+                part = slice(whole.start + start, whole.start + end)
+                given = None if times is None else times[part], None if weights is None else weights[part]
+                if domain == "source":
+                    self._learn_source(rows[part], codes[part], *given)
+                else:
+                    then = None if carried is None else carried[part]
+                    self._learn_target(rows[part], codes[part], *given, index, then)
 
     def _learn_source(self, rows: Floats, codes: Counts, times: Any, weights: Floats | None) -> None:
         if len(self.names) > 1 and not self.labels:
             made = self.forecasts(rows)
-            self._gather(rows, codes, made, np.ones(len(rows)), None)
+            self._gather(codes, made, np.ones(len(rows)), None)
             self._step(None)
         self._latest = None
         engines = self._source_engines or self._begin_source()
@@ -368,13 +368,13 @@ class Many:
                 self._weighed += (weights.sum(), np.square(weights).sum())
                 shares = weights * (self._weighed[0] / self._weighed[1])
             made = self.forecasts(rows)
-            self._gather(rows, codes, made, shares, carried)
+            self._gather(codes, made, shares, carried)
             self._latest = None
         self._engines.learn(rows, codes, "target", times, index, weights)
-        more = np.bincount(codes, weights, self._classes)
-        self._counts[1] += more
+        self._counts[1] += np.bincount(codes, weights, self._classes)
         ages = _ONE if n == 1 else _RECENT ** np.arange(n - 1.0, -1.0, -1.0)
-        self._counts[2] = self._counts[2] * _RECENT**n + np.bincount(codes, ages, self._classes)
+        self._counts[2] *= _RECENT**n
+        self._counts[2] += np.bincount(codes, ages, self._classes)
         if len(self.names) > 1 and sum(map(len, self._pending)) >= min(
             _STEP, max(_FIRST_STEP, self.labels // 4)
         ):
@@ -402,16 +402,12 @@ class Many:
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
 
-    def _gather(
-        self, rows: Floats, codes: Counts, made: Floats, shares: Floats, carried: Floats | None
-    ) -> None:
+    def _gather(self, codes: Counts, made: Floats, shares: Floats, carried: Floats | None) -> None:
         """Keep what the next step needs of labels."""
-        classes, told = self._classes, _NOTHING if carried is None or not self._carries else carried
-        kept: Floats = np.zeros((len(rows), self._width))
-        logarithms(rows, END, kept[:, :classes])
-        if classes <= DENSE:
-            logarithms(made[1], END, kept[:, classes : 2 * classes])
-        gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept[:, 2 * classes :])
+        told = _NOTHING if carried is None or not self._carries else carried
+        kept: Floats = np.zeros((len(codes), self._width))
+        logs = 2 if self._classes <= DENSE else 1  # scalings of the engines' row are for few classes
+        gather(made, codes, self._weights.served[1:], told, self.observed, shares, END, logs, kept)
         self._pending.append(kept)
         self._pending_codes.append(codes)
 

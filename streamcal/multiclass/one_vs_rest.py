@@ -97,15 +97,14 @@ class OneVsRest:
 
         ``shared`` is what the classes without an engine have.
         """
-        out, positives = shared.copy(), self._positives.tolist()
-        row = rows[0].tolist() if len(rows) == 1 else None
+        out, positives, alone = shared.copy(), self._positives, len(rows) == 1
         for code, engine in self._engines.items():
             if positives[code] < _FEWEST:
                 continue
-            if row is None:
-                out[:, code] = engine.predict_many(rows[:, code])
+            if alone:
+                out[0, code] = engine.predict_one(rows.item(code))
             else:
-                out[0, code] = engine.predict_one(row[code])
+                out[:, code] = engine.predict_many(rows[:, code])
         return out
 
     @property
@@ -118,12 +117,12 @@ class OneVsRest:
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores."""
-        row = rows[0].tolist() if len(rows) == 1 else None
+        alone = len(rows) == 1
         for code, engine in self._engines.items():
-            if row is None:
-                engine.observe_many(rows[:, code])
+            if alone:
+                engine.observe_one(rows.item(code))
             else:
-                engine.observe_one(row[code])
+                engine.observe_many(rows[:, code])
         self.observed += len(rows)
 
     def learn(
@@ -138,14 +137,19 @@ class OneVsRest:
         """Learn rows with their labels, predicted when ``index`` scores had been observed."""
         self._admit(codes)
         self._positives += np.bincount(codes, minlength=len(self._positives))
-        row, label = (rows[0].tolist(), int(codes[0])) if len(rows) == 1 else (None, None)
+        label = int(codes[0]) if len(rows) == 1 else None
         time = None if times is None else times[0]
         weight = None if weights is None else weights[0].item()
         for code, engine in self._engines.items():
             place = None if index is None else max(0, index - self._begun[code])
-            if row is not None:
+            if label is not None:
                 engine.learn_one(
-                    row[code], int(label == code), domain, time=time, prediction_index=place, weight=weight
+                    rows.item(code),
+                    int(label == code),
+                    domain,
+                    time=time,
+                    prediction_index=place,
+                    weight=weight,
                 )
             else:
                 engine.learn_many(

@@ -3,7 +3,7 @@ cimport cython
 cimport libc.math as math
 
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t, total=double)
-cpdef bint are_shares(const double[:, :] rows, double rounding)
+cpdef bint are_shares(double[:, :] rows, double rounding)
 
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t)
 cpdef logarithms(const double[:, :] rows, double least, double[:, :] out)
@@ -13,6 +13,9 @@ cpdef logarithms(const double[:, :] rows, double least, double[:, :] out)
     total=double,
 )
 cpdef scale(const double[:, :] x, const double[::1] parameters, double[:, :] out)
+
+@cython.locals(m=Py_ssize_t, x="double[:, :]")
+cpdef scale_each(const double[:, :] rows, double least, parameters, double[:, :, :] out)
 
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t, total=double)
 cpdef normalise(double[:, :] rows, const double[:, :] instead)
@@ -26,6 +29,6 @@ cpdef mix(const double[::1] weights, const double[:, :, :] made, double[:, :] ou
 )
 cpdef gather(
     const double[:, :, :] made, const long long[::1] codes, const double[:, :] trackers,
-    const double[:, :] carried, double observed, const double[::1] shares,
+    const double[:, :] carried, double observed, const double[::1] shares, double least, Py_ssize_t logs,
     double[:, :] out
 )

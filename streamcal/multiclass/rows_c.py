@@ -7,14 +7,20 @@ is a C compiler; `rows_c.pxd` has the types.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["are_shares", "gather", "logarithms", "mix", "normalise", "scale"]
+__all__ = ["are_shares", "gather", "logarithms", "mix", "normalise", "scale", "scale_each"]
 
 
 def are_shares(rows: Floats, rounding: float) -> bool:
-    """Whether all numbers are in [0, 1], and each row sums to 1, both give or take ``rounding``."""
+    """Whether all numbers are in [0, 1], and each row sums to 1, both give or take ``rounding``.
+
+    If so, numbers above 1 become 1, in place.
+    """
     for i in range(rows.shape[0]):
         total = 0.0
         for k in range(rows.shape[1]):
@@ -23,6 +29,9 @@ def are_shares(rows: Floats, rounding: float) -> bool:
             total += rows[i, k]
         if not abs(total - 1.0) <= rounding:
             return False
+    for i in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            rows[i, k] = min(rows[i, k], 1.0)
     return True
 
 
@@ -67,6 +76,17 @@ def scale(x: Floats, parameters: Floats, out: Floats) -> None:
             out[i, k] /= total
 
 
+def scale_each(rows: Floats, least: float, parameters: Sequence[Floats], out: Floats) -> None:
+    """Put scalings of rows of probabilities into the first rows of ``out``, float64[M, n, K].
+
+    ``parameters`` are those of each scaling; a probability counts as ``least`` at least.
+    """
+    x = np.empty((rows.shape[0], rows.shape[1]))
+    logarithms(rows, least, x)
+    for m in range(len(parameters)):
+        scale(x, parameters[m], out[m])
+
+
 def normalise(rows: Floats, instead: Floats) -> None:
     """Divide rows of at least 0 by their sums, in place; where all is 0, take the row of ``instead``."""
     for i in range(rows.shape[0]):
@@ -98,9 +118,11 @@ def gather(
     carried: Floats,
     observed: float,
     shares: Floats,
+    least: float,
+    logs: int,
     out: Floats,
 ) -> None:
-    """Put what the candidates gave to the classes of n labels into ``out``.
+    """Put what n labels tell of the candidates into ``out``.
 
     Parameters
     ----------
@@ -116,12 +138,20 @@ def gather(
         number of scores observed by now.
     shares
         what each label counts for, float64[n].
+    least
+        probabilities below count as this in logarithms.
+    logs
+        of how many candidates the logarithms are wanted: 1 or 2.
     out
-        for each label what the candidates gave as of the prediction (M numbers), what they give now (M), what
-        the mixtures of both trackers gave as of the prediction, its share, and how many scores came since,
-        float64[n, 2 M + 4].
+        for each label the logarithms of the first candidates (2 K numbers, of which the second K may be left
+        as they are); what all candidates gave to its class as of the prediction (M), and what they give now
+        (M); what the mixtures of both trackers gave as of the prediction; its share; and how many scores came
+        since: float64[n, 2 K + 2 M + 4].
     """
     candidates, classes = made.shape[0], made.shape[2]
+    for m in range(logs):
+        logarithms(made[m], least, out[:, m * classes : (m + 1) * classes])
+    out = out[:, 2 * classes :]
     for i in range(made.shape[1]):
         knew, by_first, by_second = False, 0.0, 0.0
         if carried.shape[1]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streamcal.quality.class_sums import BINS, add_to_bins, figures_of
+from streamcal.quality.class_sums import BINS, figures_of
 from streamcal.quality.evaluate import Evaluation, evaluate
+from streamcal.quality.groups_c import add_to_bins
 from streamcal.values import Counts, Floats, shown
 
 __all__ = ["ClassEvaluation", "evaluate_classes"]

@@ -6,15 +6,14 @@ error of the probability of one class, over `BINS` bins of equal width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
 
-from streamcal.join.entries import Values
+from streamcal.quality.groups_c import add_to_bins
 from streamcal.sketch.decoding import MOST, Finite, within
 from streamcal.values import Counts, Floats
 
@@ -58,8 +57,8 @@ class ClassSums(msgspec.Struct):
         """Check a decoded state; raise ValueError if it is none."""
         self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def add(self, rated: Sequence[Values], weights: Floats | None = None) -> tuple[list[str], Floats, Floats]:
-        """Add labels, each as the place of its class, all scores, and all probabilities that were served.
+    def add(self, rated: Sequence[bytes], weights: Floats | None = None) -> tuple[list[str], Floats, Floats]:
+        """Add labels: of each, as float64, the place of its class, all scores, and all that was served.
 
         ``weights`` are theirs, float64[n]; None: all are 1.
 
@@ -67,8 +66,7 @@ class ClassSums(msgspec.Struct):
         -------
         Each class against the others, for `Groups.add`: K names, float64[2, n K] and float64[n K].
         """
-        numbers: Iterable[Any] = chain.from_iterable(rated)
-        rows = np.fromiter(numbers, np.float64).reshape(len(rated), -1)
+        rows = np.frombuffer(b"".join(rated)).reshape(len(rated), -1)
         codes = rows[:, 0].astype(np.int64)
         classes = len(self.names)
         sides = rows[:, 1:].reshape(len(rows), 2, classes)
@@ -100,13 +98,3 @@ def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats
     squares = np.square(forecasts).sum(axis=1) - np.square(given) + np.square(1.0 - given)
     right = (forecasts.argmax(axis=1) == codes).astype(np.float64)
     return right, -np.log(np.maximum(given, _LEAST)), squares
-
-
-def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts, weights: Floats) -> None:
-    """Add forecasts to the bins of their classes, float64[3, K, BINS], in their order."""
-    rows, classes = forecasts.shape
-    where = np.minimum((forecasts * BINS).astype(np.int64), BINS - 1)
-    each = np.broadcast_to(np.arange(classes), forecasts.shape)
-    np.add.at(bins[0], (each, where), weights[:, np.newaxis])
-    np.add.at(bins[1], (each, where), weights[:, np.newaxis] * forecasts)
-    np.add.at(bins[2], (codes, where[np.arange(rows), codes]), weights)

@@ -12,3 +12,8 @@ cpdef add_labels(
 
 @cython.locals(out="long long[::1]", i=Py_ssize_t)
 cpdef places_of(names, dict places)
+
+@cython.locals(count=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, place=Py_ssize_t, weight=double)
+cpdef add_to_bins(
+    double[:, :, :] bins, const double[:, :] forecasts, const long long[::1] codes, const double[::1] weights
+)

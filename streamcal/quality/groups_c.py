@@ -1,4 +1,4 @@
-"""Sums over the labels of groups, see `streamcal.quality.groups`."""
+"""Sums over labels: of groups, see `streamcal.quality.groups`, and of classes, see `class_sums`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
-__all__ = ["add_labels", "places_of"]
+__all__ = ["add_labels", "add_to_bins", "places_of"]
 
 
 def places_of(names: Sequence[str | None], places: dict[str | None, int]) -> npt.NDArray[np.int64]:
@@ -50,3 +50,28 @@ def add_labels(sums: Floats, at: npt.NDArray[np.int64], forecasts: Floats, label
         sums[row, 3] += (error - expected) * (error - expected)
         sums[row, 4] += (score - label) * (score - label)
         sums[row, 5] += error * error
+
+
+def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts, weights: Floats) -> None:
+    """Add labels one by one, as `add_labels` does.
+
+    Parameters
+    ----------
+    bins
+        of equal width, float64[3, K, bins], which are added to. For each class and bin: the weight of its
+        forecasts, their weighed sum, and the weight of the labels of that class.
+    forecasts
+        in [0, 1], float64[n, K].
+    codes, weights
+        places of the labels' classes, int64[n], and what they count for, float64[n].
+    """
+    count = bins.shape[2]
+    for i in range(forecasts.shape[0]):
+        weight = weights[i]
+        for k in range(forecasts.shape[1]):
+            place = int(forecasts[i, k] * count)
+            place = min(place, count - 1)
+            bins[0, k, place] += weight
+            bins[1, k, place] += weight * forecasts[i, k]
+            if k == codes[i]:
+                bins[2, k, place] += weight

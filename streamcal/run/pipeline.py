@@ -207,7 +207,7 @@ class Pipeline(RunState):
         config, join, engine_of, row_of = self._config, self.join, self.engines.of, self._row_of
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, not join.takes_blocks, self._checks_deployment
-        first, index = len(answers), 0
+        unrated, index = self._unrated, 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
@@ -232,14 +232,12 @@ class Pipeline(RunState):
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if isinstance(each, Recalibrated):
+                    unrated.predictions.append(each.score)
+                    unrated.prediction_times.append(_NO_TIME if each.time is None else each.time)
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 else:
                     self._emit(each, outcome)
-        given = answers[first:]
-        unrated = self._unrated
-        unrated.predictions.extend([each.score for each in given])
-        unrated.prediction_times.extend([_NO_TIME if each.time is None else each.time for each in given])
 
     def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""

@@ -20,6 +20,7 @@ from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import DOMAINS, Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
+from streamcal.events.class_fields import by_class
 from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
@@ -219,11 +220,6 @@ class ClassRow(msgspec.Struct, frozen=True, gc=False):
     key: str | None
     time: float | None
 
-    @property
-    def score(self) -> float:
-        """Highest score."""
-        return max(self.scores.values())
-
 
 class RejectRow(msgspec.Struct, frozen=True):
     """A rejected input: where it was, and why it was rejected."""
@@ -356,12 +352,10 @@ def answer_rows(keep: Sequence[str], classes: Sequence[str] = ()) -> Callable[[A
     def row_of(answer: Recalibrated, kept: Kept) -> Any:
         return row(*msgspec.structs.astuple(answer), *kept[: len(fields)])
 
-    empty: dict[str, Any] = dict.fromkeys(classes)
+    named: Callable[..., Any] = by_class(classes) or (lambda *values: dict(zip(classes, values, strict=True)))
 
     def class_row_of(answer: ClassAnswer, kept: Kept) -> Any:
-        scores, probabilities = empty.copy(), empty.copy()  # twice as fast as two new ones
-        scores.update(zip(classes, kept[len(fields) :], strict=True))
-        probabilities.update(zip(classes, answer.probabilities, strict=True))
+        scores, probabilities = named(*kept[len(fields) :]), named(*answer.probabilities)
         version, key, time = answer.map_version, answer.key, answer.time
         return row(answer.id, scores, probabilities, version, key, time, *kept[: len(fields)])
 

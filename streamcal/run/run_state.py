@@ -17,7 +17,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.tables import Tables
-from streamcal.multiclass.classes_engine import ClassesEngine
+from streamcal.multiclass.classes_engine import NUMBER_BYTES, ClassesEngine
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Quality, Raised, Unrated
@@ -199,7 +199,8 @@ class RunState:
     def _join(self, join: Join) -> Join:
         """Return a join that keeps what this run needs."""
         rows, classes = join.rows, len(self.classes)
-        rows.keeps_answers, rows.classes, rows.answer_size = self._keeps_answers, max(classes, 2), 2 * classes
+        rows.keeps_answers, rows.classes = self._keeps_answers, max(classes, 2)
+        rows.answer_size = 2 * classes * NUMBER_BYTES
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:

@@ -12,7 +12,7 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Pending, Settled
-from streamcal.multiclass.classes_engine import ClassAnswer
+from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.run.config import RunConfig
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -129,7 +129,7 @@ class ServedPipeline(Pipeline):
         if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
-        classes, given = len(self.classes), (known.carried or ())
+        classes, given = len(self.classes), (*kept_numbers(known.carried).tolist(),)
         for name in ("scores" if classes else "score", "key", "domain"):
             before, now = (
                 (given[:classes], event.kept[self._first_score :])

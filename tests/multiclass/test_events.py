@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
+from streamcal.multiclass.classes_engine import ClassAnswer
+from streamcal.run.rows import answer_rows
 
 COLUMNS = Columns(classes=("cat", "dog", "3"), keep=("country",))
 PREDICTION = PredictionEvent("a1", 0.5, kept=("DE", 0.5, 0.25, 0.25))
@@ -79,6 +82,45 @@ def test_wrong_scores_are_refused_with_the_reason(scores: Any, reason: str) -> N
     assert isinstance(found, Malformed)
     assert reason in found.reason
     assert found.column == "scores"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": {"cat": 0, "dog": 1, "3": -0}, "id": "a", "country": "DE"}',
+        '{"scores": [0, 1, -0], "id": "a", "label": "dog"}',
+        '{"id": "a", "scores": {"cat": 0.5, "dog": 1, "3": 0, "cat": 0}, "label": "3", "other": [1]}',
+        '{"id": "a", "scores": {"c\\u0061t": 0.25, "dog": 0.75, "3": 0}, "label": "c\\u0061t"}',
+        '{"id": "a", "scores": {"cat": 0.5, "dog": 0.5, "3": 9.985e-7}, "time": 3}',
+        '{"id": "a", "scores": {"cat": 0.5, "dog": 0.5, "3": 9.995e-7}}',
+        '{"id": "a", "scores": [0.5, 0.25, 0.125], "label": "dog"}',
+        '{"id": "a", "scores": null, "p_cat": 1, "p_dog": 0, "p_3": 0}',
+        '{"id": "a", "scores": null, "label": "dog"}',
+        '{"id": "a", "label": "dog", "country": "DE"}',
+        '{"id": "a", "label": " dog "}',
+    ],
+)
+def test_the_quick_way_decides_as_the_slow_one(text: str) -> None:
+    decoder = JsonDecoder("target", COLUMNS)
+    assert repr(decoder.decode(text.encode())) == repr(decoder._decode_slowly(text.encode()))
+
+
+def test_names_that_no_struct_can_have() -> None:
+    columns = Columns(classes=('a "quote"', "back\\slash", "é"))
+    scores = dict(zip(columns.classes, (0.5, 0.25, 0.25), strict=True))
+    event = decoded({"id": "a1", "scores": scores}, columns)
+    assert event == PredictionEvent("a1", 0.5, kept=(0.5, 0.25, 0.25))
+    answer = ClassAnswer("a1", 0.5, 0.5, 1, (1.0, 1.0), None, None, (0.25, 0.5, 0.25))
+    row = answer_rows((), columns.classes)(answer, event.kept)
+    served = dict(zip(columns.classes, answer.probabilities, strict=True))
+    assert json.loads(msgspec.json.encode(row)) == {
+        "id": "a1",
+        "scores": scores,
+        "probabilities": served,
+        "map_version": 1,
+        "key": None,
+        "time": None,
+    }
 
 
 @pytest.mark.parametrize(("label", "code"), [("cat", 0), (" dog ", 1), ("3", 2), (3, 2), (3.0, 2)])

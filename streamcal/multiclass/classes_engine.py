@@ -9,9 +9,8 @@ it, so that all are judged as of the prediction, however late its label comes.
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -219,13 +218,9 @@ class ClassesEngine(Engine):
 
 def kept_numbers(carried: Carried | None) -> Floats:
     """Return the numbers that the join has kept with a prediction; none of what holds none."""
-    try:
-        if isinstance(carried, bytes):
-            return np.frombuffer(carried, _NUMBERS)
-        given: Any = carried or ()  # a tuple in a store of an earlier form
-        return np.frombuffer(array("d", given))
-    except (TypeError, ValueError):
-        return np.empty(0)
+    if isinstance(carried, bytes) and len(carried) % NUMBER_BYTES == 0:
+        return np.frombuffer(carried, _NUMBERS)
+    return np.empty(0)
 
 
 def served_map(engine: Engine) -> RecalibrationMap | MulticlassMap:

@@ -2,8 +2,11 @@
 
 from streamcal import Recalibrator, RecalibratorOptions
 
-chosen: RecalibratorOptions = {"bins": 8, "mode": "target"}
-Recalibrator(**chosen)
-Recalibrator(bins=8, window=500, delta=0.05)
-Recalibrator(modez="target")  # type: ignore[call-arg]
-Recalibrator(bins="many")  # type: ignore[arg-type]
+
+def calls() -> None:
+    """Call with options that are right, and with two that are wrong."""
+    chosen: RecalibratorOptions = {"bins": 8, "mode": "target"}
+    Recalibrator(**chosen)
+    Recalibrator(bins=8, window=500, delta=0.05)
+    Recalibrator(modez="target")  # type: ignore[call-arg]
+    Recalibrator(bins="many")  # type: ignore[arg-type]

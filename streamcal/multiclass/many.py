@@ -406,8 +406,8 @@ class Many:
         """Keep what the next step needs of labels."""
         told = _NOTHING if carried is None or not self._carries else carried
         kept: Floats = np.zeros((len(codes), self._width))
-        logs = 2 if self._classes <= DENSE else 1  # scalings of the engines' row are for few classes
-        gather(made, codes, self._weights.served[1:], told, self.observed, shares, END, logs, kept)
+        scaled = 2 if self._classes <= DENSE else 1  # scalings of the engines' row are for few classes
+        gather(made, codes, self._weights.served[1:], told, self.observed, shares, END, scaled, kept)
         self._pending.append(kept)
         self._pending_codes.append(codes)
 

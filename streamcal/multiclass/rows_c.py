@@ -1,4 +1,4 @@
-"""Loops over rows of K probabilities: their check, their scaling, their mixture, what a label needs of them.
+"""Loops over rows of K probabilities: their check, their mixture, what a label needs of them.
 
 One row at a time is the usual case, where a call of numpy costs more than its numbers. Compiled where there
 is a C compiler; `rows_c.pxd` has the types.
@@ -7,13 +7,10 @@ is a C compiler; `rows_c.pxd` has the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["are_shares", "gather", "logarithms", "mix", "normalise", "scale", "scale_each"]
+__all__ = ["are_shares", "count", "gather", "log_losses", "logarithms", "mix", "normalise"]
 
 
 def are_shares(rows: Floats, rounding: float) -> bool:
@@ -40,51 +37,6 @@ def logarithms(rows: Floats, least: float, out: Floats) -> None:
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
             out[i, k] = math.log(max(rows[i, k], least))
-
-
-def scale(x: Floats, parameters: Floats, out: Floats) -> None:
-    """Put softmax(a·x + b) into ``out``, float64[n, K].
-
-    Parameters
-    ----------
-    x
-        float64[n, K].
-    parameters
-        a, and then K of b. a: one for all classes, K, or a matrix by rows, for x less its row's mean.
-    """
-    classes = x.shape[1]
-    slopes = parameters.shape[0] - classes
-    for i in range(x.shape[0]):
-        most, mean = -math.inf, 0.0
-        if slopes > classes:
-            for k in range(classes):
-                mean += x[i, k] / classes
-        for k in range(classes):
-            total = parameters[slopes + k]
-            if slopes > classes:
-                for j in range(classes):
-                    total += parameters[k * classes + j] * (x[i, j] - mean)
-            else:
-                total += x[i, k] * parameters[k if slopes > 1 else 0]
-            out[i, k] = total
-            most = max(most, total)
-        total = 0.0
-        for k in range(classes):
-            out[i, k] = math.exp(out[i, k] - most)
-            total += out[i, k]
-        for k in range(classes):
-            out[i, k] /= total
-
-
-def scale_each(rows: Floats, least: float, parameters: Sequence[Floats], out: Floats) -> None:
-    """Put scalings of rows of probabilities into the first rows of ``out``, float64[M, n, K].
-
-    ``parameters`` are those of each scaling; a probability counts as ``least`` at least.
-    """
-    x = np.empty((rows.shape[0], rows.shape[1]))
-    logarithms(rows, least, x)
-    for m in range(len(parameters)):
-        scale(x, parameters[m], out[m])
 
 
 def normalise(rows: Floats, instead: Floats) -> None:
@@ -169,3 +121,27 @@ def gather(
         out[i, 2 * candidates], out[i, 2 * candidates + 1] = by_first, by_second
         late = observed - carried[i, 0] if carried.shape[1] else 0.0
         out[i, 2 * candidates + 2], out[i, 2 * candidates + 3] = shares[i], max(late, 0.0)
+
+
+def log_losses(given: Floats, shares: Floats, least: float, out: Floats) -> None:
+    """Put weighed log losses of probabilities, float64[n, C], into ``out``, float64[C, n].
+
+    ``shares``, float64[n], weigh them; a probability counts as ``least`` from 0 and 1 at least.
+    """
+    for c in range(given.shape[1]):
+        for i in range(given.shape[0]):
+            out[c, i] = -shares[i] * math.log(min(max(given[i, c], least), 1.0 - least))
+
+
+def count(codes: Counts, weights: Floats | None, kept: float, counts: Floats) -> None:
+    """Count n labels by their classes, int64[n], in place.
+
+    ``counts``, float64[2, K]: the first row adds up weights, float64[n] (None: 1 each); the second numbers of
+    labels, of which each later one leaves the part ``kept``.
+    """
+    left = math.pow(kept, codes.shape[0])
+    for k in range(counts.shape[1]):
+        counts[1, k] *= left
+    for i in range(codes.shape[0]):
+        counts[0, codes[i]] += 1.0 if weights is None else weights[i]
+        counts[1, codes[i]] += math.pow(kept, codes.shape[0] - 1 - i)

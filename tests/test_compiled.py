@@ -147,8 +147,10 @@ def test_rows_of_many_classes() -> None:
         module.log_losses(rng.random((50, 9)), rng.random(50), 0.01, out)
         for weights in (None, rng.random(50)):
             module.count(codes, weights, 0.99, counts)
-        made.append((out, counts))
+        bad = [module.largest(np.array(some)) for some in ([], [0.5, 2.0], [1.0, -1e-9], [np.nan, 1.0])]
+        made.append((out, counts, bad))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+    assert made[0][2] == [0.0, 2.0, -1.0, -1.0]
     assert made[0][1][1].sum() == pytest.approx(5.0 * 0.99**100 + (1.0 - 0.99**100) / 0.01)
 
 

@@ -5,6 +5,7 @@ Two classes are one `Recalibrator`, to the last bit. Of more, see `streamcal.mul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
@@ -19,6 +20,7 @@ from streamcal.events import Domain
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
+from streamcal.multiclass.rows_c import largest
 from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
@@ -358,7 +360,7 @@ class MulticlassRecalibrator:
     def _check_carried(self, carried: Any, count: int) -> Floats:
         width = self._core.carried
         rows = np.asarray(carried, np.float64)
-        if rows.shape != (count, width) or not np.isfinite(rows).all() or not (rows >= 0.0).all():
+        if rows.shape != (count, width) or not 0.0 <= largest(rows.ravel()) < math.inf:
             raise ValueError(
                 f"carried must be {count} rows of {width} numbers, as carry returned them, got an array of"
                 f" shape {rows.shape}"

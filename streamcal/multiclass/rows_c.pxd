@@ -5,6 +5,9 @@ cimport libc.math as math
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t, total=double)
 cpdef bint are_shares(double[:, :] rows, double rounding)
 
+@cython.locals(i=Py_ssize_t, most=double)
+cpdef double largest(const double[:] values)
+
 @cython.locals(i=Py_ssize_t, k=Py_ssize_t)
 cpdef logarithms(const double[:, :] rows, double least, double[:, :] out)
 

@@ -10,7 +10,7 @@ import math
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["are_shares", "count", "gather", "log_losses", "logarithms", "mix", "normalise"]
+__all__ = ["are_shares", "count", "gather", "largest", "log_losses", "logarithms", "mix", "normalise"]
 
 
 def are_shares(rows: Floats, rounding: float) -> bool:
@@ -30,6 +30,16 @@ def are_shares(rows: Floats, rounding: float) -> bool:
         for k in range(rows.shape[1]):
             rows[i, k] = min(rows[i, k], 1.0)
     return True
+
+
+def largest(values: Floats) -> float:
+    """Return the largest of numbers of at least 0, float64[n]: 0 of none, and -1 if one is below 0 or NaN."""
+    most = 0.0
+    for i in range(values.shape[0]):
+        if not values[i] >= 0.0:
+            return -1.0
+        most = max(most, values[i])
+    return most
 
 
 def logarithms(rows: Floats, least: float, out: Floats) -> None:

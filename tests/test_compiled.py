@@ -130,12 +130,12 @@ def test_online_scalings_of_many_classes(classes: int, slopes: int) -> None:
     codes, shares = rng.integers(0, classes, 90), rng.uniform(0.1, 3.0, 90)
     for module in (softmax_c, uncompiled("streamcal.multiclass.softmax_c")):
         scaling = module.OnlineSoftmax(classes, slopes=slopes, discount=0.99, ridge=(5.0, 1.0, 20.0))
-        x, found = module.logs(rows), np.empty((2, 90, classes))
+        x, found = module.logs(rows), np.stack((rows, rows, rows))
         for part in (slice(0, 1), slice(1, 40), slice(40, 90)):
             scaling.learn(x[part], codes[part], shares[part])
         scaling.relabel(x[:1], (codes[0] + 1) % classes, codes[0], 0.5)
-        module.scale_each(rows, [scaling], 1, found)
-        made.append((*scaling.to_state(), found[1]))
+        module.scale_each(found, 0, 1, 2, [scaling])
+        made.append((*scaling.to_state(), found))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
 
 

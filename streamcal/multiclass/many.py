@@ -25,7 +25,7 @@ from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.rows_c import count, gather, mix, normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
-from streamcal.multiclass.softmax_c import DENSE, END, OnlineSoftmax, logs, scale_each
+from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax, scale_each
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -34,8 +34,6 @@ __all__ = ["Many", "ManyState"]
 _STEP: Final = 32  # labels of the longest step, where they come one by one
 _BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
-_NOTHING: Final = np.empty((1, 0))
-_ONE: Final = np.ones(1)
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,
@@ -126,11 +124,11 @@ class Many:
         self._places: dict[str, list[tuple[int, str]]] = {kind: [] for kind in KINDS}
         for place, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
             self._places[kind].append((place, name))
-        self._scaled = {
-            kind: ([self._scalings[name] for _, name in places], places[0][0] if places else 0)
-            for kind, places in self._places.items()
-            if kind.startswith("scaling")
-        }
+        self._scaled = [  # first place and scalings: of the score, and of the engines' row
+            (places[0][0], [self._scalings[name] for _, name in places])
+            for places in (self._places["scaling"], self._places["scaling of maps"])
+            if places
+        ]
         shift = np.array([auto and kind == "shift" for kind in self._kinds])
         first = np.where(shift, 0.0, 1.0)
         if auto:
@@ -187,7 +185,10 @@ class Many:
     # Forecasts
 
     def forecasts(self, rows: Floats) -> Floats:
-        """Return what each candidate forecasts now, float64[M, n, K]."""
+        """Return what each candidate forecasts now, float64[M, n, K].
+
+        In mode ``auto``, logarithms of the score are behind them, and of the engines' row if it is scaled.
+        """
         mode = self._config.mode
         if mode == "target":
             return self._by_engines(rows, rows)[np.newaxis]
@@ -199,12 +200,12 @@ class Many:
         given = rows.tobytes() if len(rows) == 1 else b""
         if self._latest is not None and self._latest[0] == given:
             return self._latest[1]  # a label that comes at once: its row was predicted just now
-        out: Floats = np.empty((len(self.names), *rows.shape))
+        out: Floats = np.empty((len(self.names) + len(self._scaled), *rows.shape))
         out[:] = rows
-        scale_each(rows, *self._scaled["scaling"], out)
+        scale_each(out, 0, len(self.names), *self._scaled[0])
         out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        if (stacked := self._scaled["scaling of maps"])[0]:
-            scale_each(out[1], *stacked, out)
+        if len(self._scaled) > 1:
+            scale_each(out, 1, len(self.names) + 1, *self._scaled[1])
         for place, name in self._places["shift"] if self.sourced else ():
             out[place] = shifted(by_source, *self.priors(_prior_of(name)))
         if given:
@@ -271,12 +272,12 @@ class Many:
         return self._carry(self.forecasts(rows) if told else np.empty((1, len(rows), 0)))
 
     def _carry(self, made: Floats) -> Floats:
-        candidates, n, _ = made.shape
+        candidates, n = len(self.names), made.shape[1]
         out: Floats = np.zeros((n, self.carried))
         out[:, 0] = self.observed
         if self._carries and self._knows:
             out[:, 1 : 1 + 2 * candidates] = self._weights.served[1:].ravel()
-            out[:, 1 + 2 * candidates :] = made[1:].transpose(1, 0, 2).reshape(n, -1)
+            out[:, 1 + 2 * candidates :] = made[1:candidates].transpose(1, 0, 2).reshape(n, -1)
         return out
 
     @property
@@ -339,7 +340,7 @@ class Many:
     ) -> None:
         if len(self.names) > 1 and not self.labels:
             made = self.forecasts(rows)
-            self._gather(codes, made, np.ones(len(rows)), None)
+            self._gather(codes, made, None, None)
             self._step(None)
         self._latest = None
         engines = self._source_engines or self._begin_source()
@@ -366,7 +367,7 @@ class Many:
     ) -> None:
         n = len(rows)
         if len(self.names) > 1:
-            shares = _ONE if n == 1 else np.ones(n)
+            shares = None
             if weights is not None:
                 self._weighed += (weights.sum(), np.square(weights).sum())
                 shares = weights * (self._weighed[0] / self._weighed[1])
@@ -391,7 +392,7 @@ class Many:
             if self._scalings:
                 made = self.forecasts(row[np.newaxis])
                 for name, scaling in self._scalings.items():
-                    x = logs(made[1 if name in _STACKED else 0])
+                    x = made[len(self.names) + (name in _STACKED)]
                     scaling.relabel(x, code, before, scaling.discount**age)
             _move_label(self._counts[2], code, before, _RECENT**age)
         elif domain == "source" and self._source_engines is not None:
@@ -400,12 +401,11 @@ class Many:
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
 
-    def _gather(self, codes: Counts, made: Floats, shares: Floats, carried: Floats | None) -> None:
+    def _gather(self, codes: Counts, made: Floats, shares: Floats | None, carried: Floats | None) -> None:
         """Keep what the next step needs of labels."""
-        told = _NOTHING if carried is None or not self._carries else carried
         kept: Floats = np.zeros((len(codes), self._width))
-        scaled = 2 if self._classes <= DENSE else 1  # scalings of the engines' row are for few classes
-        gather(made, codes, self._weights.served[1:], told, self.observed, shares, END, scaled, kept)
+        told = carried if self._carries else None
+        gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept)
         self._pending.append(kept)
         self._pending_codes.append(codes)
         self._waiting += len(codes)

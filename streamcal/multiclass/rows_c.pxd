@@ -18,13 +18,12 @@ cpdef normalise(double[:, :] rows, const double[:, :] instead)
 cpdef mix(const double[::1] weights, const double[:, :, :] made, double[:, :] out)
 
 @cython.locals(
-    candidates=Py_ssize_t, classes=Py_ssize_t, i=Py_ssize_t, m=Py_ssize_t, knew=bint, by_first=double,
+    candidates=Py_ssize_t, classes=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, m=Py_ssize_t, knew=bint, by_first=double,
     by_second=double, now=double, then=double, first=double, second=double, late=double,
 )
 cpdef gather(
     const double[:, :, :] made, const long long[::1] codes, const double[:, :] trackers,
-    const double[:, :] carried, double observed, const double[::1] shares, double least, Py_ssize_t logs,
-    double[:, :] out
+    const double[:, :] carried, double observed, const double[::1] shares, double[:, :] out
 )
 
 @cython.locals(c=Py_ssize_t, i=Py_ssize_t)

@@ -77,11 +77,9 @@ def gather(
     made: Floats,
     codes: Counts,
     trackers: Floats,
-    carried: Floats,
+    carried: Floats | None,
     observed: float,
-    shares: Floats,
-    least: float,
-    logs: int,
+    shares: Floats | None,
     out: Floats,
 ) -> None:
     """Put what n labels tell of the candidates into ``out``.
@@ -89,39 +87,38 @@ def gather(
     Parameters
     ----------
     made
-        what the M candidates forecast now, float64[M, n, K].
+        what the M candidates forecast now, and behind them one or two rows of logarithms: float64[M + 1 or
+        M + 2, n, K].
     codes
         places of the labels' classes, int64[n].
     trackers
         weights by both trackers, float64[2, M].
     carried
-        rows of `Many.carry` with all forecasts, float64[n, C]; of no width: nothing was carried.
+        rows of `Many.carry` with all forecasts, float64[n, C]; None: nothing was carried.
     observed
         number of scores observed by now.
     shares
-        what each label counts for, float64[n].
-    least
-        probabilities below count as this in logarithms.
-    logs
-        of how many candidates the logarithms are wanted: 1 or 2.
+        what each label counts for, float64[n]; None: 1 each.
     out
-        for each label the logarithms of the first candidates (2 K numbers, of which the second K may be left
-        as they are); what all candidates gave to its class as of the prediction (M), and what they give now
-        (M); what the mixtures of both trackers gave as of the prediction; its share; and how many scores came
-        since: float64[n, 2 K + 2 M + 4].
+        for each label the logarithms (2 K numbers, of which the second K may be left as they are); what all
+        candidates gave to its class as of the prediction (M), and what they give now (M); what the mixtures
+        of both trackers gave as of the prediction; its share; and how many scores came since: float64[n, 2 K
+        + 2 M + 4].
     """
-    candidates, classes = made.shape[0], made.shape[2]
-    for m in range(logs):
-        logarithms(made[m], least, out[:, m * classes : (m + 1) * classes])
+    candidates, classes = trackers.shape[1], made.shape[2]
+    for m in range(candidates, made.shape[0]):
+        for i in range(made.shape[1]):
+            for k in range(classes):
+                out[i, (m - candidates) * classes + k] = made[m, i, k]
     out = out[:, 2 * classes :]
     for i in range(made.shape[1]):
         knew, by_first, by_second = False, 0.0, 0.0
-        if carried.shape[1]:
+        if carried is not None:
             knew = carried[i, 1] + carried[i, 1 + candidates] > 0.0  # weights of the score, which never are 0
         for m in range(candidates):
             now = then = made[m, i, codes[i]]
             first, second = trackers[0, m], trackers[1, m]
-            if knew:
+            if carried is not None and knew:
                 first, second = carried[i, 1 + m], carried[i, 1 + candidates + m]
                 if m:  # the score does not change
                     then = carried[i, 1 + 2 * candidates + (m - 1) * classes + codes[i]]
@@ -129,8 +126,9 @@ def gather(
             by_first += first * then
             by_second += second * then
         out[i, 2 * candidates], out[i, 2 * candidates + 1] = by_first, by_second
-        late = observed - carried[i, 0] if carried.shape[1] else 0.0
-        out[i, 2 * candidates + 2], out[i, 2 * candidates + 3] = shares[i], max(late, 0.0)
+        late = 0.0 if carried is None else observed - carried[i, 0]
+        out[i, 2 * candidates + 2] = 1.0 if shares is None else shares[i]
+        out[i, 2 * candidates + 3] = max(late, 0.0)
 
 
 def log_losses(given: Floats, shares: Floats, least: float, out: Floats) -> None:

@@ -15,8 +15,8 @@ cdef void exponents(const double[:] x, const double[::1] parameters, double[:] o
 @cython.locals(classes=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, most=double, total=double)
 cpdef scale(const double[:, :] x, const double[::1] parameters, double[:, :] out)
 
-@cython.locals(x="double[:, :]", m=Py_ssize_t, scaling=OnlineSoftmax)
-cpdef scale_each(const double[:, :] rows, list scalings, Py_ssize_t first, double[:, :, :] out)
+@cython.locals(m=Py_ssize_t, scaling=OnlineSoftmax)
+cpdef scale_each(double[:, :, :] made, Py_ssize_t of, Py_ssize_t at, Py_ssize_t first, list scalings)
 
 
 @cython.final

@@ -84,12 +84,15 @@ def scale(x: Floats, parameters: Floats, out: Floats) -> None:
             out[i, k] /= total
 
 
-def scale_each(rows: Floats, scalings: Sequence[OnlineSoftmax], first: int, out: Floats) -> None:
-    """Put scalings of rows of probabilities into ``out``, float64[M, n, K], from the place ``first`` on."""
-    x = logs(rows)
+def scale_each(made: Floats, of: int, at: int, first: int, scalings: Sequence[OnlineSoftmax]) -> None:
+    """Put scalings of rows of probabilities into ``made``, float64[M, n, K], from the place ``first`` on.
+
+    The rows are in the place ``of``; their logarithms are put into the place ``at``.
+    """
+    logarithms(made[of], END, made[at])
     for m in range(len(scalings)):
         scaling = scalings[m]
-        scale(x, scaling._theta, out[first + m])
+        scale(made[at], scaling._theta, made[first + m])
 
 
 class OnlineSoftmax:

@@ -83,6 +83,7 @@ class Many:
 
     __slots__ = (
         "_by_scores",
+        "_carries",
         "_classes",
         "_config",
         "_counts",
@@ -101,6 +102,7 @@ class Many:
         "_weighed",
         "_weights",
         "_width",
+        "carried",
         "labels",
         "names",
     )
@@ -134,6 +136,9 @@ class Many:
         if auto:
             first[0] = _IDENTITY
         self._weights = Weights(first / max(first.sum(), 1.0), shift)
+        self._carries = auto and classes <= DENSE
+        self.carried = 1 + (2 * len(self.names) + (len(self.names) - 1) * classes if self._carries else 0)
+        """C, the width of what `carry` returns."""
         self._counts = np.zeros((3, classes))
         self.labels = 0
         """Number of target labels learned."""
@@ -281,18 +286,8 @@ class Many:
         return out
 
     @property
-    def _carries(self) -> bool:
-        return len(self.names) > 1 and self._classes <= DENSE
-
-    @property
     def _knows(self) -> bool:
         return self.labels > 0 or self.sourced
-
-    @property
-    def carried(self) -> int:
-        """C, the width of what `carry` returns."""
-        count = len(self.names)
-        return 1 + (2 * count + (count - 1) * self._classes if self._carries else 0)
 
     # Learning
 

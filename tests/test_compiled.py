@@ -24,6 +24,7 @@ from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
+from streamcal.multiclass import rows_c, softmax_c
 from streamcal.quality import groups_c
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from streamcal.sketch.decoding import encoded
@@ -120,6 +121,37 @@ def test_online_platt_scalings(weighed: bool) -> None:
         for each in (compiled, python):
             each.learn(logits, labels, shares)
         assert np.array_equal(compiled.to_state(), python.to_state())
+
+
+@pytest.mark.parametrize(("classes", "slopes"), [(3, 1), (3, 3), (3, 9), (12, 144), (70, 1)])
+def test_online_scalings_of_many_classes(classes: int, slopes: int) -> None:
+    rng, made = np.random.default_rng(1), []
+    rows = rng.dirichlet(np.full(classes, 0.2), 90)
+    codes, shares = rng.integers(0, classes, 90), rng.uniform(0.1, 3.0, 90)
+    for module in (softmax_c, uncompiled("streamcal.multiclass.softmax_c")):
+        scaling = module.OnlineSoftmax(classes, slopes=slopes, discount=0.99, ridge=(5.0, 1.0, 20.0))
+        x, found = module.logs(rows), np.stack((rows, rows, rows))
+        for part in (slice(0, 1), slice(1, 40), slice(40, 90)):
+            scaling.learn(x[part], codes[part], shares[part])
+        scaling.relabel(x[:1], (codes[0] + 1) % classes, codes[0], 0.5)
+        module.scale_each(found, 0, 1, 2, [scaling])
+        made.append((*scaling.to_state(), found))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+
+
+def test_rows_of_many_classes() -> None:
+    made = []
+    for module in (rows_c, uncompiled("streamcal.multiclass.rows_c")):
+        rng, out = np.random.default_rng(1), np.zeros((9, 50))
+        counts, codes = np.ones((2, 5)), rng.integers(0, 5, 50)
+        module.log_losses(rng.random((50, 9)), rng.random(50), 0.01, out)
+        for weights in (None, rng.random(50)):
+            module.count(codes, weights, 0.99, counts)
+        bad = [module.largest(np.array(some)) for some in ([], [0.5, 2.0], [1.0, -1e-9], [np.nan, 1.0])]
+        made.append((out, counts, bad))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+    assert made[0][2] == [0.0, 2.0, -1.0, -1.0]
+    assert made[0][1][1].sum() == pytest.approx(5.0 * 0.99**100 + (1.0 - 0.99**100) / 0.01)
 
 
 def test_logistic_regression() -> None:

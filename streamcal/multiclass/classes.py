@@ -17,6 +17,7 @@ MAX_CLASSES: Final = 1000
 
 _ROUNDING: Final = 1e-6  # scores may sum to 1 give or take so much: those of float32 do
 _SHOWN: Final = 5  # names of classes in a message
+_INTEGERS: Final = (int, np.integer)
 
 
 class Classes:
@@ -59,13 +60,12 @@ class Classes:
         return ", ".join(map(repr, self.names[:_SHOWN])) + more
 
     def row(self, scores: Any) -> Floats:
-        """Return one score of each class, float64[K], given as an array-like or by name."""
+        """Return one score of each class, float64[1, K], given as an array-like or by name."""
         if isinstance(scores, Mapping):
             if scores.keys() != self._codes.keys():
                 self._refuse_names(scores)
             scores = [scores[name] for name in self.names]
-        row: Floats = self.rows(np.asarray(scores)[np.newaxis])[0]
-        return row
+        return self.rows(np.asarray(scores)[np.newaxis])
 
     def rows(self, scores: Any) -> Floats:
         """Return rows of scores, float64[n, K], checked.
@@ -151,7 +151,7 @@ class Classes:
         """
         if isinstance(label, str):
             code = self._codes.get(label, -1)
-        elif isinstance(label, int | np.integer) and not isinstance(label, bool):
+        elif isinstance(label, _INTEGERS) and not isinstance(label, bool):
             code = int(label)
             if code in self._doubtful:
                 raise ValueError(self._twofold(code))

@@ -26,6 +26,7 @@ from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
+from streamcal.multiclass.rows_c import largest
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
 
@@ -146,13 +147,13 @@ class ClassesEngine(Engine):
         emissions = super().learn(msgspec.structs.replace(joined, label=is_right))
         timed = self.config.needs_time(joined.domain)
         with restoring("not what the join keeps with a prediction"):
-            self.classes.learn_many(
-                numbers[np.newaxis, :classes],
-                [self.classes.classes[joined.label]],
+            self.classes.learn_one(
+                numbers[:classes],
+                self.classes.classes[joined.label],
                 joined.domain,
-                times=[joined.labelled_at] if timed else None,
-                weights=None if joined.weight == 1.0 else [joined.weight],
-                carried=numbers[np.newaxis, 2 * classes :],
+                time=joined.labelled_at if timed else None,
+                weight=None if joined.weight == 1.0 else joined.weight,
+                carried=numbers[2 * classes :],  # type: ignore[arg-type]  # a sequence, too
             )
         return emissions
 
@@ -187,10 +188,9 @@ class ClassesEngine(Engine):
         if (
             len(shares) < 2 * classes
             or (not len(more) and isinstance(joined, Joined))  # none is kept once a label has been learned
-            or not numbers.min() >= 0.0  # NaN is not
-            or joined.score != shares[:classes].max()
-            or shares.max() > 1.0
-            or more.max(initial=0.0) > max(self.classes.prediction_count, 1)
+            or joined.score != largest(shares[:classes])
+            or not 0.0 <= largest(shares) <= 1.0
+            or not 0.0 <= largest(more) <= max(self.classes.prediction_count, 1)
         ):
             raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
         self._checked = carried, numbers

@@ -1,6 +1,6 @@
 """The engine of three classes or more: candidates, each a row of K probabilities, and their mixture.
 
-Candidates: the score itself; online scalings (`softmax`) of the score, with short and long memory; K binary
+Candidates: the score itself; online scalings (`softmax_c`) of the score, with short and long memory; K binary
 engines, divided by their sum (`one_vs_rest`), and an online scaling of these; and, once there are labels of
 the source, the composites of the paper (`simplex`): K maps of the source, divided by their sum, times w_k.
 `mixing` weighs them. Other modes than ``auto`` serve one row.
@@ -23,9 +23,9 @@ from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
-from streamcal.multiclass.rows_c import gather, mix, normalise, scale_each
+from streamcal.multiclass.rows_c import count, gather, mix, normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
-from streamcal.multiclass.softmax import DENSE, END, MatrixScaling, OnlineSoftmax, logs
+from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax, scale_each
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
@@ -34,8 +34,6 @@ __all__ = ["Many", "ManyState"]
 _STEP: Final = 32  # labels of the longest step, where they come one by one
 _BLOCK: Final = 64  # labels of a step of one call
 _FIRST_STEP: Final = 4
-_NOTHING: Final = np.empty((1, 0))
-_ONE: Final = np.ones(1)
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,
@@ -51,8 +49,7 @@ _SHARED: Final = "bias/0.9998"
 _STACKED: Final = {"one-vs-rest/vector/0.9999": 0.9999}
 """Scalings of the K engines' row."""
 
-_RIDGE: Final = (5.0, 1.0)
-_ACROSS: Final = 20.0  # ridge of a matrix off its diagonal
+_RIDGE: Final = (5.0, 1.0, 20.0)
 _MATRIX: Final = 30  # classes up to which there is one
 _IDENTITY: Final = 0.2  # the score's first weight, in parts of another's: all scalings begin with it
 _RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
@@ -86,6 +83,7 @@ class Many:
 
     __slots__ = (
         "_by_scores",
+        "_carries",
         "_classes",
         "_config",
         "_counts",
@@ -95,12 +93,16 @@ class Many:
         "_pending",
         "_pending_codes",
         "_places",
+        "_scaled",
         "_scalings",
         "_scores",
         "_scores_since",
         "_source_engines",
+        "_waiting",
         "_weighed",
         "_weights",
+        "_width",
+        "carried",
         "labels",
         "names",
     )
@@ -124,25 +126,31 @@ class Many:
         self._places: dict[str, list[tuple[int, str]]] = {kind: [] for kind in KINDS}
         for place, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
             self._places[kind].append((place, name))
+        self._scaled = [  # first place and scalings: of the score, and of the engines' row
+            (places[0][0], [self._scalings[name] for _, name in places])
+            for places in (self._places["scaling"], self._places["scaling of maps"])
+            if places
+        ]
         shift = np.array([auto and kind == "shift" for kind in self._kinds])
         first = np.where(shift, 0.0, 1.0)
         if auto:
             first[0] = _IDENTITY
         self._weights = Weights(first / max(first.sum(), 1.0), shift)
+        self._carries = auto and classes <= DENSE
+        self.carried = 1 + (2 * len(self.names) + (len(self.names) - 1) * classes if self._carries else 0)
+        """C, the width of what `carry` returns."""
         self._counts = np.zeros((3, classes))
         self.labels = 0
         """Number of target labels learned."""
         self._weighed = np.zeros(2)
         self._pending: list[Floats] = []
         self._pending_codes: list[Counts] = []
+        self._waiting = 0
+        # Numbers kept of a pending label: logs of score and engines' row, losses, share, delay.
+        self._width = 2 * classes + 2 * len(self.names) + 4
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
         self._latest: tuple[bytes, Floats] | None = None  # one row and its forecasts, until they change
-
-    @property
-    def _width(self) -> int:
-        """Numbers kept of a pending label: logs of score and engines' row, losses, share, delay."""
-        return 2 * self._classes + 2 * len(self.names) + 4
 
     @property
     def sourced(self) -> bool:
@@ -182,7 +190,10 @@ class Many:
     # Forecasts
 
     def forecasts(self, rows: Floats) -> Floats:
-        """Return what each candidate forecasts now, float64[M, n, K]."""
+        """Return what each candidate forecasts now, float64[M, n, K].
+
+        In mode ``auto``, logarithms of the score are behind them, and of the engines' row if it is scaled.
+        """
         mode = self._config.mode
         if mode == "target":
             return self._by_engines(rows, rows)[np.newaxis]
@@ -194,22 +205,17 @@ class Many:
         given = rows.tobytes() if len(rows) == 1 else b""
         if self._latest is not None and self._latest[0] == given:
             return self._latest[1]  # a label that comes at once: its row was predicted just now
-        out: Floats = np.empty((len(self.names), *rows.shape))
-        out[0] = rows
-        self._scale("scaling", rows, out)
+        out: Floats = np.empty((len(self.names) + len(self._scaled), *rows.shape))
+        out[:] = rows
+        scale_each(out, 0, len(self.names), *self._scaled[0])
         out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        self._scale("scaling of maps", out[1], out)
-        for place, name in self._places["shift"]:
-            out[place] = shifted(by_source, *self.priors(_prior_of(name))) if self.sourced else rows
+        if len(self._scaled) > 1:
+            scale_each(out, 1, len(self.names) + 1, *self._scaled[1])
+        for place, name in self._places["shift"] if self.sourced else ():
+            out[place] = shifted(by_source, *self.priors(_prior_of(name)))
         if given:
             self._latest = given, out
         return out
-
-    def _scale(self, kind: str, rows: Floats, out: Floats) -> None:
-        """Put the scalings of this kind, of rows of probabilities, in their places, one behind the other."""
-        if places := self._places[kind]:
-            parameters = [self._scalings[name].parameters for _, name in places]
-            scale_each(rows, END, parameters, out[places[0][0] :])
 
     def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
         """Return the probabilities of the K engines, divided by their sum."""
@@ -271,27 +277,17 @@ class Many:
         return self._carry(self.forecasts(rows) if told else np.empty((1, len(rows), 0)))
 
     def _carry(self, made: Floats) -> Floats:
-        candidates, n, _ = made.shape
+        candidates, n = len(self.names), made.shape[1]
         out: Floats = np.zeros((n, self.carried))
         out[:, 0] = self.observed
         if self._carries and self._knows:
             out[:, 1 : 1 + 2 * candidates] = self._weights.served[1:].ravel()
-            out[:, 1 + 2 * candidates :] = made[1:].transpose(1, 0, 2).reshape(n, -1)
+            out[:, 1 + 2 * candidates :] = made[1:candidates].transpose(1, 0, 2).reshape(n, -1)
         return out
-
-    @property
-    def _carries(self) -> bool:
-        return len(self.names) > 1 and self._classes <= DENSE
 
     @property
     def _knows(self) -> bool:
         return self.labels > 0 or self.sourced
-
-    @property
-    def carried(self) -> int:
-        """C, the width of what `carry` returns."""
-        count = len(self.names)
-        return 1 + (2 * count + (count - 1) * self._classes if self._carries else 0)
 
     # Learning
 
@@ -320,23 +316,26 @@ class Many:
         carried: Floats | None = None,
     ) -> None:
         """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
+        carried, learn = (None, self._learn_source) if domain == "source" else (carried, self._learn_target)
+        if len(rows) == 1:
+            learn(rows, codes, times, weights, None if carried is None else int(carried[0, 0]), carried)
+            return
         known = self.labels if domain == "target" else int(self._counts[0].sum())
-        for whole, index in parts_by_index(len(rows), carried if domain == "target" else None):
+        for whole, index in parts_by_index(len(rows), carried):
             # What was predicted together could rest on no more labels than there were before.
             starts = parts_of_call(whole.stop - whole.start, max(known + whole.start, _FIRST_PART))
             for start, end in pairwise([*starts, whole.stop - whole.start]):
                 part = slice(whole.start + start, whole.start + end)
-                given = None if times is None else times[part], None if weights is None else weights[part]
-                if domain == "source":
-                    self._learn_source(rows[part], codes[part], *given)
-                else:
-                    then = None if carried is None else carried[part]
-                    self._learn_target(rows[part], codes[part], *given, index, then)
+                given = times, weights, carried
+                moments, shares, then = (None if each is None else each[part] for each in given)
+                learn(rows[part], codes[part], moments, shares, index, then)
 
-    def _learn_source(self, rows: Floats, codes: Counts, times: Any, weights: Floats | None) -> None:
+    def _learn_source(
+        self, rows: Floats, codes: Counts, times: Any, weights: Floats | None, *_not_told: object
+    ) -> None:
         if len(self.names) > 1 and not self.labels:
             made = self.forecasts(rows)
-            self._gather(codes, made, np.ones(len(rows)), None)
+            self._gather(codes, made, None, None)
             self._step(None)
         self._latest = None
         engines = self._source_engines or self._begin_source()
@@ -363,7 +362,7 @@ class Many:
     ) -> None:
         n = len(rows)
         if len(self.names) > 1:
-            shares = _ONE if n == 1 else np.ones(n)
+            shares = None
             if weights is not None:
                 self._weighed += (weights.sum(), np.square(weights).sum())
                 shares = weights * (self._weighed[0] / self._weighed[1])
@@ -371,13 +370,8 @@ class Many:
             self._gather(codes, made, shares, carried)
             self._latest = None
         self._engines.learn(rows, codes, "target", times, index, weights)
-        self._counts[1] += np.bincount(codes, weights, self._classes)
-        ages = _ONE if n == 1 else _RECENT ** np.arange(n - 1.0, -1.0, -1.0)
-        self._counts[2] *= _RECENT**n
-        self._counts[2] += np.bincount(codes, ages, self._classes)
-        if len(self.names) > 1 and sum(map(len, self._pending)) >= min(
-            _STEP, max(_FIRST_STEP, self.labels // 4)
-        ):
+        count(codes, weights, _RECENT, self._counts[1:])
+        if self._waiting >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
             self._step(self.labels)
         self.labels += n
 
@@ -393,7 +387,7 @@ class Many:
             if self._scalings:
                 made = self.forecasts(row[np.newaxis])
                 for name, scaling in self._scalings.items():
-                    x = logs(made[1 if name in _STACKED else 0])
+                    x = made[len(self.names) + (name in _STACKED)]
                     scaling.relabel(x, code, before, scaling.discount**age)
             _move_label(self._counts[2], code, before, _RECENT**age)
         elif domain == "source" and self._source_engines is not None:
@@ -402,29 +396,28 @@ class Many:
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
 
-    def _gather(self, codes: Counts, made: Floats, shares: Floats, carried: Floats | None) -> None:
+    def _gather(self, codes: Counts, made: Floats, shares: Floats | None, carried: Floats | None) -> None:
         """Keep what the next step needs of labels."""
-        told = _NOTHING if carried is None or not self._carries else carried
         kept: Floats = np.zeros((len(codes), self._width))
-        scaled = 2 if self._classes <= DENSE else 1  # scalings of the engines' row are for few classes
-        gather(made, codes, self._weights.served[1:], told, self.observed, shares, END, scaled, kept)
+        told = carried if self._carries else None
+        gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept)
         self._pending.append(kept)
         self._pending_codes.append(codes)
+        self._waiting += len(codes)
 
     def _step(self, earlier: int | None) -> None:
         """Move weights and scalings by the labels that have been gathered."""
-        classes, count = self._classes, len(self.names)
-        ends = [classes, 2 * classes, 2 * classes + count, 2 * classes + 2 * count]
-        x, by_engines, then, now, rest = np.split(np.concatenate(self._pending), ends, axis=1)
-        codes = np.concatenate(self._pending_codes)
-        tracked, shares, late = rest[:, :2], np.ascontiguousarray(rest[:, 2]), rest[:, 3].mean()
-        self._weights.track(then, now, tracked, shares, late, earlier=earlier)
+        told, codes = np.concatenate(self._pending), np.concatenate(self._pending_codes)
+        x, by_engines = told[:, : self._classes], told[:, self._classes : 2 * self._classes]
+        shares = np.ascontiguousarray(told[:, -2])
+        late = told[:, -1].mean().item()
+        self._weights.track(told[:, 2 * self._classes : -2], shares, late, earlier=earlier)
         for start in range(0, len(x), _BLOCK):
             part = slice(start, start + _BLOCK)
             for name, scaling in self._scalings.items():
                 given = by_engines if name in _STACKED else x
                 scaling.learn(given[part], codes[part], shares[part])
-        self._pending, self._pending_codes = [], []
+        self._pending, self._pending_codes, self._waiting = [], [], 0
 
     # State
 
@@ -464,6 +457,7 @@ class Many:
         require(rows <= _STEP, f"{what}: {rows} labels wait")
         pending = within(state.pending, -1e9, 1e9, what, rows * self._width)
         self._pending, self._pending_codes = [pending.reshape(rows, self._width)], [codes]
+        self._waiting = rows
         scores = within(state.scores, 0.0, 1.0, what)
         require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
         self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since
@@ -474,13 +468,11 @@ class Many:
 
 def _scaling(classes: int, name: str, discount: float) -> OnlineSoftmax | None:
     """Return the scaling of this name; None: there are too many classes for it."""
-    if "matrix" in name:
-        ridge = (*_RIDGE, _ACROSS)
-        return MatrixScaling(classes, discount=discount, ridge=ridge) if classes <= _MATRIX else None
-    sloped = "vector" in name
-    if sloped and classes > DENSE:
+    kind = name.split("/")[-2]
+    slopes, most = {"bias": (1, classes), "vector": (classes, DENSE), "matrix": (classes**2, _MATRIX)}[kind]
+    if classes > most:
         return None
-    return OnlineSoftmax(classes, sloped=sloped, discount=discount, ridge=_RIDGE)
+    return OnlineSoftmax(classes, slopes=slopes, discount=discount, ridge=_RIDGE)
 
 
 def _prior_of(name: str) -> str | None:

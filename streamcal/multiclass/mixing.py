@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from streamcal.mixture.weights_c import move
+from streamcal.multiclass.rows_c import log_losses
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Flags, Floats
 
@@ -69,9 +70,7 @@ class Weights:
 
     def track(
         self,
-        then: Floats,
-        now: Floats,
-        tracked: Floats,
+        given: Floats,
         shares: Floats,
         late: float,
         *,
@@ -81,11 +80,9 @@ class Weights:
 
         Parameters
         ----------
-        then, now
-            probabilities of the labels' classes by each candidate, as of the prediction and on arrival,
-            float64[n, M].
-        tracked
-            those of the two trackers' mixtures as of the prediction, float64[n, 2].
+        given
+            probabilities of the labels' classes by each candidate, as of the prediction, and on arrival; and
+            by the two trackers' mixtures as of the prediction: float64[n, 2 M + 2].
         shares
             what each label counts for, float64[n].
         late
@@ -93,11 +90,10 @@ class Weights:
         earlier
             number of target labels that came before; None: labels of the source.
         """
-        least = 0.5 / (1.0 + (earlier or 0) + len(then))
-        losses, lost = (
-            -shares * np.log(np.clip(each, least, 1.0 - least))
-            for each in (np.stack((then.T, now.T)), tracked.T)
-        )
+        n, width = given.shape
+        lost: Floats = np.empty((width, n))
+        log_losses(given, shares, 0.5 / (1.0 + (earlier or 0) + n), lost)
+        losses, tracked = lost[:-2].reshape(2, -1, n), lost[-2:]
         asleep = self._shift if earlier is None else np.zeros_like(self._shift)
         before = -1.0 if earlier is None else float(earlier)
         constants = _CONSTANTS.copy()
@@ -107,7 +103,16 @@ class Weights:
         if earlier is not None:
             constants[2] *= 1.0 + _NEW / (earlier + 32.0)
         self._lead = move(
-            self.served, self._loss, self._lead, losses, lost, shares, self._first, asleep, before, constants
+            self.served,
+            self._loss,
+            self._lead,
+            losses,
+            tracked,
+            shares,
+            self._first,
+            asleep,
+            before,
+            constants,
         )
 
     def admit_shift(self) -> None:

@@ -79,7 +79,7 @@ class OneVsRest:
         self._config = config
         self._engines: dict[int, Recalibrator] = {}
         self._begun: dict[int, int] = {}  # number of scores observed before
-        self._positives = np.zeros(classes, np.int64)  # that each engine has learned
+        self._positives = [0] * classes  # labels of its class that each engine has learned
         self._recent = np.zeros(classes)  # labels of each class, discounted
         self.observed = 0
         """Number of target scores observed."""
@@ -112,7 +112,7 @@ class OneVsRest:
         """The map of each class by which `forecast` answers; None: ``shared`` is the answer."""
         return [
             self._engines[code].map if positives >= _FEWEST and code in self._engines else None
-            for code, positives in enumerate(self._positives.tolist())
+            for code, positives in enumerate(self._positives)
         ]
 
     def observe(self, rows: Floats) -> None:
@@ -136,7 +136,8 @@ class OneVsRest:
     ) -> None:
         """Learn rows with their labels, predicted when ``index`` scores had been observed."""
         self._admit(codes)
-        self._positives += np.bincount(codes, minlength=len(self._positives))
+        for code in codes.tolist():
+            self._positives[code] += 1
         label = int(codes[0]) if len(rows) == 1 else None
         time = None if times is None else times[0]
         weight = None if weights is None else weights[0].item()
@@ -187,7 +188,7 @@ class OneVsRest:
         if len(self._positives) <= MOST:
             return
         self._recent *= _KEPT ** len(codes)
-        self._recent += np.bincount(codes, minlength=len(self._recent))
+        np.add.at(self._recent, codes, 1.0)
         for code in sorted({*codes.tolist()}):
             if code in self._engines or self._recent[code] < _WORTH:
                 continue
@@ -203,7 +204,7 @@ class OneVsRest:
         return OneVsRestState(
             np.array(list(self._engines), np.int64),
             np.array(list(self._begun.values()), np.int64),
-            self._positives,
+            np.array(self._positives, np.int64),
             self._recent,
             self.observed,
             [engine.to_bytes() for engine in self._engines.values()],
@@ -216,7 +217,7 @@ class OneVsRest:
         begun = within(state.begun, 0, state.observed, what, len(codes)).tolist()
         require(len(set(codes)) == len(codes) == min(len(codes), MOST), f"{what}: {len(codes)} of them")
         require(classes > MOST or len(codes) == classes, f"{what}: {len(codes)} of {classes}")
-        self._positives = within(state.positives, 0, 1 << 48, what, classes)
+        self._positives = within(state.positives, 0, 1 << 48, what, classes).tolist()
         self._recent = within(state.recent, 0.0, 1.0 / (1.0 - _KEPT) * 1e6, what, classes)
         self.observed = state.observed
         self._engines = {

@@ -5,6 +5,7 @@ Two classes are one `Recalibrator`, to the last bit. Of more, see `streamcal.mul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
@@ -19,6 +20,7 @@ from streamcal.events import Domain
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
+from streamcal.multiclass.rows_c import largest
 from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
@@ -157,7 +159,7 @@ class MulticlassRecalibrator:
         ValueError
             if they are not; the message says which.
         """
-        rows = self._classes.row(scores)[np.newaxis]
+        rows = self._classes.row(scores)
         (row,) = self._served(self._core.predict(rows), rows)
         if isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
@@ -179,7 +181,7 @@ class MulticlassRecalibrator:
 
     def carry(self, scores: Any) -> tuple[float, ...]:
         """Return what `learn_one` needs of a prediction made now when its label comes late."""
-        return tuple(self._core.carry(self._classes.row(scores)[np.newaxis])[0].tolist())
+        return tuple(self._core.carry(self._classes.row(scores))[0].tolist())
 
     def carry_many(self, scores: Any) -> Floats:
         """Return what `learn_many` needs of predictions made now, a row of each, float64[n, C].
@@ -207,7 +209,7 @@ class MulticlassRecalibrator:
 
     def observe_one(self, scores: Any) -> None:
         """Observe one row of target scores whose label is not known (yet); see `predict_one`."""
-        self._core.observe(self._classes.row(scores)[np.newaxis])
+        self._core.observe(self._classes.row(scores))
 
     def observe_many(self, scores: Any) -> None:
         """Observe rows of target scores whose labels are not known (yet).
@@ -249,7 +251,7 @@ class MulticlassRecalibrator:
             then.
         """
         self._learn(
-            self._classes.row(scores)[np.newaxis],
+            self._classes.row(scores),
             np.array([self._classes.code(label)]),
             domain,
             times=None if time is None else [time],
@@ -345,7 +347,7 @@ class MulticlassRecalibrator:
             as `learn_one`; or if the options follow labels in their order (a ``window`` of a number of
             labels, a ``prior_window``). Nothing changes then.
         """
-        row, domain = self._classes.row(scores), check_domain(domain)
+        (row,), domain = self._classes.row(scores), check_domain(domain)
         code, old, moment = self._classes.code(label), self._classes.code(before), check_time(time)
         if self._config.why_fixed is not None:
             raise ValueError(f"a label cannot be replaced: {self._config.why_fixed}")
@@ -358,7 +360,7 @@ class MulticlassRecalibrator:
     def _check_carried(self, carried: Any, count: int) -> Floats:
         width = self._core.carried
         rows = np.asarray(carried, np.float64)
-        if rows.shape != (count, width) or not np.isfinite(rows).all() or not (rows >= 0.0).all():
+        if rows.shape != (count, width) or not 0.0 <= largest(rows.ravel()) < math.inf:
             raise ValueError(
                 f"carried must be {count} rows of {width} numbers, as carry returned them, got an array of"
                 f" shape {rows.shape}"

@@ -1,4 +1,4 @@
-"""Loops over rows of K probabilities: their check, their scaling, their mixture, what a label needs of them.
+"""Loops over rows of K probabilities: their check, their mixture, what a label needs of them.
 
 One row at a time is the usual case, where a call of numpy costs more than its numbers. Compiled where there
 is a C compiler; `rows_c.pxd` has the types.
@@ -7,13 +7,10 @@ is a C compiler; `rows_c.pxd` has the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["are_shares", "gather", "logarithms", "mix", "normalise", "scale", "scale_each"]
+__all__ = ["are_shares", "count", "gather", "largest", "log_losses", "logarithms", "mix", "normalise"]
 
 
 def are_shares(rows: Floats, rounding: float) -> bool:
@@ -35,56 +32,21 @@ def are_shares(rows: Floats, rounding: float) -> bool:
     return True
 
 
+def largest(values: Floats) -> float:
+    """Return the largest of numbers of at least 0, float64[n]: 0 of none, and -1 if one is below 0 or NaN."""
+    most = 0.0
+    for i in range(values.shape[0]):
+        if not values[i] >= 0.0:
+            return -1.0
+        most = max(most, values[i])
+    return most
+
+
 def logarithms(rows: Floats, least: float, out: Floats) -> None:
     """Put the logarithms of numbers, of at least ``least``, into ``out``, float64[n, K]."""
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
             out[i, k] = math.log(max(rows[i, k], least))
-
-
-def scale(x: Floats, parameters: Floats, out: Floats) -> None:
-    """Put softmax(a·x + b) into ``out``, float64[n, K].
-
-    Parameters
-    ----------
-    x
-        float64[n, K].
-    parameters
-        a, and then K of b. a: one for all classes, K, or a matrix by rows, for x less its row's mean.
-    """
-    classes = x.shape[1]
-    slopes = parameters.shape[0] - classes
-    for i in range(x.shape[0]):
-        most, mean = -math.inf, 0.0
-        if slopes > classes:
-            for k in range(classes):
-                mean += x[i, k] / classes
-        for k in range(classes):
-            total = parameters[slopes + k]
-            if slopes > classes:
-                for j in range(classes):
-                    total += parameters[k * classes + j] * (x[i, j] - mean)
-            else:
-                total += x[i, k] * parameters[k if slopes > 1 else 0]
-            out[i, k] = total
-            most = max(most, total)
-        total = 0.0
-        for k in range(classes):
-            out[i, k] = math.exp(out[i, k] - most)
-            total += out[i, k]
-        for k in range(classes):
-            out[i, k] /= total
-
-
-def scale_each(rows: Floats, least: float, parameters: Sequence[Floats], out: Floats) -> None:
-    """Put scalings of rows of probabilities into the first rows of ``out``, float64[M, n, K].
-
-    ``parameters`` are those of each scaling; a probability counts as ``least`` at least.
-    """
-    x = np.empty((rows.shape[0], rows.shape[1]))
-    logarithms(rows, least, x)
-    for m in range(len(parameters)):
-        scale(x, parameters[m], out[m])
 
 
 def normalise(rows: Floats, instead: Floats) -> None:
@@ -115,11 +77,9 @@ def gather(
     made: Floats,
     codes: Counts,
     trackers: Floats,
-    carried: Floats,
+    carried: Floats | None,
     observed: float,
-    shares: Floats,
-    least: float,
-    logs: int,
+    shares: Floats | None,
     out: Floats,
 ) -> None:
     """Put what n labels tell of the candidates into ``out``.
@@ -127,39 +87,38 @@ def gather(
     Parameters
     ----------
     made
-        what the M candidates forecast now, float64[M, n, K].
+        what the M candidates forecast now, and behind them one or two rows of logarithms: float64[M + 1 or
+        M + 2, n, K].
     codes
         places of the labels' classes, int64[n].
     trackers
         weights by both trackers, float64[2, M].
     carried
-        rows of `Many.carry` with all forecasts, float64[n, C]; of no width: nothing was carried.
+        rows of `Many.carry` with all forecasts, float64[n, C]; None: nothing was carried.
     observed
         number of scores observed by now.
     shares
-        what each label counts for, float64[n].
-    least
-        probabilities below count as this in logarithms.
-    logs
-        of how many candidates the logarithms are wanted: 1 or 2.
+        what each label counts for, float64[n]; None: 1 each.
     out
-        for each label the logarithms of the first candidates (2 K numbers, of which the second K may be left
-        as they are); what all candidates gave to its class as of the prediction (M), and what they give now
-        (M); what the mixtures of both trackers gave as of the prediction; its share; and how many scores came
-        since: float64[n, 2 K + 2 M + 4].
+        for each label the logarithms (2 K numbers, of which the second K may be left as they are); what all
+        candidates gave to its class as of the prediction (M), and what they give now (M); what the mixtures
+        of both trackers gave as of the prediction; its share; and how many scores came since: float64[n, 2 K
+        + 2 M + 4].
     """
-    candidates, classes = made.shape[0], made.shape[2]
-    for m in range(logs):
-        logarithms(made[m], least, out[:, m * classes : (m + 1) * classes])
+    candidates, classes = trackers.shape[1], made.shape[2]
+    for m in range(candidates, made.shape[0]):
+        for i in range(made.shape[1]):
+            for k in range(classes):
+                out[i, (m - candidates) * classes + k] = made[m, i, k]
     out = out[:, 2 * classes :]
     for i in range(made.shape[1]):
         knew, by_first, by_second = False, 0.0, 0.0
-        if carried.shape[1]:
+        if carried is not None:
             knew = carried[i, 1] + carried[i, 1 + candidates] > 0.0  # weights of the score, which never are 0
         for m in range(candidates):
             now = then = made[m, i, codes[i]]
             first, second = trackers[0, m], trackers[1, m]
-            if knew:
+            if carried is not None and knew:
                 first, second = carried[i, 1 + m], carried[i, 1 + candidates + m]
                 if m:  # the score does not change
                     then = carried[i, 1 + 2 * candidates + (m - 1) * classes + codes[i]]
@@ -167,5 +126,30 @@ def gather(
             by_first += first * then
             by_second += second * then
         out[i, 2 * candidates], out[i, 2 * candidates + 1] = by_first, by_second
-        late = observed - carried[i, 0] if carried.shape[1] else 0.0
-        out[i, 2 * candidates + 2], out[i, 2 * candidates + 3] = shares[i], max(late, 0.0)
+        late = 0.0 if carried is None else observed - carried[i, 0]
+        out[i, 2 * candidates + 2] = 1.0 if shares is None else shares[i]
+        out[i, 2 * candidates + 3] = max(late, 0.0)
+
+
+def log_losses(given: Floats, shares: Floats, least: float, out: Floats) -> None:
+    """Put weighed log losses of probabilities, float64[n, C], into ``out``, float64[C, n].
+
+    ``shares``, float64[n], weigh them; a probability counts as ``least`` from 0 and 1 at least.
+    """
+    for c in range(given.shape[1]):
+        for i in range(given.shape[0]):
+            out[c, i] = -shares[i] * math.log(min(max(given[i, c], least), 1.0 - least))
+
+
+def count(codes: Counts, weights: Floats | None, kept: float, counts: Floats) -> None:
+    """Count n labels by their classes, int64[n], in place.
+
+    ``counts``, float64[2, K]: the first row adds up weights, float64[n] (None: 1 each); the second numbers of
+    labels, of which each later one leaves the part ``kept``.
+    """
+    left = math.pow(kept, codes.shape[0])
+    for k in range(counts.shape[1]):
+        counts[1, k] *= left
+    for i in range(codes.shape[0]):
+        counts[0, codes[i]] += 1.0 if weights is None else weights[i]
+        counts[1, codes[i]] += math.pow(kept, codes.shape[0] - 1 - i)

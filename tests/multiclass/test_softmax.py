@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from streamcal import MulticlassRecalibrator
 from streamcal.multiclass.rows_c import normalise
-from streamcal.multiclass.softmax import MatrixScaling, OnlineSoftmax, logs
+from streamcal.multiclass.softmax_c import OnlineSoftmax, logs
 
 softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ def loss(parameters: Floats, x: Floats, labels: npt.NDArray[np.int64], *, sloped
 def test_the_curvature_is_the_second_derivative_of_the_loss(sloped: bool) -> None:
     rows, labels = stream(50, np.ones(3), np.zeros(3))
     x = logs(rows)
-    scaling = OnlineSoftmax(3, sloped=sloped, discount=1.0, ridge=(1.0, 1.0))
+    scaling = OnlineSoftmax(3, slopes=3 if sloped else 1, discount=1.0, ridge=(1.0, 1.0, 0.0))
     at = scaling.parameters
     scaling.learn(x, labels, np.ones(50))
     size, h = len(at), 1e-4
@@ -65,7 +65,7 @@ def test_it_finds_the_temperature_and_the_biases(classes: int) -> None:
     before = loss(np.append(1.0, np.zeros(classes)), x, labels, sloped=False)
     excess = []
     for taught in (labels, (labels + 1) % classes):
-        scaling = OnlineSoftmax(classes, sloped=False, discount=1.0, ridge=(1.0, 1.0))
+        scaling = OnlineSoftmax(classes, slopes=1, discount=1.0, ridge=(1.0, 1.0, 0.0))
         for start in range(0, 20_000, 32):
             part = slice(start, start + 32)
             scaling.learn(x[part], taught[part], np.ones(len(taught[part])))
@@ -75,7 +75,7 @@ def test_it_finds_the_temperature_and_the_biases(classes: int) -> None:
 
 def test_a_discount_lets_the_ridge_pull_back() -> None:
     rows, labels = stream(200, np.ones(3), np.array((3.0, 0.0, -3.0)))
-    scaling = OnlineSoftmax(3, sloped=True, discount=0.9, ridge=(1.0, 1.0))
+    scaling = OnlineSoftmax(3, slopes=3, discount=0.9, ridge=(1.0, 1.0, 0.0))
     for start in range(0, 200, 20):
         part = slice(start, start + 20)
         scaling.learn(logs(rows[part]), labels[part], np.ones(20))
@@ -119,8 +119,7 @@ def crossed(n: int, seed: int = 0) -> tuple[Floats, npt.NDArray[np.int64]]:
 def test_a_matrix_comes_near_the_optimum_of_its_loss() -> None:
     """What the optimum gains is left to .001, at most .003 over 20 seeds; a vector gains nothing here."""
     x, labels = crossed(2_000)
-    matrix = MatrixScaling(3, discount=1.0, ridge=RIDGE)
-    vector = OnlineSoftmax(3, sloped=True, discount=1.0, ridge=RIDGE[:2])
+    matrix, vector = (OnlineSoftmax(3, slopes=slopes, discount=1.0, ridge=RIDGE) for slopes in (9, 3))
     first = matrix.parameters
     for start in range(0, len(x), 16):
         part = slice(start, start + 16)
@@ -138,7 +137,7 @@ def test_a_matrix_comes_near_the_optimum_of_its_loss() -> None:
 
 def test_the_curvature_of_a_matrix_is_the_second_derivative_in_its_blocks() -> None:
     x, labels = crossed(50)
-    scaling = MatrixScaling(3, discount=1.0, ridge=RIDGE)
+    scaling = OnlineSoftmax(3, slopes=9, discount=1.0, ridge=RIDGE)
     at = scaling.parameters
     scaling.learn(x, labels, np.ones(50))
     h = 1e-3
@@ -160,7 +159,7 @@ def test_a_matrix_forgets_a_label_that_another_replaces() -> None:
     x, labels = crossed(500)
     wrong = labels.copy()
     wrong[400:420] = (wrong[400:420] + 1) % 3
-    scalings = [MatrixScaling(3, discount=1.0, ridge=RIDGE) for _ in range(2)]
+    scalings = [OnlineSoftmax(3, slopes=9, discount=1.0, ridge=RIDGE) for _ in range(2)]
     for scaling, taught in zip(scalings, (labels, wrong), strict=True):
         for start in range(0, 500, 20):
             scaling.learn(x[start : start + 20], taught[start : start + 20], np.ones(20))
@@ -175,14 +174,14 @@ def test_a_matrix_stays_finite_on_extreme_scores() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 400)
     x = logs(np.eye(4)[(labels + (rng.random(400) < 0.5)) % 4])
-    scaling = MatrixScaling(4, discount=0.9998, ridge=RIDGE)
+    scaling = OnlineSoftmax(4, slopes=16, discount=0.9998, ridge=RIDGE)
     for start in range(0, 400, 4):
         scaling.learn(x[start : start + 4], labels[start : start + 4], np.ones(4))
         found = scaling.forecast(x)
         assert np.isfinite(found).all()
         assert found.sum(axis=1) == pytest.approx(1.0)
     state = [part.copy() for part in scaling.to_state()]
-    other = MatrixScaling(4, discount=0.9998, ridge=RIDGE)
+    other = OnlineSoftmax(4, slopes=16, discount=0.9998, ridge=RIDGE)
     other.restore(state)
     assert np.array_equal(other.forecast(x), found)
 

@@ -1,0 +1,60 @@
+# The types with which softmax_c.py is compiled; see docs/architecture.md.
+cimport cython
+cimport libc.math as math
+
+from streamcal.multiclass.rows_c cimport logarithms
+
+
+cpdef logs(const double[:, :] rows)
+
+@cython.locals(
+    classes=Py_ssize_t, slopes=Py_ssize_t, mean=double, k=Py_ssize_t, j=Py_ssize_t, total=double,
+)
+cdef void exponents(const double[:] x, const double[::1] parameters, double[:] out) noexcept
+
+@cython.locals(classes=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, most=double, total=double)
+cpdef scale(const double[:, :] x, const double[::1] parameters, double[:, :] out)
+
+@cython.locals(m=Py_ssize_t, scaling=OnlineSoftmax)
+cpdef scale_each(double[:, :, :] made, Py_ssize_t of, Py_ssize_t at, Py_ssize_t first, list scalings)
+
+
+@cython.final
+cdef class OnlineSoftmax:
+    cdef readonly double discount
+    cdef readonly object parameters
+    cdef Py_ssize_t _classes, _slopes, _blocks
+    cdef bint _dense
+    cdef const double[::1] _theta, _first, _ridge
+    cdef double[::1] _known
+    cdef double[:, :, ::1] _curvature
+
+    cpdef forecast(self, const double[:, :] x)
+    @cython.locals(
+        n=Py_ssize_t, kept=double, off="double[:, ::1]", slope="double[::1]", h="double[:, :, ::1]",
+        i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, b=Py_ssize_t, m=Py_ssize_t, weight=double,
+        theta="const double[::1]",
+    )
+    cpdef learn(self, const double[:, :] x, const long long[:] codes, const double[:] shares)
+    @cython.locals(off="double[::1]", slope="double[::1]")
+    cpdef relabel(self, const double[:, :] x, Py_ssize_t code, Py_ssize_t before, double share)
+    @cython.locals(mean=double, k=Py_ssize_t)
+    cdef void _centre(self, const double[:] x) noexcept
+    @cython.locals(k=Py_ssize_t, j=Py_ssize_t)
+    cdef void _lean(self, const double[:] x, const double[::1] off, double[::1] slope) noexcept
+    @cython.locals(
+        h="double[:, :, ::1]", known="double[::1]", k=Py_ssize_t, a=Py_ssize_t, b=Py_ssize_t, j=Py_ssize_t,
+        m=Py_ssize_t, each=double, part=double,
+    )
+    cdef void _add(self, const double[:] x, const double[::1] p, double weight) noexcept
+    @cython.locals(
+        moved="double[::1]", theta="double[::1]", i=Py_ssize_t, k=Py_ssize_t, j=Py_ssize_t, least=double,
+        most=double, farthest=double, length=double,
+    )
+    cdef _move(self, double[::1] slope, const double[:, :] x)
+    @cython.locals(
+        size=Py_ssize_t, work="double[:, :, ::1]", h="double[:, ::1]", column="double[::1]",
+        places="Py_ssize_t[::1]", b=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, m=Py_ssize_t, at=Py_ssize_t,
+        share=double,
+    )
+    cdef _solve(self, double[::1] slope)

@@ -1,0 +1,290 @@
+"""Online scaling of K scores: softmax of a·log z + b, fitted to a stream by Newton steps with a discount.
+
+With x_k = log z_k, a forecast is p ∝ exp(a_k x_k + b_k): one slope for all classes (temperature and a bias
+a class), one a class (vector scaling), or a matrix A, with x less its mean. After a block of labels, θ =
+(a, b) takes one Newton step on the discounted log loss with a ridge λ towards the identity, θ₀ = (1, 0):
+
+    H ← γ^m H + Σ_i Dᵢᵀ(diag(pᵢ) − pᵢpᵢᵀ)Dᵢ,    θ ← θ − s (H + λ)⁻¹ (Σ_i Dᵢᵀ(pᵢ − yᵢ) + (1 − γ^m) λ (θ − θ₀)).
+
+D_i is the derivative of the exponents. The last term is what the discount takes from the loss of earlier
+labels, which balanced the ridge. s is the length for losses like the logistic one (see
+`streamcal.mixture.newton_c`). Beyond `DENSE` classes H is kept as its diagonal. That of a matrix is kept in
+one block a class, as if the other rows of A stood still: K solutions of K + 1 unknowns, where all would be
+one of K² + K.
+
+Compiled where there is a C compiler; `softmax_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from streamcal.multiclass.rows_c import logarithms
+from streamcal.sketch.decoding import within
+from streamcal.values import Counts, Floats
+
+__all__ = ["DENSE", "END", "OnlineSoftmax", "logs", "scale", "scale_each"]
+
+DENSE: Final = 64
+"""Number of classes up to which curvatures between classes are kept."""
+
+END: Final = 1e-9
+"""Scores nearer to 0 count as this."""
+_MOST: Final = 1e12  # of a number of a state
+
+
+def logs(rows: Floats) -> Floats:
+    """Return the logarithms of rows of probabilities, float64[n, K], bounded below."""
+    out: Floats = np.empty((rows.shape[0], rows.shape[1]))
+    logarithms(rows, END, out)
+    return out
+
+
+def exponents(x: Floats, parameters: Floats, out: Floats) -> None:
+    """Put a·x + b of one row into ``out``, float64[K]; see `scale`."""
+    classes = x.shape[0]
+    slopes, mean = parameters.shape[0] - classes, 0.0
+    if slopes > classes:
+        for k in range(classes):
+            mean += x[k] / classes
+    for k in range(classes):
+        total = parameters[slopes + k]
+        if slopes > classes:
+            for j in range(classes):
+                total += parameters[k * classes + j] * (x[j] - mean)
+        else:
+            total += x[k] * parameters[k if slopes > 1 else 0]
+        out[k] = total
+
+
+def scale(x: Floats, parameters: Floats, out: Floats) -> None:
+    """Put softmax(a·x + b) into ``out``, float64[n, K].
+
+    Parameters
+    ----------
+    x
+        float64[n, K].
+    parameters
+        a, and then K of b. a: one for all classes, K, or a matrix by rows, for x less its row's mean.
+    """
+    classes = x.shape[1]
+    for i in range(x.shape[0]):
+        exponents(x[i], parameters, out[i])
+        most, total = -math.inf, 0.0
+        for k in range(classes):
+            most = max(most, out[i, k])
+        for k in range(classes):
+            out[i, k] = math.exp(out[i, k] - most)
+            total += out[i, k]
+        for k in range(classes):
+            out[i, k] /= total
+
+
+def scale_each(made: Floats, of: int, at: int, first: int, scalings: Sequence[OnlineSoftmax]) -> None:
+    """Put scalings of rows of probabilities into ``made``, float64[M, n, K], from the place ``first`` on.
+
+    The rows are in the place ``of``; their logarithms are put into the place ``at``.
+    """
+    logarithms(made[of], END, made[at])
+    for m in range(len(scalings)):
+        scaling = scalings[m]
+        scale(made[at], scaling._theta, made[first + m])
+
+
+class OnlineSoftmax:
+    """One online scaling.
+
+    Parameters
+    ----------
+    classes
+        K.
+    slopes
+        number of slopes: 1, or up to `DENSE` classes K, or K² of a matrix.
+    discount
+        γ in (0, 1].
+    ridge
+        λ of slopes (of a matrix those on the diagonal), of biases, and of the rest of a matrix.
+    """
+
+    def __init__(
+        self, classes: int, *, slopes: int, discount: float, ridge: tuple[float, float, float]
+    ) -> None:
+        slope, bias, across = ridge
+        self._classes, self._slopes = classes, slopes
+        self.discount = discount
+        """Discount γ of earlier labels."""
+        self._blocks = classes if slopes > classes else 1
+        self._dense = classes <= DENSE
+        diagonal = np.eye(classes).ravel() if slopes > classes else np.ones(slopes)
+        self.parameters = np.append(diagonal, np.zeros(classes))
+        """θ: slopes, then biases, in an array that is never changed in place."""
+        self._theta = self._first = self.parameters
+        self._ridge = np.append(np.where(diagonal > 0.0, slope, across), np.full(classes, bias))
+        size = len(self._first) // self._blocks
+        self._curvature = np.zeros((self._blocks, size, size if self._dense else 1))
+        self._known = np.ones(size)
+
+    def forecast(self, x: Floats) -> Floats:
+        """Return the forecasts for logarithms of scores, float64[n, K]."""
+        out: Floats = np.empty((x.shape[0], x.shape[1]))
+        scale(x, self._theta, out)
+        return out
+
+    def learn(self, x: Floats, codes: Counts, shares: Floats) -> None:
+        """Take one step for the next labels.
+
+        Parameters
+        ----------
+        x, codes
+            logarithms of scores, float64[n, K], and labels, int64[n].
+        shares
+            what each label counts for, float64[n].
+        """
+        n, theta = x.shape[0], self._theta
+        kept = math.pow(self.discount, n)
+        off, slope = self.forecast(x), np.empty(theta.shape[0])
+        for j in range(theta.shape[0]):
+            slope[j] = (1.0 - kept) * self._ridge[j] * (theta[j] - self._first[j])
+        h = self._curvature
+        for b in range(h.shape[0]):
+            for j in range(h.shape[1]):
+                for m in range(h.shape[2]):
+                    h[b, j, m] *= kept
+        for i in range(n):
+            weight = shares[i] * math.pow(self.discount, n - 1 - i)
+            self._add(x[i], off[i], weight)
+            off[i, codes[i]] -= 1.0
+            for k in range(self._classes):
+                off[i, k] *= weight
+            self._lean(x[i], off[i], slope)
+        if self._dense:
+            for b in range(h.shape[0]):
+                for j in range(h.shape[1]):
+                    for m in range(j):
+                        h[b, m, j] = h[b, j, m]
+        self._move(slope, x)
+
+    def relabel(self, x: Floats, code: int, before: int, share: float) -> None:
+        """Take one step for a label that replaces one learned before; no curvature depends on labels.
+
+        ``x`` are the logarithms of its scores, float64[1, K]; ``share`` is what it counts for now, in [0, 1].
+        """
+        off, slope = np.zeros(self._classes), np.zeros(len(self._first))
+        off[before], off[code] = share, -share
+        self._lean(x[0], off, slope)
+        self._move(slope, x)
+
+    def _centre(self, x: Floats) -> None:
+        """Put what multiplies A and b into ``_known``: logarithms less their mean, and 1."""
+        mean = 0.0
+        for k in range(self._classes):
+            mean += x[k] / self._classes
+        for k in range(self._classes):
+            self._known[k] = x[k] - mean
+
+    def _lean(self, x: Floats, off: Floats, slope: Floats) -> None:
+        """Add Dᵀ off to a slope, for the derivatives ``off`` of a loss by exponents, float64[K]."""
+        if self._blocks > 1:
+            self._centre(x)
+        for k in range(self._classes):
+            if self._blocks > 1:
+                for j in range(self._classes):
+                    slope[k * self._classes + j] += off[k] * self._known[j]
+            else:
+                slope[k if self._slopes > 1 else 0] += off[k] * x[k]
+            slope[self._slopes + k] += off[k]
+
+    def _add(self, x: Floats, p: Floats, weight: float) -> None:
+        """Add Dᵀ(diag(p) − ppᵀ)D, weighed, to the lower half of the curvature.
+
+        Where it is a diagonal, that of the biases gets an upper bound, p.
+        """
+        h, known = self._curvature, self._known
+        if self._blocks > 1:
+            self._centre(x)
+            for b in range(self._classes):
+                each = weight * p[b] * (1.0 - p[b])
+                for j in range(known.shape[0]):
+                    part = each * known[j]
+                    for m in range(j + 1):
+                        h[b, j, m] += part * known[m]
+            return
+        known[0] = 0.0
+        for k in range(self._classes):
+            each, a, b = weight * p[k], k if self._slopes > 1 else 0, self._slopes + k
+            h[0, a, a] += each * x[k] * x[k]
+            if self._dense:
+                h[0, b, a] += each * x[k]
+            h[0, b, b if self._dense else 0] += each
+            known[a] = p[k] * x[k] + (0.0 if self._slopes > 1 else known[0])
+            known[b] = p[k]
+        for j in range(known.shape[0] if self._dense else 1):
+            part = weight * known[j]
+            for m in range(j + 1):
+                h[0, j, m] -= part * known[m]
+
+    def _move(self, slope: Floats, x: Floats) -> None:
+        """Take the Newton step of a slope, shortened by how far it moves forecasts of these scores."""
+        self._solve(slope)
+        farthest, moved = 0.0, np.empty(self._classes)
+        for i in range(x.shape[0]):
+            exponents(x[i], slope, moved)
+            least, most = moved[0], moved[0]
+            for k in range(self._classes):
+                least, most = min(least, moved[k]), max(most, moved[k])
+            farthest = max(farthest, most - least)
+        length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
+        self.parameters = np.array(self._theta)
+        theta = self._theta = self.parameters
+        for j in range(theta.shape[0]):
+            theta[j] -= length * slope[j]
+
+    def _solve(self, slope: Floats) -> None:
+        """Turn a slope into (H + λ)⁻¹ times it, by LDLᵀ.
+
+        As H is positive semi-definite, no pivot is below its λ, but for rounding.
+        """
+        size = self._known.shape[0]
+        if not self._dense:
+            for j in range(size):
+                slope[j] /= self._curvature[0, j, 0] + self._ridge[j]
+            return
+        work, column, places = np.array(self._curvature), np.empty(size), np.arange(size)
+        for b in range(self._blocks):
+            h = work[b]
+            if self._blocks > 1:
+                for j in range(size):
+                    places[j] = b * self._classes + j if j < self._classes else self._slopes + b
+            for j in range(size):
+                at = places[j]
+                h[j, j] = self._ridge[at] + max(h[j, j], 0.0)
+                for i in range(j + 1, size):
+                    column[i] = h[i, j]
+                for i in range(j + 1, size):
+                    share = column[i] / h[j, j]
+                    for m in range(j + 1, i + 1):
+                        h[i, m] -= share * column[m]
+                    h[i, j] = share
+                    slope[places[i]] -= share * slope[at]
+            for j in range(size - 1, -1, -1):
+                at = places[j]
+                slope[at] /= h[j, j]
+                for i in range(j + 1, size):
+                    slope[at] -= h[i, j] * slope[places[i]]
+
+    def to_state(self) -> list[Floats]:
+        """Return the state."""
+        return [self.parameters, np.array(self._curvature).ravel()]
+
+    def restore(self, state: list[Floats]) -> None:
+        """Set the state; raise ValueError if it cannot be one."""
+        parameters, curvature = state
+        what, (blocks, size, width) = "an online scaling", np.shape(self._curvature)
+        self.parameters = within(parameters, -_MOST, _MOST, what, len(self._first))
+        self._theta = self.parameters
+        kept = within(curvature, -_MOST, _MOST, what, blocks * size * width)
+        self._curvature = kept.reshape(blocks, size, width).copy()

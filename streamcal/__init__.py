@@ -71,7 +71,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from streamcal.frames import backtest
-    from streamcal.quality.class_evaluation import ClassEvaluation, evaluate_classes
+    from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
@@ -89,9 +89,9 @@ else:  # hidden from type checkers, which would otherwise accept any name
 
             return getattr(evaluate, name)
         if name in ("ClassEvaluation", "evaluate_classes"):
-            from streamcal.quality import class_evaluation
+            from streamcal.multiclass import evaluation
 
-            return getattr(class_evaluation, name)
+            return getattr(evaluation, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -14,6 +14,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.segments.segments import of_frame
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Counts, Floats
@@ -169,7 +170,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             if there are weights, and the estimator does not take them.
         """
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X)
+        weights = self._weights(sample_weight, X, self.segments)
         fit_params = self._fit_params(weights)
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
@@ -222,11 +223,11 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
                 raise ValueError("classes must be passed on the first call to partial_fit")
             return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X)
+        weights = self._weights(sample_weight, X, hasattr(self, "segmented_"))
         scores = _scores(self.estimator_, self.classes_, X)
         known = _encode(labels, self.classes_)
-        if self.segments:
-            self.segmented_.learn_many(scores, known, _segments(X, self.segments))
+        if hasattr(self, "segmented_"):
+            self.segmented_.learn_many(scores, known, of_frame(X, self.segmented_.fields, "X"))
         else:
             _learn(self.engine_, scores, known, "target", weights)
         if _learns(self.estimator_):
@@ -237,8 +238,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         """Return the recalibrated probabilities, float64[n, K], in the order of ``classes_``."""
         check_is_fitted(self)
         scores = _scores(self.estimator_, self.classes_, X)
-        if self.segments:
-            probabilities = self.segmented_.predict_many(scores, _segments(X, self.segments))
+        if hasattr(self, "segmented_"):
+            probabilities = self.segmented_.predict_many(scores, of_frame(X, self.segmented_.fields, "X"))
         else:
             probabilities = self.engine_.predict_many(scores)
         if probabilities.ndim == 2:
@@ -273,8 +274,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             kind = Recalibrator if len(self.classes_) == 2 else MulticlassRecalibrator
             self.engine_ = kind.from_bytes(state["engine_"])
 
-    def _weights(self, sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
-        if sample_weight is not None and self.segments:
+    def _weights(self, sample_weight: Any, X: Any, segments: object) -> npt.NDArray[Any] | None:
+        if sample_weight is not None and segments:
             raise ValueError("there are no weights with segments: leave out sample_weight")
         return _weights(sample_weight, X)
 
@@ -316,7 +317,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X)
+        weights = self._weights(sample_weight, X, self.segments)
         _encode(labels, classes)
         engine = self._new_engine(classes)
         params = self._fit_params(weights, "partial_fit")
@@ -327,6 +328,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator | MulticlassRecalibrator
     ) -> None:
         self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
+        if hasattr(self, "segmented_"):
+            del self.segmented_
         if isinstance(engine, Recalibrator) and self.segments:
             self.segmented_ = SegmentedRecalibrator(self.segments, engine)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -349,16 +352,6 @@ def _learn(
     else:
         some = np.flatnonzero(weights)
         engine.learn_many(scores[some], labels[some], domain, weights=weights[some])
-
-
-def _segments(X: Any, fields: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the segments of each row of a data frame."""
-    names = list(getattr(X, "columns", ()))
-    for field in fields:
-        if field not in names:
-            found = f"it has {', '.join(map(repr, names))}" if names else "X must be a data frame"
-            raise ValueError(f"X has no column {field!r}, of whose values segments are made; {found}")
-    return list(zip(*(X[field].to_list() for field in fields), strict=True))
 
 
 def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:

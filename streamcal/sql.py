@@ -67,7 +67,8 @@ def segmented_query(
     engine
         engine without own engines: ``own_engines=0``, or several fields.
     dialect, table, score
-        as of `query`; the table has a column for each field, of texts or whole numbers.
+        as of `query`; the table has a column for each field, of whole numbers, or of texts as ``segment`` has
+        them: ``3`` and not ``3.0``, ``true``, ``2026-01-31``. Any other value is of no segment.
     corrections
         table of the rows of `SegmentedRecalibrator.corrections`: columns ``field``, ``segment``, ``labels``,
         ``offset_`` and ``slope``.

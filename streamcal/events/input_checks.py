@@ -195,7 +195,8 @@ class InputChecks(msgspec.Struct):
 
     def _of_labels(self, positive: object) -> str:
         refused = "; ".join(f"{name!r} ({seen})" for name, seen in self.labels.items())
-        accepted = f"labels of class {self.classes[0]} only" if self.classes else "no label"
+        only = [positive[each] if isinstance(positive, tuple) else each for each in self.classes]
+        accepted = f"labels of class {only[0]!r} only" if only else "no label"
         if isinstance(positive, tuple):
             return (
                 f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"

@@ -60,11 +60,14 @@ class Classes:
         return ", ".join(map(repr, self.names[:_SHOWN])) + more
 
     def row(self, scores: Any) -> Floats:
-        """Return one score of each class, float64[1, K], given as an array-like or by name."""
+        """Return one score of each class, float64[1, K], given as an array-like or by name, as of a series."""
         if isinstance(scores, Mapping):
             if scores.keys() != self._codes.keys():
                 self._refuse_names(scores)
             scores = [scores[name] for name in self.names]
+        names = getattr(scores, "index", None)  # a list has a method of this name
+        if names is not None and not callable(names) and list(names) != list(range(len(self))):
+            scores = scores[self._ordered(list(names))]
         return self.rows(np.asarray(scores)[np.newaxis])
 
     def rows(self, scores: Any) -> Floats:
@@ -162,10 +165,10 @@ class Classes:
         return code
 
     def _ordered(self, columns: list[Any]) -> list[str]:
-        """Return the columns of a data frame in the order of the classes."""
+        """Return the columns of a data frame, or names of a series, in the order of the classes."""
         if sorted(map(str, columns)) != sorted(self.names) or len(set(columns)) < len(columns):
             raise ValueError(
-                f"the columns of a data frame of scores must be the classes {self}, in any order, got"
+                f"the names of scores in a data frame must be the classes {self}, in any order, got"
                 f" {', '.join(map(shown, columns[:_SHOWN]))}: rename or select them, or give an array"
             )
         by_name = {str(name): name for name in columns}

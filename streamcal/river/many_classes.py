@@ -10,7 +10,7 @@ from river import base
 
 from streamcal.engine.config import RecalibratorOptions, names_options
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.river.stages import checked_options
+from streamcal.river.stages import NOTHING, are_unchanged, checked_options
 from streamcal.values import Floats
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
     """A river classifier of many classes with recalibrated probabilities; classifier and map keep learning.
 
     It does for K classes what `RecalibratedClassifier` does for two, by `streamcal.MulticlassRecalibrator`.
-    The map learns from the scores that the wrapped model gives just before it learns the label. Late labels
-    are assumed to arrive in the order of their predictions, at most 10,000 of which wait. Labels have no
-    weights.
+    The map learns from the scores that the wrapped model gives just before it learns the label. Labels meet
+    predictions as there: a label belongs to the latest prediction if its features are the same object with
+    the same values, else to the oldest of at most 10,000 that wait. Labels have no weights.
 
     Parameters
     ----------
@@ -80,6 +80,15 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
         self._codes = {label: code for code, label in enumerate(classes)}
         self.engine = MulticlassRecalibrator([str(label) for label in classes], config)
         self._waiting: deque[tuple[float, ...]] = deque(maxlen=_MOST_WAITING)
+        self._last: Any = NOTHING
+        self._copy: Any = NOTHING
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The features of the latest prediction are another object then.
+        self.__dict__.update(state, _last=NOTHING, _copy=NOTHING)
+
+    def _is_latest(self, x: dict[FeatureName, Any]) -> bool:
+        return x is self._last and are_unchanged(x, self._copy)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -109,8 +118,10 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
         """
         scores = self._scores_of(x, kwargs)
         answer = self.engine.predict_one(scores)
-        self._waiting.append(self.engine.carry(scores))
-        self.engine.observe_one(scores)
+        if not self._is_latest(x):
+            self._waiting.append(self.engine.carry(scores))
+            self.engine.observe_one(scores)
+            self._last, self._copy = x, dict(x)
         return dict(zip(self.classes, answer.tolist(), strict=True))
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
@@ -123,8 +134,15 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
         """
         if y not in self._codes:
             raise ValueError(f"a label must be one of classes={list(self.classes)!r}, got {y!r}")
-        carried = self._waiting.popleft() if self._waiting else None
-        self.engine.learn_one(self._scores_of(x, kwargs), str(y), carried=carried)
+        scores, carried = self._scores_of(x, kwargs), None
+        if self._is_latest(x):
+            # This label did not wait, so labels of earlier predictions are not expected either.
+            carried = self._waiting.pop()
+            self._waiting.clear()
+        elif self._waiting:
+            carried = self._waiting.popleft()
+        self._last = self._copy = NOTHING
+        self.engine.learn_one(scores, str(y), carried=carried)
         self.classifier.learn_one(x, y, **kwargs)
 
     def _scores_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Floats:

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["Recalibrate", "RecalibratedClassifier", "checked_options"]
+__all__ = ["NOTHING", "Recalibrate", "RecalibratedClassifier", "are_unchanged", "checked_options"]
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
 
-_NOTHING: Final = object()
+NOTHING: Final = object()
+"""Features of the latest prediction where there is none."""
 
 
 class _Stage(base.Classifier):
@@ -58,6 +59,8 @@ class _Stage(base.Classifier):
         self.neg_val = neg_val
         for name, value in values.items():
             setattr(self, name, value)
+        if isinstance(segments, str):
+            segments = (segments,)
         self.segments: Sequence[str] | None = segments or None  # river's clone takes no empty tuple
         engine = Recalibrator(config)
         self._engine: Recalibrator | SegmentedRecalibrator = (
@@ -128,13 +131,13 @@ class _Stage(base.Classifier):
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
             self._learn_label(self._score, label, self._names(x), None, weight)
-            self._last, self._waiting = _NOTHING, 0
+            self._last, self._waiting = NOTHING, 0
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
             # Of the oldest prediction that waits, or of none if none waits.
             prediction_index = self.engine.prediction_count - self._waiting if self._waiting else None
             self._learn_label(score, label, self._names(x), prediction_index, weight)
             self._waiting = max(0, self._waiting - 1)
-            self._last = _NOTHING
+            self._last = NOTHING
 
     # Mini-batches
 
@@ -210,15 +213,12 @@ class _Stage(base.Classifier):
     # a copy, because the caller may fill the same object with the values of the next event.
 
     def _forget(self) -> None:
-        self._last = self._copy = _NOTHING
+        self._last = self._copy = NOTHING
         self._score = _UNDECIDED
 
     def _is_unchanged(self) -> bool:
         """Return whether the features of the latest prediction still have the values they had then."""
-        try:
-            return bool(self._last == self._copy)
-        except ValueError:  # a feature is an array, whose == is an array too
-            return False
+        return are_unchanged(self._last, self._copy)
 
     def _answer(self, x: Any, score: float) -> dict[ClfTarget, float]:
         """Apply the map; observe the score, unless this only repeats the latest prediction."""
@@ -474,6 +474,14 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
             return None
         scores: Floats = frame[self.feature].to_numpy()
         return scores
+
+
+def are_unchanged(features: Any, copy: Any) -> bool:
+    """Return whether features still have the values that they had when they were copied."""
+    try:
+        return bool(features == copy)
+    except ValueError:  # a feature is an array, whose == is an array too
+        return False
 
 
 def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:

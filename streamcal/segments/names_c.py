@@ -40,12 +40,15 @@ def name_of(value: object) -> Name:
     Raises
     ------
     ValueError
-        If the value is no text of at most 4096 bytes, number, boolean, date, time or None.
+        If the value is no text of at most 4096 bytes, number, boolean, date, time or None. A number that JSON
+        can hold, however long, has a name.
     """
     if type(value) is str:  # nearly always
         text: str = value
         size = len(text)
         if 0 < size <= _PLAIN:
+            if not text.isascii():
+                _check_size(text)
             if size > 4 and text[4] == "-":
                 return _name_of_moment(text)
             if size > 2 and text[size - 1] == "0" and text[size - 2] == ".":
@@ -54,21 +57,37 @@ def name_of(value: object) -> Name:
     if isinstance(value, np.datetime64 | date | Decimal):
         value = str(value)
         return None if value in _MISSING_TEXTS else _name_of_moment(value)
+    if isinstance(value, str) and type(value) is not str:  # of NumPy, or an enumeration
+        return name_of(str.__str__(value))
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
-        if len(value.encode()) > _LONGEST:
-            raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(value)}")
-        return str(value) or None
+        _check_size(value)
+        return value or None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, float):
         if value != value:
             return None
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    if isinstance(value, int):
+        try:
+            return str(int(value))
+        except ValueError:  # of more digits than Python writes; no format reads so many
+            raise ValueError(f"a segment must have fewer digits, got {shown(value)}") from None
     if value is None or type(value).__name__ in _MISSING:
         return None
     raise ValueError(f"a segment must be a text, number, boolean, date, time or None, got {shown(value)}")
+
+
+def _check_size(text: str) -> None:
+    """Raise ValueError if a text has too many bytes, or is none that has bytes."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"a segment must be Unicode text, got {shown(text)}") from None
+    if size > _LONGEST:
+        raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(text)}")
 
 
 def _name_of_moment(text: str) -> str:

@@ -7,7 +7,7 @@ pooled engine; and ``own_engines`` further engines at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from streamcal.segments.segments import (
     check_fields,
     check_own_engines,
     name_of,
+    of_frame,
     packed,
     served,
     unpacked,
@@ -55,8 +56,8 @@ class SegmentedRecalibrator:
     Raises
     ------
     ValueError
-        if there are no fields or more than 64, a name is empty or comes twice, or ``own_engines`` is out of
-        range.
+        if there are no fields or more than 64, a name is empty or comes twice, ``own_engines`` is out of
+        range, or ``pooled`` has a guard.
 
     Examples
     --------
@@ -167,7 +168,7 @@ class SegmentedRecalibrator:
         scores
             array-like of length n.
         segments
-            n values or tuples, as in `predict_one`.
+            n values or tuples, as in `predict_one`; or a data frame with a column for each field.
 
         Raises
         ------
@@ -293,7 +294,7 @@ class SegmentedRecalibrator:
         scores, labels, domain, times, prediction_index, positive
             as in `Recalibrator.learn_many`.
         segments
-            n values or tuples, as in `predict_one`.
+            as in `predict_many`.
         forecasts
             for late labels: their rows of `forecast_many`, as of the prediction, float64[n, 1 + 5 F]. None:
             they were predicted just before this call.
@@ -344,6 +345,8 @@ class SegmentedRecalibrator:
             if they were made with other fields; and as `Recalibrator.merge`; nothing is merged then.
         """
         for other in others:
+            if not isinstance(other, SegmentedRecalibrator):
+                raise TypeError(f"cannot merge a SegmentedRecalibrator with {shown(other)}")
             if other._names != self._names:
                 raise ValueError(
                     f"cannot merge segments by {', '.join(other._names)} with segments by"
@@ -413,9 +416,12 @@ class SegmentedRecalibrator:
         return tuple(map(name_of, segments))
 
     def _split_many(self, segments: Any, count: int) -> list[tuple[Name, ...]]:
-        if isinstance(segments, str | bytes) or not hasattr(segments, "__len__"):
+        if hasattr(segments, "columns"):
+            segments = of_frame(segments, self._names, "segments")
+        if isinstance(segments, str | bytes | Mapping | Set) or not hasattr(segments, "__len__"):
             raise ValueError(
-                f"segments must be a sequence of one value or tuple a score, got {shown(segments)}"
+                f"segments must be a sequence of one value or tuple a score, or a data frame, got"
+                f" {shown(segments)}"
             )
         if len(segments) != count:
             raise ValueError(f"{count} scores but {len(segments)} segments")
@@ -441,4 +447,9 @@ class SegmentedRecalibrator:
 def _check_pooled(pooled: object) -> Recalibrator:
     if not isinstance(pooled, Recalibrator):
         raise TypeError(f"pooled must be a Recalibrator, got {shown(pooled)}")
+    if pooled.config.guard is not None:
+        raise ValueError(
+            f"pooled must have no guard, got {pooled.config.guard!r}: a guard compares the score with the"
+            " map, and with segments another probability is served"
+        )
     return pooled

@@ -32,6 +32,7 @@ __all__ = [
     "check_own_engines",
     "logit_of",
     "name_of",
+    "of_frame",
     "packed",
     "served",
     "unpacked",
@@ -227,6 +228,18 @@ def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
     if not all(names) or len(set(names)) < len(names):
         raise ValueError(f"fields must be different names that are not empty, got {shown(fields)}")
     return names
+
+
+def of_frame(frame: Any, fields: Sequence[str], what: str) -> list[tuple[Any, ...]]:
+    """Return the values of the fields in each row of a data frame; ValueError if it has no such column."""
+    names = list(getattr(frame, "column_names", getattr(frame, "columns", ())))  # the former of Arrow
+    for field in fields:
+        if field not in names:
+            found = f"it has {', '.join(map(shown, names))}" if names else f"{what} must be a data frame"
+            raise ValueError(f"{what} has no column {field!r}, of whose values segments are made; {found}")
+    columns = [frame[field] for field in fields]
+    values = [each.to_list() if hasattr(each, "to_list") else each.to_pylist() for each in columns]
+    return list(zip(*values, strict=True))
 
 
 def check_own_engines(limit: object) -> int:

@@ -199,6 +199,10 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
     inputs = {**dict.fromkeys(carried, _OF_SEGMENTS), scores: _SCORES, **_INPUTS}
     found: dict[str, list[Any]] = {}
     for index, tensor in enumerate(request.inputs):
+        if len(tensor.shape) == 2 and all(
+            isinstance(row, list) and len(row) == tensor.shape[1] for row in tensor.data
+        ):
+            tensor.data = [value for row in tensor.data for value in row]  # flat, as most clients send it
         name, size = tensor.name, len(tensor.data)
         types, width = inputs.get(name, ()), len(columns.classes) if name == scores else 0
         shape = [size // width, width] if width else [size]

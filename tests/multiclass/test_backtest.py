@@ -105,6 +105,9 @@ def test_what_frames_lack_or_have_too_much_is_said() -> None:
         backtest(predictions.drop("p_fox"), labels, columns=options)
     with pytest.raises(ValueError, match=r"other classes.*'cow'.*Name all classes with columns="):
         backtest(predictions, labels.with_columns(label=pl.lit("cow")), columns=options)
+    only = pl.when(pl.col("label") == "dog").then(pl.lit("dog")).otherwise(pl.lit("Dog"))
+    with pytest.raises(ValueError, match="labels of class 'dog' only could be accepted"):
+        backtest(predictions, labels.with_columns(label=only), columns=options)
     bad = predictions.with_columns(p_cat=pl.when(pl.col("id") == "a7").then(0.9).otherwise(pl.col("p_cat")))
     with pytest.warns(UserWarning, match="once, the scores of all classes must sum to 1;"):
         done = backtest(bad, labels, columns=options)
@@ -134,12 +137,35 @@ def test_an_evaluation_of_many_classes() -> None:
     assert evaluate_classes(codes, p).brier == found.brier
 
 
+def test_columns_of_forecasts_in_a_data_frame_go_by_their_names() -> None:
+    p, labels = stream(300)
+    found = evaluate_classes(labels, p, classes=NAMES, baseline=p[:, ::-1])
+    frame = pl.DataFrame({name: p[:, code] for code, name in enumerate(NAMES)})
+    other = frame.rename(dict(zip(NAMES, NAMES[::-1], strict=True)))
+    for given in (frame.select(NAMES[::-1]), frame.select(NAMES[::-1]).to_pandas()):
+        for classes in (NAMES, None):
+            same = evaluate_classes(labels, given, classes=classes, baseline=other)
+            assert (same.log_loss, same.log_loss_gain) == (found.log_loss, found.log_loss_gain)
+
+
+def test_classes_that_are_whole_numbers_are_the_labels() -> None:
+    """Those of scikit-learn begin anywhere; a label is none of their places."""
+    p, labels = stream(300)
+    codes = np.array([NAMES.index(label) for label in labels])
+    found = evaluate_classes(codes + 1, p, classes=np.array([1, 2, 3]))
+    assert found.log_loss == evaluate_classes(labels, p, classes=NAMES).log_loss
+    with pytest.raises(ValueError, match="the name of a class"):
+        evaluate_classes(codes, p, classes=[1, 2, 3])
+
+
 @pytest.mark.parametrize(
     ("labels", "p", "word"),
     [
-        ([0], [0.5, 0.5], "two classes or more, got the shape"),
-        ([0], [[0.5, 0.4]], "index 0: probabilities must be at least 0 and sum to 1"),
-        ([0, 2], [[0.5, 0.5]] * 2, r"index 1: a label must be one of \[0, 1\], got 2"),
+        ([0], [0.5, 0.5], r"rows of 2 numbers, .* got an array of shape \(2,\)"),
+        ([0], [[0.5, 0.4]], "index 0: the scores of all classes must sum to 1 .* got 0.9"),
+        ([0], 0.5, "2 to 1,000 classes, got 0"),
+        ([0, 2], [[0.5, 0.5]] * 2, r"index 1: a label must be .* its place from 0 to 1, got 2"),
+        ([], np.empty((0, 3)), "there are no labels"),
         ([0], [[0.5, 0.5]] * 2, "2 rows of probabilities but 1 labels"),
     ],
 )

@@ -154,6 +154,41 @@ def test_river_serves_what_the_engine_serves(delay: int) -> None:
     assert again.predict_proba_one(x) == copy.deepcopy(model).predict_proba_one(x)
 
 
+@pytest.mark.parametrize("skipped", [0.0, 0.3], ids=["asked twice", "some without a label"])
+def test_a_label_of_river_meets_the_prediction_with_the_same_features(skipped: float) -> None:
+    """Predictions that were repeated, or never get a label, do not wait in front of those that do."""
+    scores, labels = stream(600)
+    rng, engine = np.random.default_rng(0), MulticlassRecalibrator(NAMES)
+    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    for row, label in zip(scores, labels, strict=True):
+        x = dict(zip(NAMES, row.tolist(), strict=True))
+        model.predict_proba_one(x)
+        if not skipped:
+            model.predict_one(x)
+        carried = engine.carry(row)
+        engine.observe_one(row)
+        if rng.random() >= skipped:
+            model.learn_one(x, label)
+            engine.learn_one(row, label, carried=carried)
+    assert model.engine.weights == pytest.approx(engine.weights)
+    assert model.engine.prediction_count == 600
+
+
+def test_an_event_in_the_same_object_as_the_one_before_is_another() -> None:
+    scores, labels = stream(80)
+    x: dict[str, Any] = {}
+    one = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    other = one.clone()
+    for index, row in enumerate(scores):
+        x.update(zip(NAMES, row.tolist(), strict=True))
+        assert one.predict_proba_one(x) == other.predict_proba_one(dict(x))
+        if index >= 20:
+            late = dict(zip(NAMES, scores[index - 20].tolist(), strict=True))
+            one.learn_one(late, labels[index - 20])
+            other.learn_one(late, labels[index - 20])
+    assert one.engine.to_bytes() == other.engine.to_bytes()
+
+
 def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
     model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
     assert model.predict_proba_one({}) == pytest.approx(dict.fromkeys(NAMES, 1 / 3))

@@ -298,6 +298,15 @@ def test_columns_of_data_frames_go_by_their_names() -> None:
         frame = library.DataFrame({"c": [0.25, 0.0], "a": [0.5, 1.0], "b": [0.25, 0.0]})
         np.testing.assert_allclose(engine.predict_many(frame), [ROW, [1.0, 0.0, 0.0]], atol=1e-8)
     assert engine.predict_many(pd.DataFrame([ROW])).tolist() == [ROW]
+
+
+def test_names_of_a_series_are_those_of_its_scores() -> None:
+    engine = MulticlassRecalibrator(["a", "b", "c"])
+    (_, row), *_ = pd.DataFrame({"c": [0.25], "a": [0.5], "b": [0.25]}).iterrows()
+    np.testing.assert_allclose(engine.predict_one(row), ROW, atol=1e-8)
+    assert engine.predict_one(pd.Series(ROW)).tolist() == ROW
+    with pytest.raises(ValueError, match=r"must be the classes 'a', 'b', 'c', in any order, got 'p_a'"):
+        engine.predict_one(pd.Series(ROW, index=["p_a", "p_b", "p_c"]))
     numbered = MulticlassRecalibrator(["1", "2", "0"])
     made = numbered.predict_many(pd.DataFrame({0: [0.5], 1: [0.25], 2: [0.25]}))
     assert made.tolist() == [ROW], "as of an array"

@@ -88,6 +88,8 @@ def test_tensors_of_the_v2_protocol(tmp_path: Path) -> None:
     ids = {"name": "id", "datatype": "BYTES", "shape": [2], "data": ["t0", "t1"]}
     status, answer = server.ask("POST", "/v2/models/_/infer", {"inputs": [scores, ids]})
     assert status == 200, answer
+    nested = {"inputs": [scores | {"data": rows}, ids | {"shape": [2, 1], "data": [["t0"], ["t1"]]}]}
+    assert server.ask("POST", "/v2/models/_/infer", nested) == (200, answer)
     found, versions = answer["outputs"]
     assert (found["name"], found["shape"], versions["shape"]) == ("probabilities", [2, 3], [2])
     one_by_one = [server.predict(id=f"t{at}", scores=row)[1] for at, row in enumerate(rows)]
@@ -98,6 +100,7 @@ def test_tensors_of_the_v2_protocol(tmp_path: Path) -> None:
     for changed, word in (
         ({"shape": [6]}, "the shape of scores must be [2, 3], as it has 6 values, got [6]"),
         ({"shape": [1, 3], "data": [0.5, 0.25, 0.25, 0.5]}, "rows of 3 values"),
+        ({"data": [[0.5, 0.25, 0.25], [0.5, 0.5]]}, "the shape of scores must be"),
         ({"name": "score"}, "inputs are scores, id, time"),
         ({"data": [0.5, 0.5, 0.5, 0.5, 0.25, 0.25]}, "must sum to 1"),
     ):

@@ -181,6 +181,9 @@ def test_a_value_has_the_same_name_over_http(tmp_path: Path) -> None:
         (Decimal("NaN"), None),
         (np.bool_(True), "true"),
         ("True", "true"),
+        (np.str_("True"), "true"),
+        (np.str_("3.0"), "3"),
+        (10**400, "1" + "0" * 400),
         ("2026-01-31T24:61", "2026-01-31T24:61"),
         ("0001-01-01T00:00:00+05:30", "0001-01-01T00:00:00+05:30"),
         ("10:00", "10:00"),
@@ -192,6 +195,15 @@ def test_a_value_has_the_same_name_over_http(tmp_path: Path) -> None:
 def test_values_of_programs(value: object, name: str | None) -> None:
     assert name_of(value) == name
     assert name is None or name_of(name) == name
+
+
+def test_a_whole_number_of_hundreds_of_digits_ends_no_run(tmp_path: Path) -> None:
+    numbers = "1" * 400, "-" + "9" * 4299
+    lines = [f'{{"id": "{len(each)}", "score": 0.5, "label": 1, "seg": {each}}}' for each in numbers]
+    (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["seg"]\n')
+    run(tmp_path, events="e.jsonl")
+    assert names_in(tmp_path) == {*numbers}
 
 
 @pytest.mark.parametrize("first", [True, None], ids=["booleans first", "null first"])

@@ -14,9 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
-from streamcal import DamagedStateError, SegmentedRecalibrator
+from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
 from streamcal.segments import segments as segments_module
 from streamcal.segments.between_c import BetweenSegments
 from streamcal.segments.corrections_c import READ, Corrections
@@ -292,7 +294,31 @@ WRONG: dict[str, tuple[Callable[[SegmentedRecalibrator], object], str]] = {
     ),
     "a text for many": (
         lambda engine: engine.predict_many([0.5], "x"),
-        "sequence of one value or tuple a score, got 'x'",
+        "sequence of one value or tuple a score, or a data frame, got 'x'",
+    ),
+    "columns by name for many": (
+        lambda engine: engine.predict_many([0.5, 0.5], {"country": ["x", "y"], "device": ["x", "y"]}),
+        "sequence of one value or tuple a score, or a data frame, got {'country'",
+    ),
+    "a frame without a field": (
+        lambda engine: engine.learn_many([0.5], [1], pd.DataFrame({"country": ["x"]})),
+        "segments has no column 'device', of whose values segments are made; it has 'country'",
+    ),
+    "half of a character": (
+        lambda engine: engine.learn_one(0.5, 1, ("x", "\ud800")),
+        r"a segment must be Unicode text, got '\\ud800'",
+    ),
+    "half of a character in a long text": (
+        lambda engine: engine.learn_one(0.5, 1, ("x", "\ud800" * 2000)),
+        "a segment must be Unicode text, got",
+    ),
+    "too long a text": (
+        lambda engine: engine.learn_one(0.5, 1, ("x", "é" * 2049)),
+        r"a segment must be at most 4096 bytes, got 'é.*2049 characters",
+    ),
+    "too many digits": (
+        lambda engine: engine.learn_one(0.5, 1, ("x", 10**9999)),
+        "a segment must have fewer digits, got a whole number of about 9999 digits",
     ),
     "no value": (
         lambda engine: engine.predict_one(0.5, ("x", b"y")),
@@ -316,6 +342,24 @@ def test_wrong_usage_is_said(name: str) -> None:
     assert engine.to_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame, pl.DataFrame, lambda columns: pl.DataFrame(columns).to_arrow()]
+)
+@pytest.mark.parametrize("rows", [1, 2, 3, 300])
+def test_columns_of_a_data_frame_go_by_their_names(frame: Callable[[Any], Any], rows: int) -> None:
+    """Two of two rows are no two tuples, and the only column of one row is no value."""
+    one = SegmentedRecalibrator("country", own_engines=0)
+    two = SegmentedRecalibrator(("country", "device"))
+    scores, labels = [0.5] * rows, [1, 0, 0] * (rows // 3) + [1] * (rows % 3)
+    columns = {"device": ["a", "b"] * (rows // 2) + ["b"] * (rows % 2), "country": ["x"] * rows}
+    for engine, its in ((one, columns["country"]), (two, [("x", each) for each in columns["device"]])):
+        as_tuples = SegmentedRecalibrator.from_bytes(engine.to_bytes())
+        engine.learn_many(scores, labels, frame(columns))
+        as_tuples.learn_many(scores, labels, its)
+        assert engine.to_bytes() == as_tuples.to_bytes()
+        assert (engine.predict_many(scores, frame(columns)) == engine.predict_many(scores, its)).all()
+
+
 def test_wrong_fields_are_said() -> None:
     with pytest.raises(ValueError, match=r"different names that are not empty, got \('a', 'a'\)"):
         SegmentedRecalibrator(("a", "a"))
@@ -323,6 +367,10 @@ def test_wrong_fields_are_said() -> None:
         SegmentedRecalibrator(own_engines=-1)
     with pytest.raises(TypeError, match="pooled must be a Recalibrator, got 'auto'"):
         SegmentedRecalibrator(pooled="auto")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pooled must have no guard, got 'raw'"):
+        SegmentedRecalibrator(pooled=Recalibrator(guard="raw"))
+    with pytest.raises(TypeError, match=r"cannot merge a SegmentedRecalibrator with Recalibrator\("):
+        SegmentedRecalibrator().merge(Recalibrator())  # type: ignore[arg-type]
 
 
 def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:

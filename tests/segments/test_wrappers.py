@@ -83,6 +83,34 @@ def test_scikit_learn() -> None:
         models[1].partial_fit(frame, frame["label"], sample_weight=np.ones(4000))
 
 
+def test_one_field_may_be_given_as_a_text() -> None:
+    frame, score = events(600), make_column_transformer(("passthrough", ["score"]))
+    model = StreamingCalibratedClassifier(make_pipeline(score, LogisticRegression()), segments="country")
+    model.fit(frame[:300], frame["label"][:300])
+    stage = Recalibrate(segments="country")
+    for row in frame[:300].to_dict("records"):
+        stage.learn_one(row, row["label"])
+    model.partial_fit(frame[300:], frame["label"][300:])
+    assert model.segmented_.segments == {"country": 5}
+    one, other = ({"score": 0.5, "country": each} for each in ("c0", "c3"))
+    assert stage.predict_proba_one(one) != stage.predict_proba_one(other)
+
+
+def test_segments_belong_to_the_fit() -> None:
+    """Other segments, set afterwards, count from the next `fit` on."""
+    frame, score = events(900), make_column_transformer(("passthrough", ["score"]))
+    model = StreamingCalibratedClassifier(make_pipeline(score, LogisticRegression()), segments=FIELDS)
+    model.fit(frame[:300], frame["label"][:300])
+    model.set_params(segments=()).partial_fit(frame[300:600], frame["label"][300:600])
+    assert model.segmented_.segments == {"country": 5, "device": 3}
+    with pytest.raises(ValueError, match="no weights with segments"):
+        model.partial_fit(frame, frame["label"], sample_weight=np.ones(900))
+    model.fit(frame[:300], frame["label"][:300])
+    assert not hasattr(model, "segmented_")
+    model.set_params(segments=FIELDS).partial_fit(frame[600:], frame["label"][600:])
+    assert model.engine_.target.labels == 300
+
+
 @pytest.mark.parametrize("mode", ["auto", "target", "composite"])
 @pytest.mark.parametrize("interpolation", ["none", "linear"])
 def test_the_map_of_a_segment_is_what_is_served(mode: str, interpolation: str) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from streamcal.multiclass.classes import Classes
 from streamcal.quality.class_sums import BINS, figures_of
 from streamcal.quality.evaluate import Evaluation, evaluate
 from streamcal.quality.groups_c import add_to_bins
-from streamcal.values import Counts, Floats, shown
+from streamcal.values import Counts, Floats
 
 __all__ = ["ClassEvaluation", "evaluate_classes"]
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,9 +98,10 @@ def evaluate_classes(
     labels
         names of classes, or their places from 0 on, of length n ≥ 1.
     probabilities
-        float64[n, K], rows that sum to 1.
+        float64[n, K], rows that sum to 1; columns of a data frame go by their names.
     classes
-        names of the classes, in the order of the columns; None: ``"0"``, ``"1"``, …
+        names of the classes, in the order of the columns of an array, or whole numbers, if these are the
+        labels; None: the columns of a data frame, or ``"0"``, ``"1"``, …
     baseline
         other forecasts of the same labels, such as the raw scores; None: no comparison.
 
@@ -115,17 +116,21 @@ def evaluate_classes(
     >>> found.accuracy, round(found.brier, 2), round(found.decision.gap, 2)
     (1.0, 0.19, -0.35)
     """
-    p = _rows(probabilities)
-    names = [str(code) for code in range(p.shape[1])] if classes is None else list(classes)
-    if len(names) != p.shape[1]:
-        raise ValueError(f"there are {len(names)} classes, but {p.shape[1]} columns of probabilities")
-    codes = _codes(labels, names)
+    if classes is None:
+        columns = getattr(probabilities, "columns", None)
+        classes = [*map(str, range((np.shape(probabilities) or (0,))[-1]) if columns is None else columns)]
+    elif np.asarray(classes).dtype.kind in "iu":  # labels are these numbers, not places
+        classes, labels = ([*map(str, np.asarray(each).tolist())] for each in (classes, labels))
+    known = Classes(classes)
+    p, codes = known.rows(probabilities), known.codes(labels)
     if len(codes) != len(p):
         raise ValueError(f"{len(p)} rows of probabilities but {len(codes)} labels")
-    other = None if baseline is None else _rows(baseline)
-    if other is not None and other.shape != p.shape:
-        raise ValueError(f"baseline must have the shape of probabilities, {p.shape}: got {other.shape}")
-    return _evaluated(codes, p, names, other)
+    if not len(p):
+        raise ValueError("there are no labels, of which forecasts could be evaluated")
+    other = None if baseline is None else known.rows(baseline)
+    if other is not None and len(other) != len(p):
+        raise ValueError(f"baseline must have a row for each of the {len(p)} labels, got {len(other)}")
+    return _evaluated(codes, p, known.names, other)
 
 
 def _evaluated(codes: Counts, p: Floats, names: Sequence[str], other: Floats | None) -> ClassEvaluation:
@@ -157,27 +162,3 @@ def _evaluated(codes: Counts, p: Floats, names: Sequence[str], other: Floats | N
         classes=dict(worst),
         **figures,
     )
-
-
-def _rows(given: Any) -> Floats:
-    rows = np.asarray(given, np.float64)
-    if rows.ndim != 2 or not rows.size or rows.shape[1] < 2:
-        raise ValueError(f"probabilities must be rows of two classes or more, got the shape {rows.shape}")
-    bad = ~((rows >= 0.0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1.0) <= _ROUNDING))
-    if bad.any():
-        index = int(np.argmax(bad))
-        raise ValueError(
-            f"index {index}: probabilities must be at least 0 and sum to 1, got {shown(rows[index].tolist())}"
-        )
-    return np.minimum(rows, 1.0)
-
-
-def _codes(labels: Any, names: Sequence[str]) -> Counts:
-    known: dict[object, int] = {name: code for code, name in enumerate(names)}
-    given = np.asarray(labels)
-    if given.dtype.kind in "iu":
-        known = {code: code for code in range(len(names))}
-    for index, label in enumerate(given.tolist()):
-        if label not in known:
-            raise ValueError(f"index {index}: a label must be one of {shown([*known])}, got {shown(label)}")
-    return np.array([known[label] for label in given.tolist()], np.int64)

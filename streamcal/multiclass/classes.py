@@ -60,7 +60,7 @@ class Classes:
         return ", ".join(map(repr, self.names[:_SHOWN])) + more
 
     def row(self, scores: Any) -> Floats:
-        """Return one score of each class, float64[1, K], given as an array-like or by name, as of a series."""
+        """Return one score of each class, float64[1, K], as an array-like or by name, as of a series."""
         if isinstance(scores, Mapping):
             if scores.keys() != self._codes.keys():
                 self._refuse_names(scores)

@@ -59,7 +59,7 @@ def import_uncompiled() -> None:
 
 
 def learned() -> str:
-    """Return the state of an engine after 800 labels, as hexadecimal digits."""
+    """Return the state of an engine after 800 labels, as hexadecimal digits, and what it answers restored."""
     import streamcal
     from streamcal.testing import NormalPair
 
@@ -67,7 +67,9 @@ def learned() -> str:
     scores, labels = NormalPair(0.3).sample(800, np.random.default_rng(2))
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
         engine.learn_one(score, label)
-    return engine.to_bytes().hex()
+    state = engine.to_bytes()
+    restored = streamcal.Recalibrator.from_bytes(state)
+    return f"{state.hex()} {[restored.predict_one(score) for score in scores[:9].tolist()]}"
 
 
 def joined() -> str:

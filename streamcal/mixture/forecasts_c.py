@@ -206,7 +206,7 @@ class MixedSteps:
         if value != value:
             value = self._snapshot.mixed(self._middles[place], self._logits[place], self._row)
             self._values[place] = value
-        return value  # type: ignore[no-any-return]
+        return float(value)  # where nothing is compiled, a number of NumPy, which JSON has not
 
 
 def interval_of(edges: Floats, score: float) -> int:

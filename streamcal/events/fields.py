@@ -152,7 +152,8 @@ class Fields:
         classes, has_label = self.classes, self._label in fields
         has_score = self._score in fields if classes is None else classes.are_in(fields)
         if not has_score and not has_label:
-            raise FieldError("missing field: an event needs a score, a label, or both", lacks=self.sought)
+            what = "a score" if classes is None else f"{shown(self._score)} of all classes"
+            raise FieldError(f"missing field: an event needs {what}, a label, or both", lacks=self.sought)
         id_ = _checked(self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
             raise FieldError("missing field: a prediction or a label needs an id")
@@ -300,8 +301,8 @@ def check_kept(name: str, value: object) -> KeptValue:
     if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
         return value
     raise ValueError(
-        f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
-        f" got {shown(value)} in {shown(name)}"
+        "a field to keep, or of segments, must be a number, true, false, null or a text of at most"
+        f" {MAX_KEPT_BYTES} bytes, got {shown(value)} in {shown(name)}"
     )
 
 

@@ -31,6 +31,8 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import rating_rows, run_summary
+from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.multiclass.classes_engine import served_map
 from streamcal.quality.groups import Groups, group_figures
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.config import RunConfig, SegmentsConfig, problems
@@ -353,8 +355,10 @@ class Backtest:
         return run_summary(self._status) | {"remarks": list(self.remarks)}
 
     @property
-    def maps(self) -> list[RecalibrationMap]:
-        """The map versions that were served, in order."""
+    def maps(self) -> list[RecalibrationMap | MulticlassMap]:
+        """The map versions that were served, in order; of many classes the last map of each key alone."""
+        if self._pipeline.classes:
+            return [served_map(engine) for engine in self._pipeline.engines.values()]
         return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
 
     @property

@@ -85,7 +85,10 @@ def test_what_cannot_be_kept_is_a_reject(value: str) -> None:
         f'{{"id":"a","score":0.5,"note":{value}}}'.encode()
     )
     assert isinstance(refused, Malformed)
-    assert "a field to keep must be a number, true, false, null or a text of at most 4096" in refused.reason
+    assert (
+        "a field to keep, or of segments, must be a number, true, false, null or a text of at most 4096"
+        in refused.reason
+    )
     assert "'note'" in refused.reason
     assert len(refused.reason) < 400
 

@@ -69,6 +69,8 @@ def test_a_backtest_of_many_classes(library: Any) -> None:
         (raw.max(axis=1) - (raw.argmax(axis=1) == codes)).mean(), abs=1e-6
     )
     assert "class-wise calibration error" in repr(done)
+    (last,) = done.maps
+    assert last.predict_many(np.eye(3)).sum(axis=1) == pytest.approx(np.ones(3))
     assert "decision: calibration error (ECE)" in repr(done)
 
 

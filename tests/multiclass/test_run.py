@@ -143,7 +143,7 @@ def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
         ({"id": "a1", "label": "cow"}, "must be one of the classes 'cat', 'dog', 'fox', got 'cow'"),
         ({"id": "a1", "label": "cat"}, "duplicate label"),
         ({"id": "a1", "scores": [1, 0, 0]}, "duplicate prediction"),
-        ({"id": "b5", "score": 0.5}, "needs a score, a label, or both"),
+        ({"id": "b5", "score": 0.5}, "needs 'scores' of all classes, a label, or both"),
         ({"id": "b6", "label": "fox"}, "unmatched label"),
     ]
     mixed = [*given[:200], *(event for event, _ in bad), *given[200:]]

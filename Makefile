@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
-.PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test types venv
+.PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test test-all types venv
 
 demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -25,10 +25,13 @@ ABSENT := tests/connectors/kafka tests/spark tests/page/screenshot.py streamcal/
 
 quick: $(QUICK)           ## run the fast tests, in a minute
 	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile=quick $(addprefix --ignore=,$(ABSENT)) \
-		-m "not (statistical or kafka or spark or browser or crash or slow)"
+		-m "not (statistical or kafka or spark or browser or crash or slow or nightly)"
 
-test: $(READY)            ## run all tests
+test: $(READY)            ## run the tests that a change must pass
 	$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: $(READY)        ## run all tests, those of the night, too
+	$(BIN)/python -m pytest -n $(JOBS) -m ""
 
 fuzz: $(READY)            ## fuzz every decoder, 300 times as much as the tests do, in half an hour; FACTOR=0.15 as they do
 	$(BIN)/python -m tests.fuzz --factor $(FACTOR) --jobs $(JOBS)

@@ -15,6 +15,7 @@ from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair, Risk
 
 SOURCE = NormalPair(0.5)
+NIGHTLY = pytest.mark.nightly
 
 
 def sample(n: int, seed: int, pair: NormalPair = SOURCE) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +30,13 @@ def streamed(scores: np.ndarray, labels: np.ndarray, **options: object) -> Recal
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("n", "seeds"), [(10**3, 100), (10**4, 50), (10**5, 20), (10**6, 4), (10**7, 1)])
+@pytest.mark.parametrize(
+    ("n", "seeds"),
+    [
+        *(pytest.param(n, seeds, marks=NIGHTLY) for n, seeds in ((10**3, 100), (10**4, 50), (10**7, 1))),
+        *((10**5, 20), (10**6, 4)),
+    ],
+)
 def test_streaming_equals_batch(n: int, seeds: int) -> None:
     """Risk of the streamed map over that of uniform-mass binning on the raw sample: ≤ 1.01 in the mean.
 
@@ -48,7 +55,12 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("n", "seeds", "limit"),
-    [(10**3, 100, 2.0e-3), (10**4, 100, 4.0e-4), (10**5, 25, 7.0e-5), (10**6, 4, 1.5e-5)],
+    [
+        pytest.param(10**3, 100, 2.0e-3, marks=NIGHTLY),
+        pytest.param(10**4, 100, 4.0e-4, marks=NIGHTLY),
+        (10**5, 25, 7.0e-5),
+        (10**6, 4, 1.5e-5),
+    ],
 )
 def test_auto_finds_the_number_of_bins(n: int, seeds: int, limit: float) -> None:
     """Mean risk of h_P with ``bins="auto"``.

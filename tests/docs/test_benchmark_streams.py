@@ -33,6 +33,8 @@ import replay
 import streams
 import truths
 
+pytestmark = pytest.mark.nightly
+
 SCORES, LABELS = NormalPair(0.4).sample(400, np.random.default_rng(3))
 PAIRS = list(zip(SCORES.tolist(), LABELS.tolist(), strict=True))
 PROTECTED = (

@@ -19,6 +19,8 @@ from streamcal.certificates.theorems import theorem1
 from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
 from streamcal.testing import NormalPair
 
+pytestmark = pytest.mark.nightly
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]

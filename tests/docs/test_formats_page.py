@@ -16,7 +16,7 @@ from streamcal import RecalibrationMap
 PAGE = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_its_commands_run_on_the_flights(tmp_path: Path) -> None:
     (code,) = (each for each in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "demo --files" in each)
     commands = "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))

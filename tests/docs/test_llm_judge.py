@@ -27,7 +27,7 @@ def importer() -> ModuleType:
         sys.path.remove(str(ROOT / "docs" / "figures"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_commands_run(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -14,6 +14,8 @@ from streamcal import Recalibrator
 from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
+pytestmark = pytest.mark.nightly
+
 Modules = dict[str, ModuleType]
 
 ROOT = Path(__file__).resolve().parents[2]

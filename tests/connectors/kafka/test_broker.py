@@ -43,6 +43,8 @@ from tests.connectors.kafka.clients import (
 )
 from tests.connectors.kafka.fixtures import EXTERNAL, AnyBroker, Topics, broker_or_reason, give_up
 
+pytestmark = pytest.mark.nightly
+
 
 class TestBroker:
     @pytest.mark.kafka

@@ -267,6 +267,7 @@ def test_killed_and_yet_every_id_once(
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.parametrize(
     ("client", "what"),

@@ -54,10 +54,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the browser; without a compiled core, skip what takes it hours."""
-    reason = "thousands of streams, and nothing was compiled: there was no C compiler at the installation"
+    """Mark the tests that use the browser; skip what takes minutes where nothing is compiled.
+
+    That the same comes out there is for tests/test_compiled.py.
+    """
+    reason = "it takes minutes where nothing is compiled: there was no C compiler at the installation"
     for item in items:
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker("browser")
-        if not streamcal.compiled and item.get_closest_marker("statistical"):
+        if not streamcal.compiled and any(map(item.get_closest_marker, ("statistical", "slow", "crash"))):
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -320,6 +320,11 @@ class Many:
         if len(rows) == 1:
             learn(rows, codes, times, weights, None if carried is None else int(carried[0, 0]), carried)
             return
+        if domain == "source" and self._config.window is None:
+            # The order of a sample means nothing, and is often that of its labels, which scalings would follow.
+            order = np.random.default_rng(0).permutation(len(rows))
+            rows, codes = rows[order], codes[order]
+            times, weights = (None if each is None else each[order] for each in (times, weights))
         known = self.labels if domain == "target" else int(self._counts[0].sum())
         for whole, index in parts_by_index(len(rows), carried):
             # What was predicted together could rest on no more labels than there were before.

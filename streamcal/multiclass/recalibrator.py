@@ -276,7 +276,8 @@ class MulticlassRecalibrator:
         scores
             as in `predict_many`.
         labels
-            n names of classes, or their places from 0 on.
+            n names of classes, or their places from 0 on, in the order in which they came. That of a source
+            means nothing.
         domain, times, weights
             as in `Recalibrator.learn_many`.
         carried

@@ -85,6 +85,27 @@ def test_cross_fitting_and_batches_of_many_classes_lower_the_loss(estimator: Any
     assert np.mean(losses) < 0.95 * np.log(5)
 
 
+def test_rows_sorted_by_their_label_teach_as_well() -> None:
+    """The rows of many tables are; a seeded stream."""
+    X, y = make_classification(
+        5_000,
+        n_features=12,
+        n_informative=4,
+        n_redundant=6,
+        n_classes=5,
+        n_clusters_per_class=1,
+        random_state=3,
+    )
+    order = np.argsort(y[:3_000], kind="stable")
+    drawn, by_label = (
+        log_loss(
+            y[3_000:], StreamingCalibratedClassifier(GaussianNB()).fit(X[of], y[of]).predict_proba(X[3_000:])
+        )
+        for of in (np.arange(3_000), order)
+    )
+    assert by_label < 1.02 * drawn
+
+
 def test_segments_are_for_two_classes() -> None:
     scores, labels = stream(100)
     with pytest.raises(ValueError, match="segments are for two classes, got 3: leave out segments"):

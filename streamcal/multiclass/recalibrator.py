@@ -162,7 +162,7 @@ class MulticlassRecalibrator:
         """
         rows = self._classes.row(scores)
         row = self._served(self._core.predict(rows), rows)[0]
-        if isinstance(scores, Mapping):
+        if type(scores) is not np.ndarray and isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
         return row
 
@@ -202,9 +202,19 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_many`.
         """
-        rows = self._classes.rows(scores)
+        return self._answered(self._classes.rows(scores))
+
+    def _answered(self, rows: Floats) -> tuple[Floats, Floats]:
         made, carried = self._core.answer(rows)
         return self._served(made, rows), carried
+
+    def _answer_one(self, scores: Any, *, observes: bool) -> tuple[Floats, Floats]:
+        """Return what `answer_many` returns of one row of scores; then observe it, if that is asked for."""
+        rows = self._classes.row(scores)
+        answered = self._answered(rows)
+        if observes:
+            self._core.observe(rows)
+        return answered
 
     # Learning
 

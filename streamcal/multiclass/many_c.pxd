@@ -24,7 +24,9 @@ cdef class ManyRules:
 
     @cython.locals(made="double[:, :, ::1]", k=Py_ssize_t)
     cdef double[:, :, ::1] _made_of(self, const double[:, :] rows)
-    @cython.locals(m=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, first=Py_ssize_t)
+    @cython.locals(
+        logs=Py_ssize_t, stacked=Py_ssize_t, composites=Py_ssize_t, m=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t,
+    )
     cdef _put(self, const double[:, :] rows, double[:, :, ::1] out)
     cpdef candidates(self, const double[:, :] rows)
     cpdef mixture(self, const double[:, :] rows)

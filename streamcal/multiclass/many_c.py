@@ -113,16 +113,20 @@ class ManyRules:
         return self._made
 
     def _put(self, rows: Floats, out: Floats) -> None:
-        for m in range(out.shape[0]):
+        logs = self._candidates
+        stacked = _SCALED + len(self._of_score)
+        composites = stacked + len(self._stacked)
+        for m in range(logs):
+            if 0 < m < composites:
+                continue
             for i in range(out.shape[1]):
                 for k in range(out.shape[2]):
                     out[m, i, k] = rows[i, k]
-        first = self._candidates
-        scale_each(out, 0, first, _SCALED, self._of_score)
+        scale_each(out, 0, logs, _SCALED, self._of_score)
         self._engines.forecast(rows, out[self._shared], out[1])
         normalise(out[1], rows)
         if self._stacked:
-            scale_each(out, 1, first + 1, _SCALED + len(self._of_score), self._stacked)
+            scale_each(out, 1, logs + 1, stacked, self._stacked)
         if self.sourced:
             self._put_shifted(np.asarray(rows), np.asarray(out))
 

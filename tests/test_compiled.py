@@ -28,7 +28,7 @@ from streamcal.multiclass import rows_c, softmax_c
 from streamcal.quality import groups_c
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from streamcal.sketch.decoding import encoded
-from tests.uncompiled import joined, learned, uncompiled
+from tests.uncompiled import classed, joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
 
@@ -386,9 +386,9 @@ from tests.uncompiled import import_uncompiled
 
 import_uncompiled()
 import streamcal
-from tests.uncompiled import joined, learned
+from tests.uncompiled import classed, joined, learned
 
-sys.stdout.write(f"{streamcal.compiled} {learned()} {joined()}")
+sys.stdout.write(f"{streamcal.compiled} {learned()} {joined()} {classed()}")
 """
 
 
@@ -419,7 +419,7 @@ def test_an_engine_where_nothing_is_compiled() -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNCOMPILED], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert done.stdout == f"False {learned()} {joined()}"
+    assert done.stdout == f"False {learned()} {joined()} {classed()}"
 
 
 def test_every_compiled_module_has_types_and_is_compiled() -> None:

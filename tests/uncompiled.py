@@ -72,6 +72,33 @@ def learned() -> str:
     return f"{state.hex()} {[restored.predict_one(score) for score in scores[:9].tolist()]}"
 
 
+def classed() -> str:
+    """Return what engines of many classes answer, and their states, as a hash: labels of every kind."""
+    from streamcal import MulticlassRecalibrator
+
+    found = hashlib.sha256()
+    for classes in (3, 70):  # all have an engine, or the few with most labels
+        rng = np.random.default_rng(classes)
+        engine, kept = MulticlassRecalibrator([f"{code}" for code in range(classes)]), {}
+        rows, codes = rng.dirichlet(np.full(classes, 0.5), 300), rng.geometric(0.3, 300) % classes
+        engine.learn_many(rows[:40], codes[:40], "source")
+        for i in range(40, 180):
+            made, kept[i] = engine.answer_many(rows[i : i + 1])
+            found.update(made.tobytes())
+            if i % 3:
+                engine.observe_one(rows[i])
+                carried = kept[max(i - 9, 40)][0]
+                engine.learn_one(
+                    rows[max(i - 9, 40)], int(codes[i]), weight=float(i % 2 + 1), carried=carried
+                )
+            else:
+                engine.learn_one(rows[i], int(codes[i]), "source" if i % 9 else "target")
+        engine.learn_many(rows[180:], codes[180:])
+        engine.relabel_one(rows[0], 0, 1, prediction_index=3)
+        found.update(engine.predict_one(rows[0]).tobytes() + engine.to_bytes())
+    return found.hexdigest()
+
+
 def joined() -> str:
     """Return what comes out of a run over blocks of every kind of event, and its state, as a hash."""
     from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig

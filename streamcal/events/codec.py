@@ -200,7 +200,7 @@ class JsonDecoder:
                 scores = self._classes.decoded(score)
                 if scores is None:
                     return None
-                score, kept = max(scores), (*kept, *scores)
+                score, kept = max(scores), kept + scores
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
                 return None

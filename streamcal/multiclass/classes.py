@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.multiclass.rows_c import are_shares
+from streamcal.multiclass.rows_c import are_shares, shares_of
 from streamcal.values import Counts, Floats, check_name, shown
 
 __all__ = ["MAX_CLASSES", "Classes"]
@@ -18,6 +18,7 @@ MAX_CLASSES: Final = 1000
 _ROUNDING: Final = 1e-6  # scores may sum to 1 give or take so much: those of float32 do
 _SHOWN: Final = 5  # names of classes in a message
 _INTEGERS: Final = (int, np.integer)
+_FLOAT64: Final = np.dtype(np.float64)
 
 
 class Classes:
@@ -34,7 +35,7 @@ class Classes:
         if they are not.
     """
 
-    __slots__ = ("_codes", "_doubtful", "names")
+    __slots__ = ("_codes", "_doubtful", "_shape", "names", "places")
 
     def __init__(self, names: Sequence[str]) -> None:
         if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
@@ -45,6 +46,9 @@ class Classes:
         """Names, in their order."""
         if not 2 <= len(self.names) <= MAX_CLASSES:
             raise ValueError(f"there must be 2 to {MAX_CLASSES:,} classes, got {len(self.names):,}")
+        self._shape = (len(self.names),)
+        self.places: Counts = np.arange(len(self.names))
+        """Their places, from 0 on."""
         self._codes = {name: code for code, name in enumerate(self.names)}
         if len(self._codes) < len(self.names):
             twice = next(name for code, name in enumerate(self.names) if self._codes[name] != code)
@@ -61,14 +65,20 @@ class Classes:
 
     def row(self, scores: Any) -> Floats:
         """Return one score of each class, float64[1, K], as an array-like or by name, as of a series."""
-        if isinstance(scores, Mapping):
-            if scores.keys() != self._codes.keys():
-                self._refuse_names(scores)
-            scores = [scores[name] for name in self.names]
-        names = getattr(scores, "index", None)  # a list has a method of this name
-        if names is not None and not callable(names) and list(names) != list(range(len(self))):
-            scores = scores[self._ordered(list(names))]
-        return self.rows(np.asarray(scores)[np.newaxis])
+        if type(scores) is not np.ndarray:
+            if isinstance(scores, Mapping):
+                if scores.keys() != self._codes.keys():
+                    self._refuse_names(scores)
+                scores = [scores[name] for name in self.names]
+            names = getattr(scores, "index", None)  # a list has a method of this name
+            if names is not None and not callable(names) and list(names) != list(range(len(self))):
+                scores = scores[self._ordered(list(names))]
+            scores = np.asarray(scores)
+        if scores.dtype is _FLOAT64 and scores.shape == self._shape:  # as usual
+            row = shares_of(scores, _ROUNDING)
+            if row is not None:
+                return row
+        return self.rows(scores[np.newaxis])
 
     def rows(self, scores: Any) -> Floats:
         """Return rows of scores, float64[n, K], checked.
@@ -85,7 +95,7 @@ class Classes:
         if names is not None and list(names) != list(range(len(self))):
             scores = scores[self._ordered(list(names))]
         given = np.asarray(scores)
-        if given.size == 0 and given.ndim <= 2:
+        if 1 <= given.ndim <= 2 and not len(given):
             return np.empty((0, len(self)))
         if given.ndim != 2 or given.shape[1] != len(self):
             raise ValueError(
@@ -154,13 +164,13 @@ class Classes:
         """
         if isinstance(label, str):
             code = self._codes.get(label, -1)
-        elif isinstance(label, _INTEGERS) and not isinstance(label, bool):
+        elif type(label) is int or (isinstance(label, _INTEGERS) and not isinstance(label, bool)):
             code = int(label)
             if code in self._doubtful:
                 raise ValueError(self._twofold(code))
         else:
             code = -1
-        if not 0 <= code < len(self):
+        if not 0 <= code < len(self.names):
             raise ValueError(self._refused(label))
         return code
 

@@ -102,14 +102,12 @@ class ClassesEngine(Engine):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer with the probability of each class; see `EventRules.answer`."""
         scores = event.kept[self._first :]
-        rows = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))[np.newaxis]  # numpy takes longer
-        made, carried = self.classes.answer_many(rows)
-        self._carried = np.concatenate((rows, made, carried), axis=1, dtype=_NUMBERS).tobytes()
+        row = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))  # numpy takes longer
+        made, carried = self.classes._answer_one(row, observes=event.domain == "target")
+        self._carried = np.concatenate((row, made[0], carried[0]), dtype=_NUMBERS).tobytes()
         answer, prediction_index, emissions = super().answer(event)
-        if event.domain == "target":
-            self.classes.observe_many(rows)
         probabilities = tuple(made[0].tolist())
-        served = probabilities[rows.argmax()]
+        served = probabilities[row.argmax()]
         given = ClassAnswer(
             answer.id,
             answer.score,

@@ -1,7 +1,7 @@
 """The engine of three classes or more: candidates, each a row of K probabilities, and their mixture.
 
 Candidates: the score itself; online scalings (`softmax_c`) of the score, with short and long memory; K binary
-engines, divided by their sum (`one_vs_rest`), and an online scaling of these; and, once there are labels of
+engines, divided by their sum (`one_vs_rest_c`), and an online scaling of these; and, once there are labels of
 the source, the composites of the paper (`simplex`): K maps of the source, divided by their sum, times w_k.
 `mixing` weighs them. Other modes than ``auto`` serve one row.
 
@@ -21,19 +21,17 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
+from streamcal.multiclass.many_c import RECENT, STEP, ManyRules
 from streamcal.multiclass.mixing import Weights
-from streamcal.multiclass.one_vs_rest import OneVsRest, OneVsRestState, parts_by_index
-from streamcal.multiclass.rows_c import count, gather, mix, normalise
+from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState, parts_by_index
+from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
-from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax, scale_each
+from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.values import Counts, Floats
 
 __all__ = ["Many", "ManyState"]
 
-_STEP: Final = 32  # labels of the longest step, where they come one by one
-_BLOCK: Final = 64  # labels of a step of one call
-_FIRST_STEP: Final = 4
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,
@@ -52,7 +50,6 @@ _STACKED: Final = {"one-vs-rest/vector/0.9999": 0.9999}
 _RIDGE: Final = (5.0, 1.0, 20.0)
 _MATRIX: Final = 30  # classes up to which there is one
 _IDENTITY: Final = 0.2  # the score's first weight, in parts of another's: all scalings begin with it
-_RECENT: Final = 1.0 - 1.0 / 300.0  # discount of the labels of the more recent prior
 _SCORES: Final = 1000  # latest scores that tell of the prior
 _SCORE_STEP: Final = 32
 _EM_STEPS: Final = 5
@@ -78,39 +75,25 @@ class ManyState(msgspec.Struct):
     by_scores: Floats
 
 
-class Many:
+class Many(ManyRules):
     """Candidates and their mixture, for K ≥ 3 classes."""
 
     __slots__ = (
         "_by_scores",
-        "_carries",
-        "_classes",
         "_config",
-        "_counts",
-        "_engines",
         "_kinds",
-        "_latest",
-        "_pending",
-        "_pending_codes",
         "_places",
-        "_scaled",
         "_scalings",
         "_scores",
         "_scores_since",
         "_source_engines",
-        "_waiting",
-        "_weighed",
-        "_weights",
-        "_width",
         "carried",
-        "labels",
         "names",
     )
 
     def __init__(self, classes: int, config: RecalibratorConfig) -> None:
-        self._classes, self._config = classes, config
+        self._config = config
         each = config.model_copy(update={"delta": config.delta / classes, "prior": "labels"})
-        self._engines = OneVsRest(classes, each)
         self._source_engines: OneVsRest | None = None
         auto = config.mode == "auto"
         kinds = {**_SCALINGS, **_STACKED} if auto else {}
@@ -126,36 +109,24 @@ class Many:
         self._places: dict[str, list[tuple[int, str]]] = {kind: [] for kind in KINDS}
         for place, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
             self._places[kind].append((place, name))
-        self._scaled = [  # first place and scalings: of the score, and of the engines' row
-            (places[0][0], [self._scalings[name] for _, name in places])
-            for places in (self._places["scaling"], self._places["scaling of maps"])
-            if places
-        ]
         shift = np.array([auto and kind == "shift" for kind in self._kinds])
         first = np.where(shift, 0.0, 1.0)
         if auto:
             first[0] = _IDENTITY
-        self._weights = Weights(first / max(first.sum(), 1.0), shift)
-        self._carries = auto and classes <= DENSE
+        super().__init__(
+            classes,
+            len(self.names),
+            OneVsRest(classes, each),
+            Weights(first / max(first.sum(), 1.0), shift),
+            [self._scalings[name] for _, name in self._places["scaling"]],
+            [self._scalings[name] for _, name in self._places["scaling of maps"]],
+            self.names.index(_SHARED) if auto else 0,
+            carries=auto and classes <= DENSE,
+        )
         self.carried = 1 + (2 * len(self.names) + (len(self.names) - 1) * classes if self._carries else 0)
         """C, the width of what `carry` returns."""
-        self._counts = np.zeros((3, classes))
-        self.labels = 0
-        """Number of target labels learned."""
-        self._weighed = np.zeros(2)
-        self._pending: list[Floats] = []
-        self._pending_codes: list[Counts] = []
-        self._waiting = 0
-        # Numbers kept of a pending label: logs of score and engines' row, losses, share, delay.
-        self._width = 2 * classes + 2 * len(self.names) + 4
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
-        self._latest: tuple[bytes, Floats] | None = None  # one row and its forecasts, until they change
-
-    @property
-    def sourced(self) -> bool:
-        """Whether labels of the source have been learned."""
-        return self._source_engines is not None
 
     @property
     def observed(self) -> int:
@@ -196,40 +167,28 @@ class Many:
         """
         mode = self._config.mode
         if mode == "target":
-            return self._by_engines(rows, rows)[np.newaxis]
-        by_source = self._by_source(rows)
+            return self._by_engines(rows, self._engines)[np.newaxis]
+        by_source = self._by_engines(rows, self._source_engines)
         if mode == "source":
             return by_source[np.newaxis]
         if mode in ("label_shift", "composite"):
             return shifted(rows if mode == "label_shift" else by_source, *self.priors())[np.newaxis]
-        given = rows.tobytes() if len(rows) == 1 else b""
-        if self._latest is not None and self._latest[0] == given:
-            return self._latest[1]  # a label that comes at once: its row was predicted just now
-        out: Floats = np.empty((len(self.names) + len(self._scaled), *rows.shape))
-        out[:] = rows
-        scale_each(out, 0, len(self.names), *self._scaled[0])
-        out[1] = self._by_engines(rows, out[self.names.index(_SHARED)])
-        if len(self._scaled) > 1:
-            scale_each(out, 1, len(self.names) + 1, *self._scaled[1])
-        for place, name in self._places["shift"] if self.sourced else ():
-            out[place] = shifted(by_source, *self.priors(_prior_of(name)))
-        if given:
-            self._latest = given, out
-        return out
+        return self.candidates(rows)
 
-    def _by_engines(self, rows: Floats, shared: Floats) -> Floats:
-        """Return the probabilities of the K engines, divided by their sum."""
-        made = self._engines.forecast(rows, shared)
-        normalise(made, rows)
-        return made
-
-    def _by_source(self, rows: Floats) -> Floats:
-        """Return h_P of rows of scores: K maps of the source, divided by their sum."""
-        if self._source_engines is None:
+    def _by_engines(self, rows: Floats, engines: OneVsRest | None) -> Floats:
+        """Return the probabilities of K engines, divided by their sum; None: there are none yet."""
+        if engines is None:
             return rows
-        made = self._source_engines.forecast(rows, rows)
+        made: Floats = np.empty(rows.shape)
+        engines.forecast(rows, rows, made)
         normalise(made, rows)
         return made
+
+    def _put_shifted(self, rows: Floats, out: Floats) -> None:
+        """Put what the composites forecast into ``out``, float64[M + 1 or M + 2, n, K]."""
+        by_source = self._by_engines(rows, self._source_engines)
+        for place, name in self._places["shift"]:
+            out[place] = shifted(by_source, *self.priors(_prior_of(name)))
 
     def parts(self) -> dict[str, Any]:
         """Return what `MulticlassMap` needs."""
@@ -251,20 +210,14 @@ class Many:
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, K]."""
-        return self._mixed(self.forecasts(rows))
-
-    def _mixed(self, made: Floats) -> Floats:
-        if len(self.names) == 1:
-            alone: Floats = made[0]
-            return alone
-        out: Floats = np.empty(made.shape[1:])
-        mix(self._weights.served[0], made, out)
-        return out
+        alone = len(self.names) == 1
+        made: Floats = self.forecasts(rows)[0] if alone else self.mixture(rows)
+        return made
 
     def answer(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return what `predict` returns, and what `carry` returns."""
         made = self.forecasts(rows)
-        return self._mixed(made), self._carry(made)
+        return made[0] if len(self.names) == 1 else self.mixed(made), self._carry(made)
 
     def carry(self, rows: Floats) -> Floats:
         """Return a row of what `learn` needs of a prediction made now, float64[n, C].
@@ -294,7 +247,7 @@ class Many:
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores whose labels are not known."""
         self._engines.observe(rows)
-        self._latest = None
+        self._fresh = False
         if self._config.prior != "scores" or not len(rows):
             return
         self._scores = np.concatenate((self._scores, rows))[-_SCORES:]
@@ -303,7 +256,7 @@ class Many:
             self._scores_since = 0
             source = self._counts[0] + 0.5
             source /= source.sum()
-            made, labels = self._by_source(self._scores), self._counts[2] + source
+            made, labels = self._by_engines(self._scores, self._source_engines), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
 
     def learn(
@@ -339,10 +292,8 @@ class Many:
         self, rows: Floats, codes: Counts, times: Any, weights: Floats | None, *_not_told: object
     ) -> None:
         if len(self.names) > 1 and not self.labels:
-            made = self.forecasts(rows)
-            self._gather(codes, made, None, None)
-            self._step(None)
-        self._latest = None
+            self._judge(rows, codes)
+        self._fresh = False
         engines = self._source_engines or self._begin_source()
         engines.learn(rows, codes, "source", times, None, weights)
         self._engines.learn(rows, codes, "source", times, None, weights)
@@ -354,31 +305,9 @@ class Many:
         self._source_engines = OneVsRest(self._classes, each)
         if len(self.names) > 1:
             self._weights.admit_shift()
+            self._use(self._counts)
+        self.sourced = True
         return self._source_engines
-
-    def _learn_target(
-        self,
-        rows: Floats,
-        codes: Counts,
-        times: Any,
-        weights: Floats | None,
-        index: int | None,
-        carried: Floats | None,
-    ) -> None:
-        n = len(rows)
-        if len(self.names) > 1:
-            shares = None
-            if weights is not None:
-                self._weighed += (weights.sum(), np.square(weights).sum())
-                shares = weights * (self._weighed[0] / self._weighed[1])
-            made = self.forecasts(rows)
-            self._gather(codes, made, shares, carried)
-            self._latest = None
-        self._engines.learn(rows, codes, "target", times, index, weights)
-        count(codes, weights, _RECENT, self._counts[1:])
-        if self._waiting >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
-            self._step(self.labels)
-        self.labels += n
 
     def relabel(
         self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
@@ -394,35 +323,12 @@ class Many:
                 for name, scaling in self._scalings.items():
                     x = made[len(self.names) + (name in _STACKED)]
                     scaling.relabel(x, code, before, scaling.discount**age)
-            _move_label(self._counts[2], code, before, _RECENT**age)
+            _move_label(self._counts[2], code, before, RECENT**age)
         elif domain == "source" and self._source_engines is not None:
             self._source_engines.relabel(row, code, before, domain, time, index)
-        self._latest = None
+        self._fresh = False
         self._engines.relabel(row, code, before, domain, time, index)
         _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
-
-    def _gather(self, codes: Counts, made: Floats, shares: Floats | None, carried: Floats | None) -> None:
-        """Keep what the next step needs of labels."""
-        kept: Floats = np.zeros((len(codes), self._width))
-        told = carried if self._carries else None
-        gather(made, codes, self._weights.served[1:], told, self.observed, shares, kept)
-        self._pending.append(kept)
-        self._pending_codes.append(codes)
-        self._waiting += len(codes)
-
-    def _step(self, earlier: int | None) -> None:
-        """Move weights and scalings by the labels that have been gathered."""
-        told, codes = np.concatenate(self._pending), np.concatenate(self._pending_codes)
-        x, by_engines = told[:, : self._classes], told[:, self._classes : 2 * self._classes]
-        shares = np.ascontiguousarray(told[:, -2])
-        late = told[:, -1].mean().item()
-        self._weights.track(told[:, 2 * self._classes : -2], shares, late, earlier=earlier)
-        for start in range(0, len(x), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            for name, scaling in self._scalings.items():
-                given = by_engines if name in _STACKED else x
-                scaling.learn(given[part], codes[part], shares[part])
-        self._pending, self._pending_codes, self._waiting = [], [], 0
 
     # State
 
@@ -437,8 +343,7 @@ class Many:
             self._counts.ravel(),
             self.labels,
             self._weighed,
-            np.concatenate((np.empty(0), *map(np.ravel, self._pending))),
-            np.concatenate((np.empty(0, np.int64), *self._pending_codes)),
+            *self._awaited(),
             self._scores.ravel(),
             self._scores_since,
             np.empty(0) if self._by_scores is None else self._by_scores,
@@ -455,14 +360,11 @@ class Many:
             scaling.restore(kept)
         if len(self.names) > 1:
             self._weights.restore(state.weights)
-        self._counts = within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes)
         self.labels, self._weighed = state.labels, within(state.weighed, 0.0, _MOST_COUNT, what, 2)
+        self._use(within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes))
         codes = within(state.pending_codes, 0, classes - 1, what)
-        rows = len(codes)
-        require(rows <= _STEP, f"{what}: {rows} labels wait")
-        pending = within(state.pending, -1e9, 1e9, what, rows * self._width)
-        self._pending, self._pending_codes = [pending.reshape(rows, self._width)], [codes]
-        self._waiting = rows
+        require(len(codes) <= STEP, f"{what}: {len(codes)} labels wait")
+        self._await(within(state.pending, -1e9, 1e9, what, len(codes) * self._width), codes)
         scores = within(state.scores, 0.0, 1.0, what)
         require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
         self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since

@@ -16,7 +16,7 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.state import compressed, expanded, pack, unpack
-from streamcal.events import Domain
+from streamcal.events import DOMAINS, Domain
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
@@ -85,6 +85,7 @@ class MulticlassRecalibrator:
             if getattr(config, name) is not None:
                 raise ValueError(f"{name}={getattr(config, name)!r} is not for many classes: leave it out")
         each = config.model_copy(update={"keeps_order": False})
+        self._timed = {domain: config.needs_time(domain) for domain in DOMAINS}
         self._core = Two(each) if len(classes) == 2 else Many(len(classes), each)
 
     def __repr__(self) -> str:
@@ -160,8 +161,8 @@ class MulticlassRecalibrator:
             if they are not; the message says which.
         """
         rows = self._classes.row(scores)
-        (row,) = self._served(self._core.predict(rows), rows)
-        if isinstance(scores, Mapping):
+        row = self._served(self._core.predict(rows), rows)[0]
+        if type(scores) is not np.ndarray and isinstance(scores, Mapping):
             return {name: row[self._classes.code(name)].item() for name in scores}
         return row
 
@@ -201,9 +202,19 @@ class MulticlassRecalibrator:
         ValueError
             as `predict_many`.
         """
-        rows = self._classes.rows(scores)
+        return self._answered(self._classes.rows(scores))
+
+    def _answered(self, rows: Floats) -> tuple[Floats, Floats]:
         made, carried = self._core.answer(rows)
         return self._served(made, rows), carried
+
+    def _answer_one(self, scores: Any, *, observes: bool) -> tuple[Floats, Floats]:
+        """Return what `answer_many` returns of one row of scores; then observe it, if that is asked for."""
+        rows = self._classes.row(scores)
+        answered = self._answered(rows)
+        if observes:
+            self._core.observe(rows)
+        return answered
 
     # Learning
 
@@ -250,9 +261,10 @@ class MulticlassRecalibrator:
             as `predict_one` and `Recalibrator.learn_one`; or if the label is of no class. Nothing is learned
             then.
         """
+        rows, code = self._classes.row(scores), self._classes.code(label)
         self._learn(
-            self._classes.row(scores),
-            np.array([self._classes.code(label)]),
+            rows,
+            self._classes.places[code : code + 1],
             domain,
             times=None if time is None else [time],
             weights=None if weight is None else [weight],
@@ -299,11 +311,11 @@ class MulticlassRecalibrator:
         self, rows: Floats, codes: Counts, domain: Domain, *, times: Any, weights: Any, carried: Any
     ) -> None:
         """Learn rows and labels that have been checked, once the rest is."""
-        check_domain(domain)
+        timed = self._timed[check_domain(domain)]
         if not len(rows):
             return
         moments = None if times is None else as_times(times, len(rows))
-        if self._config.needs_time(domain) and moments is None:
+        if timed and moments is None:
             raise ValueError(f"labels need a time: window={self._config.window} is one of event time")
         if weights is not None:
             if self._config.why_unweighted is not None:

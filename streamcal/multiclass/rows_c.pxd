@@ -2,8 +2,14 @@
 cimport cython
 cimport libc.math as math
 
-@cython.locals(i=Py_ssize_t, k=Py_ssize_t, total=double)
+@cython.locals(i=Py_ssize_t, good=bint)
 cpdef bint are_shares(double[:, :] rows, double rounding)
+
+@cython.locals(made="double[:, ::1]")
+cpdef shares_of(const double[:] row, double rounding)
+
+@cython.locals(k=Py_ssize_t, total=double)
+cdef bint _put_shares(const double[:] row, double rounding, double[:] out) noexcept
 
 @cython.locals(i=Py_ssize_t, most=double)
 cpdef double largest(const double[:] values)

@@ -8,27 +8,51 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from streamcal.values import Counts, Floats
 
-__all__ = ["are_shares", "count", "gather", "largest", "log_losses", "logarithms", "mix", "normalise"]
+__all__ = [
+    "are_shares",
+    "count",
+    "gather",
+    "largest",
+    "log_losses",
+    "logarithms",
+    "mix",
+    "normalise",
+    "shares_of",
+]
 
 
 def are_shares(rows: Floats, rounding: float) -> bool:
     """Whether all numbers are in [0, 1], and each row sums to 1, both give or take ``rounding``.
 
-    If so, numbers above 1 become 1, in place.
+    Up to the first row that is not so, numbers above 1 become 1, in place.
     """
+    good = True
     for i in range(rows.shape[0]):
-        total = 0.0
-        for k in range(rows.shape[1]):
-            if not 0.0 <= rows[i, k] <= 1.0 + rounding:
-                return False
-            total += rows[i, k]
-        if not abs(total - 1.0) <= rounding:
+        good = good and _put_shares(rows[i], rounding, rows[i])
+    return good
+
+
+def shares_of(row: Floats, rounding: float) -> Floats | None:
+    """Return a row of K numbers as float64[1, K], none above 1; None if it is not as `are_shares` asks."""
+    out: Floats = np.empty((1, row.shape[0]))
+    made = out
+    return out if _put_shares(row, rounding, made[0]) else None
+
+
+def _put_shares(row: Floats, rounding: float, out: Floats) -> bool:
+    total = 0.0
+    for k in range(row.shape[0]):
+        if not 0.0 <= row[k] <= 1.0 + rounding:
             return False
-    for i in range(rows.shape[0]):
-        for k in range(rows.shape[1]):
-            rows[i, k] = min(rows[i, k], 1.0)
+        total += row[k]
+    if not abs(total - 1.0) <= rounding:
+        return False
+    for k in range(row.shape[0]):
+        out[k] = min(row[k], 1.0)
     return True
 
 

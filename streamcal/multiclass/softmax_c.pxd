@@ -8,7 +8,7 @@ from streamcal.multiclass.rows_c cimport logarithms
 cpdef logs(const double[:, :] rows)
 
 @cython.locals(
-    classes=Py_ssize_t, slopes=Py_ssize_t, mean=double, k=Py_ssize_t, j=Py_ssize_t, total=double,
+    classes=Py_ssize_t, slopes=Py_ssize_t, mean=double, step=Py_ssize_t, k=Py_ssize_t, j=Py_ssize_t, total=double,
 )
 cdef void exponents(const double[:] x, const double[::1] parameters, double[:] out) noexcept
 

@@ -48,6 +48,7 @@ def exponents(x: Floats, parameters: Floats, out: Floats) -> None:
     """Put a·x + b of one row into ``out``, float64[K]; see `scale`."""
     classes = x.shape[0]
     slopes, mean = parameters.shape[0] - classes, 0.0
+    step = 1 if slopes > 1 else 0
     if slopes > classes:
         for k in range(classes):
             mean += x[k] / classes
@@ -57,7 +58,7 @@ def exponents(x: Floats, parameters: Floats, out: Floats) -> None:
             for j in range(classes):
                 total += parameters[k * classes + j] * (x[j] - mean)
         else:
-            total += x[k] * parameters[k if slopes > 1 else 0]
+            total += x[k] * parameters[k * step]
         out[k] = total
 
 

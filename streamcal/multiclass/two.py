@@ -12,7 +12,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.join.outcomes import Relabelled
 from streamcal.multiclass.class_map import Candidate
-from streamcal.multiclass.one_vs_rest import parts_by_index
+from streamcal.multiclass.one_vs_rest_c import parts_by_index
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.values import Counts, Floats
 

@@ -271,6 +271,7 @@ ROW = [0.5, 0.25, 0.25]
         (lambda e: e.learn_one(ROW, "a "), r"got 'a '"),
         (lambda e: e.learn_one(ROW, 1.0), r"got 1\.0"),
         (lambda e: e.learn_one(ROW, None), r"got None"),
+        (lambda e: e.predict_one([]), r"rows of 3 numbers.*shape \(1, 0\)"),
         (lambda e: e.predict_many(ROW), r"rows of 3 numbers.*shape \(3,\)"),
         (lambda e: e.predict_many(pd.DataFrame([ROW], columns=["p_a", "p_b", "p_c"])), r"got 'p_a', 'p_b'"),
         (lambda e: e.predict_many(pd.DataFrame([ROW], columns=["a", "b", "b"])), r"in any order, got 'a'"),
@@ -351,7 +352,7 @@ def test_a_remembered_forecast_is_the_one_of_now(prior: Any) -> None:
                 elif act == 2 and i % 40 == 1:
                     engine.relabel_one(row, (label + 1) % 3, label)
                 if engine is forgetful:
-                    engine._core._latest = None
+                    engine._core._fresh = False
             served.append(told)
         assert served[0] == served[1], i
     assert usual.to_bytes() == forgetful.to_bytes()

@@ -3,11 +3,13 @@
 The probabilities of the engines are divided by their sum. Of more than `MOST` classes only the few with most
 recent labels have an engine. A class without one, or whose engine has learned few of its labels, has the
 probability of a map that all classes share.
+
+Compiled where there is a C compiler; `one_vs_rest_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
@@ -21,6 +23,7 @@ from streamcal.join.outcomes import Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require, within
+from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
 
 __all__ = ["MOST", "OneVsRest", "OneVsRestState", "parts_by_index"]
@@ -33,6 +36,7 @@ _LARGEST: Final = 8  # number of engines where there are more classes: each cost
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
 _KEPT: Final = 0.9999  # of the recent labels, a label
+_ONE: Final = ONE
 
 
 def parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:
@@ -73,94 +77,102 @@ class OneVsRest:
         options of each engine.
     """
 
-    __slots__ = ("_begun", "_config", "_engines", "_positives", "_recent", "observed")
-
     def __init__(self, classes: int, config: RecalibratorConfig) -> None:
         self._config = config
         self._engines: dict[int, Recalibrator] = {}
         self._begun: dict[int, int] = {}  # number of scores observed before
-        self._positives = [0] * classes  # labels of its class that each engine has learned
+        self._seeks_source = config.needs_source
+        # Labels of its class that each engine has learned.
+        self._positives: Counts = np.zeros(classes, np.int64)
         self._recent = np.zeros(classes)  # labels of each class, discounted
         self.observed = 0
         """Number of target scores observed."""
         if classes <= MOST:
             for code in range(classes):
                 self._begin(code)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """List the rules of the engines, places of their classes, and scores observed before, for loops."""
+        self._rules: list[Any] = [engine._engine for engine in self._engines.values()]
+        self._codes: Counts = np.array(list(self._engines), np.int64)
+        self._starts: Counts = np.array(list(self._begun.values()), np.int64)
 
     @property
     def engines(self) -> dict[int, Recalibrator]:
         """Engines, by the place of their class."""
         return self._engines
 
-    def forecast(self, rows: Floats, shared: Floats) -> Floats:
-        """Return the probabilities of rows of scores, float64[n, K], not yet divided by their sum.
+    def forecast(self, rows: Floats, shared: Floats, out: Floats) -> None:
+        """Put the probabilities of rows of scores into ``out``, float64[n, K], not divided by their sum.
 
         ``shared`` is what the classes without an engine have.
         """
-        out, positives, alone = shared.copy(), self._positives, len(rows) == 1
-        for code, engine in self._engines.items():
-            if positives[code] < _FEWEST:
+        for i in range(rows.shape[0]):
+            for k in range(rows.shape[1]):
+                out[i, k] = shared[i, k]
+        for place in range(len(self._rules)):
+            code = self._codes[place]
+            if self._positives[code] < _FEWEST:
                 continue
-            if alone:
-                out[0, code] = engine.predict_one(rows.item(code))
+            if rows.shape[0] == 1:
+                rules = self._rules[place]
+                out[0, code] = rules.served.answer(float(rows[0, code]))
             else:
-                out[:, code] = engine.predict_many(rows[:, code])
-        return out
+                np.asarray(out)[:, code] = self._engines[code].predict_many(np.asarray(rows)[:, code])
 
     @property
     def maps(self) -> list[RecalibrationMap | None]:
         """The map of each class by which `forecast` answers; None: ``shared`` is the answer."""
         return [
             self._engines[code].map if positives >= _FEWEST and code in self._engines else None
-            for code, positives in enumerate(self._positives)
+            for code, positives in enumerate(np.asarray(self._positives).tolist())
         ]
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores."""
-        alone = len(rows) == 1
-        for code, engine in self._engines.items():
-            if alone:
-                engine.observe_one(rows.item(code))
+        for place in range(len(self._rules)):
+            rules, code = self._rules[place], self._codes[place]
+            if rows.shape[0] == 1:
+                rules.observe_one(float(rows[0, code]))
             else:
-                engine.observe_many(rows[:, code])
-        self.observed += len(rows)
+                self._engines[code].observe_many(np.asarray(rows)[:, code])
+        self.observed += rows.shape[0]
 
     def learn(
         self,
         rows: Floats,
         codes: Counts,
         domain: Domain,
-        times: Sequence[Any] | None = None,
+        times: Floats | None = None,
         index: int | None = None,
         weights: Floats | None = None,
     ) -> None:
-        """Learn rows with their labels, predicted when ``index`` scores had been observed."""
-        self._admit(codes)
-        for code in codes.tolist():
-            self._positives[code] += 1
-        label = int(codes[0]) if len(rows) == 1 else None
-        time = None if times is None else times[0]
-        weight = None if weights is None else weights[0].item()
+        """Learn checked rows with their labels, predicted when ``index`` scores had been observed."""
+        if self._positives.shape[0] > MOST:
+            self._admit(np.asarray(codes))
+        for i in range(codes.shape[0]):
+            self._positives[codes[i]] += 1
+        if codes.shape[0] == 1:
+            time = None if times is None else float(times[0])
+            units = _ONE if weights is None else units_of(weights[0])
+            for place in range(len(self._rules)):
+                rules, code = self._rules[place], self._codes[place]
+                known = None if index is None else max(0, index - int(self._starts[place]))
+                rules.learn_one(float(rows[0, code]), int(code == codes[0]), domain, time, known, units)
+                if self._seeks_source and self._engines[code]._seeks_source:
+                    self._engines[code]._seek_source()
+            return
+        scores, labels = np.asarray(rows), np.asarray(codes)
         for code, engine in self._engines.items():
-            place = None if index is None else max(0, index - self._begun[code])
-            if label is not None:
-                engine.learn_one(
-                    rows.item(code),
-                    int(label == code),
-                    domain,
-                    time=time,
-                    prediction_index=place,
-                    weight=weight,
-                )
-            else:
-                engine.learn_many(
-                    rows[:, code],
-                    (codes == code).astype(np.int8),
-                    domain,
-                    times=times,
-                    prediction_index=place,
-                    weights=weights,
-                )
+            engine.learn_many(
+                scores[:, code],
+                (labels == code).astype(np.int8),
+                domain,
+                times=times,
+                prediction_index=None if index is None else max(0, index - self._begun[code]),
+                weights=None if weights is None else np.asarray(weights),
+            )
 
     def relabel(
         self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
@@ -185,8 +197,6 @@ class OneVsRest:
 
     def _admit(self, codes: Counts) -> None:
         """Let classes with many recent labels have an engine, in place of those with few."""
-        if len(self._positives) <= MOST:
-            return
         self._recent *= _KEPT ** len(codes)
         np.add.at(self._recent, codes, 1.0)
         for code in sorted({*codes.tolist()}):
@@ -198,13 +208,14 @@ class OneVsRest:
                     continue
                 del self._engines[least], self._begun[least]
             self._begin(code)
+            self._arrange()
 
     def to_state(self) -> OneVsRestState:
         """Return the state."""
         return OneVsRestState(
             np.array(list(self._engines), np.int64),
             np.array(list(self._begun.values()), np.int64),
-            np.array(self._positives, np.int64),
+            np.array(self._positives),
             self._recent,
             self.observed,
             [engine.to_bytes() for engine in self._engines.values()],
@@ -217,12 +228,13 @@ class OneVsRest:
         begun = within(state.begun, 0, state.observed, what, len(codes)).tolist()
         require(len(set(codes)) == len(codes) == min(len(codes), MOST), f"{what}: {len(codes)} of them")
         require(classes > MOST or len(codes) == classes, f"{what}: {len(codes)} of {classes}")
-        self._positives = within(state.positives, 0, 1 << 48, what, classes).tolist()
+        self._positives = within(state.positives, 0, 1 << 48, what, classes).copy()
         self._recent = within(state.recent, 0.0, 1.0 / (1.0 - _KEPT) * 1e6, what, classes)
         self.observed = state.observed
         self._engines = {
             code: Recalibrator.from_bytes(engine) for code, engine in zip(codes, state.engines, strict=True)
         }
         self._begun = dict(zip(codes, begun, strict=True))
+        self._arrange()
         for engine in self._engines.values():
             require(engine.config == self._config, f"{what}: options differ")

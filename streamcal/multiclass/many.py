@@ -274,7 +274,7 @@ class Many(ManyRules):
             learn(rows, codes, times, weights, None if carried is None else int(carried[0, 0]), carried)
             return
         if domain == "source" and self._config.window is None:
-            # The order of a sample means nothing, and is often that of its labels, which scalings would follow.
+            # The order of a sample means nothing, and often is that of labels, which scalings would follow.
             order = np.random.default_rng(0).permutation(len(rows))
             rows, codes = rows[order], codes[order]
             times, weights = (None if each is None else each[order] for each in (times, weights))

@@ -288,8 +288,8 @@ class MulticlassRecalibrator:
         scores
             as in `predict_many`.
         labels
-            n names of classes, or their places from 0 on, in the order in which they came. That of a source
-            means nothing.
+            n names of classes, or their places from 0 on, in the order in which they came. A source that is
+            sorted by them is shuffled.
         domain, times, weights
             as in `Recalibrator.learn_many`.
         carried

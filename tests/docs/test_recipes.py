@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -81,16 +80,6 @@ def test_the_options_that_it_calls_exist(script: Path) -> None:
     helped = "".join(streamcal(command, "--help").stdout for command in commands)
     foreign = {"--quiet", "--project-dir", "--profiles-dir"}  # of dbt
     assert options - foreign <= set(re.findall(r"--[\w-]+", helped)), script.name
-
-
-@pytest.mark.slow
-def test_all_run_in_their_environment() -> None:
-    python = FOLDER.parents[1] / "build" / "recipes" / "bin" / "python"
-    if not (python.parents[1] / ".ready").exists():
-        pytest.skip("needs build/recipes, which `make recipes` makes")
-    done = subprocess.run([python, FOLDER / "run.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert len(done.stdout.splitlines()) == len(SCRIPTS) - 1  # with_kserve.py is run by check_kserve.py
 
 
 @pytest.fixture(scope="module")

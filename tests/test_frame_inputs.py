@@ -397,6 +397,7 @@ def shown(done: streamcal.Backtest) -> dict[str, Any]:
     return {name: summary[name] for name in ("brier_before", "brier_after")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_frames_give_the_plain_figures_or_say_what_to_do(name: str) -> None:
     case = CASES[name]

@@ -45,6 +45,7 @@ def test_the_range_of_a_line_in_each_bin(
             assert (low, high) == pytest.approx((inside.min(), inside.max()), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_line_is_certified() -> None:
     """Certificates are many times the risk here: one below it would be an error, not chance."""
     truth = NormalPair(0.5)

@@ -309,6 +309,7 @@ def test_one_by_one_and_many_give_the_same_bytes(mode: str) -> None:
     assert identical_alarms(many) == [identically_distributed(domain)]
 
 
+@pytest.mark.slow
 def test_a_refuted_assumption_is_told_once_and_claims_nothing() -> None:
     scores, labels = changed()
     engine, alarms = Recalibrator(mode="target"), []
@@ -376,6 +377,7 @@ def test_labels_with_weights_are_not_tested() -> None:
     assert not identical_alarms(engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refuted", [False, True])
 def test_a_correction_ends_a_test_that_has_refuted_nothing(refuted: bool) -> None:
     scores, labels = changed()

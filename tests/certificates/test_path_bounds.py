@@ -436,6 +436,7 @@ def test_largest_risk_bounds_every_function_of_the_set(shift: Shift) -> None:
     assert plain_fails
 
 
+@pytest.mark.slow
 def test_cells_of_one_segment_limit_the_function_from_without_only() -> None:
     """Over random h of the set, with the mass of each segment at one place; with other segments it fails."""
     rng, wrong_fails = np.random.default_rng(47), 0

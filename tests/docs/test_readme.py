@@ -38,6 +38,7 @@ ENTRANCES = [*blocks("README.md", "python"), *blocks("README.md", "sh")]
 SHELL = [code for code in blocks("README.md", "sh") if "kafka://" not in code]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "number"),
     [

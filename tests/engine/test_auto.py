@@ -346,6 +346,7 @@ def log_loss(said: np.ndarray, labels: np.ndarray) -> float:
     return float(-np.log(np.where(labels == 1, said, 1.0 - said)).mean())
 
 
+@pytest.mark.slow
 def test_labels_of_one_call_are_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Log odds that are off by another number in each batch: what a batch teaches of itself comes too late.
 
@@ -375,6 +376,7 @@ def scored(logits: np.ndarray, off: float) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-(logits + off)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sourced", [False, True])
 @pytest.mark.parametrize("n", [1000, 20_000])
 def test_a_history_in_one_call_is_learned(sourced: bool, n: int) -> None:

@@ -113,6 +113,7 @@ def test_every_published_map_carries_its_certificate() -> None:
     assert [the(p.certificate) for p in published] == list(engine.certificates)
 
 
+@pytest.mark.slow
 def test_the_history_is_thinned_to_a_bounded_size() -> None:
     engine = Recalibrator(mode="source", growth=1.01)
     rng = np.random.default_rng(4)
@@ -233,6 +234,7 @@ def test_observed_scores_without_labels_limit_the_masses(n: int, streams: int, l
     assert without > 1.2 * limit
 
 
+@pytest.mark.slow
 def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
     sizes = (10, 100, 1000, 10_000)
     risks = [the(engine_of(100_000, n, mode="composite").certificate).target_risk for n in sizes]
@@ -364,6 +366,7 @@ def shifted(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return 1.0 / (1.0 + np.exp(-(rng.standard_normal(n) + 3.0 * labels - 2.0))), labels
 
 
+@pytest.mark.slow
 def test_label_shift_is_refuted_once_and_the_target_certificate_withdrawn() -> None:
     rng = np.random.default_rng(5)
     engine = engine_of(100_000, mode="composite")
@@ -642,6 +645,7 @@ def test_who_asks_for_a_certificate_raises_no_alarm_and_takes_none_from_the_stre
     assert len(emitted[0]) == 1
 
 
+@pytest.mark.slow
 def test_of_the_steps_of_a_mixture_ever_fewer_are_published_with_a_certificate() -> None:
     """Which, follows from the state: an engine that was restored publishes the same."""
     scores, labels = NormalPair(0.5).sample(3_000, np.random.default_rng(5))

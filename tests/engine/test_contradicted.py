@@ -71,6 +71,7 @@ def test_contradicted_labels_refute_within_a_hundred(mode: Mode, corrections: bo
         assert [(alarm.assumption, count <= 100) for alarm, count in alarms if count] == [(ZEROS, True)]
 
 
+@pytest.mark.slow
 def test_the_alarm_is_raised_once_and_no_certificate_claims_anything_after_it() -> None:
     engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
     emitted, before, after = list[DriftAlarm](), list[float](), list[float]()
@@ -105,6 +106,7 @@ def test_a_few_stray_labels_refute_nothing(strays: int) -> None:
     assert TRUTH.risk(engine.map).total <= certificate.risk < 0.05
 
 
+@pytest.mark.slow
 def test_a_label_told_many_times_contradicts_once() -> None:
     """By 5 predictions, each told to be 1 forty times over, as by a source that delivers at least once."""
     engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
@@ -115,6 +117,7 @@ def test_a_label_told_many_times_contradicts_once() -> None:
     assert engine.alarms == ()
 
 
+@pytest.mark.slow
 def test_a_claim_by_label_shift_is_withdrawn_but_not_that_on_the_source() -> None:
     engine = Recalibrator(mode="composite", join=JoinConfig(**JOIN))
     engine.learn_many(*TRUTH.sample(20_000, np.random.default_rng(14)), "source")
@@ -128,6 +131,7 @@ def test_a_claim_by_label_shift_is_withdrawn_but_not_that_on_the_source() -> Non
     assert certificate.risk < 0.01
 
 
+@pytest.mark.slow
 def test_merged_engines_have_the_contradictions_of_both() -> None:
     made = [Recalibrator(mode="target", join=JoinConfig(**JOIN)) for _ in range(2)]
     for event in events(1_500, lambda number: number % 2 == 0):

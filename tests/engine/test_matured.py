@@ -109,6 +109,7 @@ def test_it_is_not_much_wider_where_labels_come_late_whatever_they_are() -> None
         assert matured < 8 * best
 
 
+@pytest.mark.slow
 def test_the_prior_of_a_target_whose_positives_come_late_is_limited_by_the_matured() -> None:
     """A composite believes in a prior far too low. At δ = 0.01 the last claim fails with probability 0.01."""
     rng = np.random.default_rng(3)

@@ -134,6 +134,7 @@ def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float,
     return forecasts(snapshot, z)[rows], source.losses
 
 
+@pytest.mark.slow
 def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:
     """40 sources of 500 labels, against the exact losses on fresh scores.
 

@@ -120,6 +120,7 @@ def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> Non
         assert after - before == min(most, max(8, before // 4))
 
 
+@pytest.mark.slow
 def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> None:
     mixture = Mixture()
     mixture.set_source(source_of(3000, 0.5, 2))
@@ -447,6 +448,7 @@ def test_a_source_may_come_after_the_target_s_labels(source_of: SourceOf) -> Non
 # What it is for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 500])
 def test_where_the_scores_are_right_they_are_served(delay: int) -> None:
     """Uniform scores that are the probabilities: the mean excess Brier loss after 5,000 labels is that of a
@@ -457,6 +459,7 @@ def test_where_the_scores_are_right_they_are_served(delay: int) -> None:
     assert np.mean((out[5000:] - scores[5000:]) ** 2) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 300])
 def test_it_recovers_from_a_change_of_concept(delay: int) -> None:
     """Scores that suddenly mean the opposite. Within 1,500 labels the excess risk over h* must be a tenth of
@@ -607,6 +610,7 @@ def test_every_part_of_a_state_is_checked(source_of: SourceOf) -> None:
     assert Mixture.from_bytes(encoded(state)).to_bytes() == encoded(state)
 
 
+@pytest.mark.slow
 def test_the_state_stays_small(source_of: SourceOf) -> None:
     scores, labels = NormalPair(0.5).sample(40_000, np.random.default_rng(23))
     mixture = Mixture()

@@ -130,6 +130,7 @@ def test_the_first_keys_have_views_of_their_own() -> None:
         assert (view.windows, view.served) == (expected.windows, expected.served)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, RunHistory]) -> None:
     pipeline, course = run
     again = Pipeline()
@@ -170,6 +171,7 @@ def test_every_alarm_says_what_to_do(assumption: str) -> None:
     assert len(shown.advice) > 50
 
 
+@pytest.mark.slow
 def test_json_has_no_numbers_that_json_lacks(run: tuple[Pipeline, RunHistory]) -> None:
     def look(value: Any) -> None:
         for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

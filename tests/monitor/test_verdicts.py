@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from streamcal.events import LabelEvent
 from streamcal.monitor.build import build_status
@@ -11,6 +12,7 @@ from streamcal.run.pipeline import Pipeline
 from tests.page.streams import labelled, processed
 
 
+@pytest.mark.slow
 def test_a_key_that_deviates_is_named_though_all_events_do_not() -> None:
     """Of one small key the ranking is reversed; among all events that is little."""
     many, few = labelled(20_000, "a", key="large"), labelled(1_500, "b", key="small")

@@ -74,6 +74,7 @@ def test_a_backtest_of_many_classes(library: Any) -> None:
     assert "decision: calibration error (ECE)" in repr(done)
 
 
+@pytest.mark.slow
 def test_weights_count_in_the_figures_and_reach_the_engine() -> None:
     predictions, labels = frames(600, 40)
     weights = np.where(np.arange(600) % 3 == 0, 4.0, 0.5)

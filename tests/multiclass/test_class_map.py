@@ -34,6 +34,7 @@ def learned(classes: int, *, sourced: bool = True, **options: Any) -> Multiclass
     return engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "composite", "label_shift", "source", "target"])
 @pytest.mark.parametrize("classes", [2, 3, 70])
 @pytest.mark.parametrize("more", [{}, {"keeps_order": True}, {"sourced": False}, {"prior": "scores"}])
@@ -54,6 +55,7 @@ def test_before_the_first_label_it_answers_with_the_scores() -> None:
     np.testing.assert_allclose(engine.map.predict_many(rows), rows, rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -47,6 +47,7 @@ def stream(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return scores, np.array(NAMES)[np.minimum(codes, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["sorted", "another order"])
 def test_scikit_learn_serves_what_the_engine_serves(order: tuple[int, ...]) -> None:
     scores, labels = stream(1_500)
@@ -66,6 +67,7 @@ def test_scikit_learn_serves_what_the_engine_serves(order: tuple[int, ...]) -> N
     assert again.engine_.to_bytes() == model.engine_.to_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [GaussianNB(), LinearSVC(random_state=0)], ids=["nb", "svc"])
 def test_cross_fitting_and_batches_of_many_classes_lower_the_loss(estimator: Any) -> None:
     X, y = make_classification(
@@ -85,6 +87,7 @@ def test_cross_fitting_and_batches_of_many_classes_lower_the_loss(estimator: Any
     assert np.mean(losses) < 0.95 * np.log(5)
 
 
+@pytest.mark.slow
 def test_rows_sorted_by_their_label_teach_as_well() -> None:
     """The rows of many tables are; a seeded stream."""
     X, y = make_classification(

@@ -41,6 +41,7 @@ def test_an_engine_keeps_the_top_class(options: Any, count: int) -> None:
     assert restored.predict_one(one) == engine.predict_one(one)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Forecasts of")  # the scores are biased
 def test_river_scikit_learn_and_a_backtest_keep_it() -> None:
     scores, codes, _ = drawn(800, BIASED, 31)

@@ -153,6 +153,7 @@ def test_damaged_states_are_refused() -> None:
         MulticlassRecalibrator.from_bytes(Recalibrator().to_bytes())
 
 
+@pytest.mark.slow
 def test_a_class_appears_late_and_another_dies() -> None:
     engine = MulticlassRecalibrator(names(4))
     first, labels, _ = drawn(2_000, (0.0, 0.0, 0.0, -20.0), 7)
@@ -164,6 +165,7 @@ def test_a_class_appears_late_and_another_dies() -> None:
     assert made[-1_000:, 0].mean() < 0.02
 
 
+@pytest.mark.slow
 def test_rare_classes_share_and_those_with_labels_get_an_engine() -> None:
     engine = MulticlassRecalibrator(names(300))
     biases = np.linspace(4.0, -4.0, 300)

@@ -147,6 +147,7 @@ def test_segments_of_the_file_stay_with_columns_of_the_command_line(tmp_path: Pa
     assert [row["id"] for row in read(tmp_path / "out.jsonl")] == ["a"]
 
 
+@pytest.mark.slow
 def test_classes_come_and_go_without_harm() -> None:
     """One class has no label at first, another none from the middle on. Where it comes back, it costs more.
 

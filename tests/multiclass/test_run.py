@@ -166,6 +166,7 @@ def test_labels_of_other_names_end_the_run(tmp_path: Path) -> None:
     assert "Name all classes with --classes" in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_tables_in_and_out(tmp_path: Path) -> None:
     """CSV and Parquet have a column for each class; answers of Parquet are structs, of CSV JSON."""
     given = events(200, 20)

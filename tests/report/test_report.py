@@ -201,6 +201,7 @@ def test_there_may_be_little_to_report() -> None:
     assert "Since the first label forecasts are 100 points too high" in text
 
 
+@pytest.mark.slow
 def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: Path) -> None:
     writing = SqliteStore(hostile)  # as a run has it: locked
     try:

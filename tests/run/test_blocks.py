@@ -222,6 +222,7 @@ def test_any_stream_with_segments(
     assert_same(with_segments(unweighted), cuts, join=join, config=config, **SEGMENTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [("shop",), ("shop", "device")], ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_segments(seed: int, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,6 +358,7 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
 KINDS = ("answers", "rejects", "maps")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 300])
 def test_a_guard_that_changes_sides(late: int) -> None:
     """The map learns scores that are half of the rate, then the scores are right; some labels are missing."""
@@ -398,6 +400,7 @@ def test_label_times_that_go_back() -> None:
     assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "composite"])
 def test_what_nobody_reads_of_versions_changes_nothing_else(mode: Any) -> None:
     batches = [MicroBatch(delayed(3_000), {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)]  # type: ignore[list-item]
@@ -411,6 +414,7 @@ def test_what_nobody_reads_of_versions_changes_nothing_else(mode: Any) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_what_no_certificate_has_refuted_is_told_at_the_end() -> None:
     """The rate falls with the score; nobody reads versions, so only the end asks."""
     rng = np.random.default_rng(3)

@@ -230,6 +230,7 @@ def test_looking_at_engines_keeps_none_in_memory(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_a_key_too_many_is_refused(tmp_path: Path, calibrate: bool) -> None:
     fill(40)

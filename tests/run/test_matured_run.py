@@ -71,6 +71,7 @@ def test_micro_batches_do_not_matter(
     assert (pipeline.tally.rejected == 0) == corrections
 
 
+@pytest.mark.slow
 def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None:
     paths = written(tmp_path)
     pipeline, words = run(paths)

@@ -143,6 +143,7 @@ def test_figures_are_weighted() -> None:
     assert encoded(even) == encoded(plain)
 
 
+@pytest.mark.slow
 def test_the_verdict_claims_nothing_of_weighted_labels() -> None:
     """Negatives are looked at ten times as often: what is right on the whole is wrong for the labelled."""
     rng = np.random.default_rng(2)

@@ -76,6 +76,7 @@ def test_who_means_the_map_of_all_says_so(folder: Path) -> None:
     assert len((folder / "applied.jsonl").read_text().splitlines()) == 600
 
 
+@pytest.mark.slow
 def test_maps_in_a_program_are_those_of_all() -> None:
     predictions, labels = stream(600)
     done = backtest(predictions, labels, segments="country")

@@ -55,6 +55,7 @@ def stream(count: int = 3000, seed: int = 1) -> tuple[pl.DataFrame, pl.DataFrame
     return predictions, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [FIELDS, FIELDS[:1]], ids=["two fields", "own engines"])
 def test_a_run_serves_what_the_engine_in_memory_serves(fields: tuple[str, ...]) -> None:
     """Each label is judged by the forecast as of its prediction, however late it comes."""
@@ -76,6 +77,7 @@ def test_a_run_serves_what_the_engine_in_memory_serves(fields: tuple[str, ...]) 
     np.testing.assert_array_equal(done.frame["probability"].to_numpy(), served)
 
 
+@pytest.mark.slow
 def test_segments_are_better_than_one_engine_for_all() -> None:
     predictions, labels = stream(8000)
     pooled, shared = backtest(predictions, labels), backtest(predictions, labels, segments=FIELDS)
@@ -147,6 +149,7 @@ def written(frame: pl.DataFrame, path: Path, until: float) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
     predictions, labels = stream(2000)
     outputs = []
@@ -291,6 +294,7 @@ def test_killed_and_yet_the_same(tmp_path: Path, options: str) -> None:
     assert found[0][1].count(b"\n") == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Forecasts of . of . segments are surely off")
 def test_corrected_labels_bring_a_run_to_what_right_labels_give() -> None:
     """A third of the positives is told as 0 at first, and as 1 after 300 predictions.

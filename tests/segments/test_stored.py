@@ -100,6 +100,7 @@ def test_a_row_that_cannot_be_is_refused() -> None:
         field.find("x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", ['["country", "device"]', '["country"]'])
 def test_few_rows_in_memory_give_the_same_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: str

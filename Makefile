@@ -30,7 +30,7 @@ quick: $(QUICK)           ## run the fast tests, in a minute
 test: $(READY)            ## run the tests that a change must pass
 	$(BIN)/python -m pytest -n $(JOBS)
 
-test-all: $(READY)        ## run all tests, those of the night, too
+test-all: $(READY)        ## run all tests, the nightly ones, too
 	$(BIN)/python -m pytest -n $(JOBS) -m ""
 
 fuzz: $(READY)            ## fuzz every decoder, 300 times as much as the tests do, in half an hour; FACTOR=0.15 as they do

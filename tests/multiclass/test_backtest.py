@@ -69,9 +69,9 @@ def test_a_backtest_of_many_classes(library: Any) -> None:
         (raw.max(axis=1) - (raw.argmax(axis=1) == codes)).mean(), abs=1e-6
     )
     assert "class-wise calibration error" in repr(done)
-    (last,) = done.maps
-    assert last.predict_many(np.eye(3)).sum(axis=1) == pytest.approx(np.ones(3))
     assert "decision: calibration error (ECE)" in repr(done)
+    (last,) = done.maps  # it has learned what it is judged by, so it is better than what was served
+    assert log_loss(codes, last.predict_many(raw), labels=[0, 1, 2]) < figures["after"]["log_loss"]
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ bench: $(READY)           ## measure against the yardsticks, side by side
 bench-gate: $(READY)      ## fail if a hot path takes more than 1.3 times the instructions that it did; needs valgrind
 	$(BIN)/python benchmarks/gate.py
 
-peers: $(CORE) build/peers/.ready   ## compare with the calibrators of other packages: half an hour, 6 GB
+peers: $(CORE) build/peers/.ready   ## compare with the calibrators of other packages: ten minutes, 6 GB
 	PYTHONPATH=$(CURDIR) build/peers/bin/python benchmarks/packages.py --write --jobs 2
 
 recipes: $(CORE) build/recipes/.ready   ## run examples/recipes against the real things; needs prometheus

@@ -28,9 +28,10 @@ class LinearFunction:
         self._slopes = np.diff(y) / np.diff(x)
         # Of equal parts of the range of the knots: the last knot that is not beyond the start of each.
         slots = 4 * len(x)
-        starts = np.linspace(x[0], x[-1], slots + 1)
+        least, greatest = x.min(), x.max()
+        starts = np.linspace(least, greatest, slots + 1)
         self._guide = np.maximum(np.searchsorted(x, starts, "right") - 1, 0)
-        self._density = slots / (x[-1] - x[0]) if len(x) > 1 else 0.0
+        self._density = slots / (greatest - least) if len(x) > 1 else 0.0
 
     def __reduce__(self) -> tuple[type[LinearFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
         knots, log_odds = tuple(np.asarray(self._knots).tolist()), tuple(np.asarray(self._log_odds).tolist())

@@ -41,9 +41,9 @@ class StepFunction:
         edges = np.asarray(self._edges)
         keys = np.array([keys_c.key_of(edge) for edge in edges.tolist()], np.int64)
         self._first = int(keys[0])
-        self._shift = ((int(keys[-1]) - self._first) // (_SLOTS * len(keys))).bit_length()
+        self._shift = ((int(keys.max()) - self._first) // (_SLOTS * len(keys))).bit_length()
         slots = (keys - self._first) >> self._shift
-        self._guide = np.searchsorted(slots, np.arange(int(slots[-1]) + 2)).astype(np.int32)
+        self._guide = np.searchsorted(slots, np.arange(int(slots.max()) + 2)).astype(np.int32)
 
     def _count(self, scores: int) -> None:
         """Count scores to be looked up; make the guide when there are enough."""

@@ -15,16 +15,9 @@ from streamcal.run.config import read_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("states", "sketches", "maps", "map rows", "certificates and options", "options in TOML", "stores"),
-        *("lines of JSON", "rows of CSV", "runs"),
-    ],
-)
-def test_only_documented_errors_come_out(target: str) -> None:
+def test_only_documented_errors_come_out() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", "--only", target, "--factor", "0.15", "--verbose"],
+        [sys.executable, "-m", "tests.fuzz", "--factor", "0.15", "--verbose"],
         capture_output=True,
         text=True,
         check=False,

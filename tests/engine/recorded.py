@@ -1,4 +1,4 @@
-"""What engines of every mode give after the same 70,000 events, to be compared with what they gave before.
+"""What engines of every mode give after the same events, to be compared with what they gave before.
 
     python tests/engine/recorded.py > tests/engine/recorded.json
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamcal import DriftAlarm, LabelEvent, MapPublished, PredictionEvent, Recalibrated, Recalibrator
 
-N_SOURCE, N_STEPPED, DELAY = 10_000, 10_000, 700
+N_SOURCE, N_PART, N_STEPPED, DELAY = 5_000, 5_000, 8_000, 700
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "auto": {"mode": "auto"},
@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 WAYS = ("at once", "late", "step")
-"""Labels come at once, or 700 predictions late; or 10,000 predictions and late labels go through `step`."""
+"""Labels come at once, or 700 predictions late; or 8,000 predictions and late labels go through `step`."""
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -54,7 +54,7 @@ def stream() -> tuple[tuple[Scores, Labels], tuple[Scores, Labels]]:
         return 1.0 / (1.0 + np.exp(-logits)), labels
 
     source = draw(N_SOURCE, 0.5)
-    scores, labels = zip(*(draw(10_000, *part) for part in ((0.3,), (0.1,), (0.2, 0.4))), strict=True)
+    scores, labels = zip(*(draw(N_PART, *part) for part in ((0.3,), (0.1,), (0.2, 0.4))), strict=True)
     return source, (np.concatenate(scores), np.concatenate(labels))
 
 

@@ -1,4 +1,4 @@
-"""Engines of every mode give after 70,000 events what the commit gave that recorded it, to the last bit."""
+"""Engines of every mode give after 20,000 labels what the commit gave that recorded it, to the last bit."""
 
 from __future__ import annotations
 

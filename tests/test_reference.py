@@ -108,7 +108,7 @@ def test_a_sketch_made_coarse_goes_on_at_its_level(level: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("mode", ["source", "auto", "label_shift"])
-@pytest.mark.parametrize("bins", ["auto", 1, 2, 255, 3000])
+@pytest.mark.parametrize("bins", ["auto", 1, 3000])
 def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> None:
     scores = STREAMS[name]
     labels = (np.random.default_rng(3).random(len(scores)) < scores).astype(np.int8)

@@ -102,7 +102,7 @@ def report(name: str, rule: str, ratios: np.ndarray, step: int) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("rule", ["cube_root", "auto"])
+@pytest.mark.parametrize("rule", [pytest.param("cube_root", marks=pytest.mark.nightly), "auto"])
 @pytest.mark.parametrize("name", list(TRUTHS))
 def test_certificates_hold_at_all_versions_together(name: str, rule: str) -> None:
     step = 9

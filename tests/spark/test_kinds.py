@@ -141,9 +141,9 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
 
     folder, checkpoint = tmp_path / "events", str(tmp_path / "check point")
     folder.mkdir()
-    events = write_stream(folder, 1_500, files=3)
+    events = write_stream(folder, 1_000, files=2)
     events = with_segments(events) if kind == "segments" else with_classes(events)
-    parts = write_files(folder, events, 3)
+    parts = write_files(folder, events, 2)
     options: dict[str, Any] = {"segments": FIELDS} if kind == "segments" else {"classes": CLASSES}
 
     def made() -> Any:

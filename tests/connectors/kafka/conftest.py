@@ -25,10 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the broker."""
+    """Mark the tests that use the broker; those that kill it with the second client are of the night."""
     for item in items:
         if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
             item.add_marker("kafka")
+            if item.get_closest_marker("crash") and item.callspec.params.get("client") == "confluent":
+                item.add_marker("nightly")
 
 
 def pytest_sessionfinish() -> None:

@@ -208,6 +208,7 @@ class TestSource:
             assert ids(read(source, 1)["0"]) == [1]
             until(lambda: bool(source.poll(10, 0.1)) or "moves again" in caplog.text, caplog.text)
 
+    @pytest.mark.crash
     def test_the_broker_is_away_and_comes_back(
         self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
     ) -> None:

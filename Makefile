@@ -5,8 +5,8 @@ FACTOR ?= 50
 VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(VENV)/.ready
-QUICK  := $(VENV)/.quick
-READY  := $(VENV)/.dev
+QUICK  := $(CORE) $(VENV)/.quick
+READY  := $(CORE) $(VENV)/.dev
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests start hundreds of processes, and each would compile the package for itself.
@@ -106,12 +106,12 @@ $(VENV)/.core: pyproject.toml requirements-demo.lock
 	touch $@
 
 # … what a contributor needs for `make quick` and `make lint`,
-$(QUICK): $(CORE) requirements-quick.lock
+$(VENV)/.quick: $(VENV)/.core requirements-quick.lock
 	$(PIP) --no-compile --require-hashes -r requirements-quick.lock
 	touch $@
 
-# … and all that tests and docs need.
-$(READY): $(QUICK) requirements.lock
+# … and all that tests and docs need. `make -j2 venv` installs it while this package is compiled.
+$(VENV)/.dev: $(VENV)/.quick requirements.lock
 	$(PIP) --no-compile --require-hashes -r requirements.lock
 	touch $@
 

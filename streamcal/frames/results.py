@@ -17,7 +17,7 @@ from streamcal.monitor.status import Status
 from streamcal.monitor.summary import rating_rows, run_summary
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes_engine import served_map
-from streamcal.quality.groups import Groups, group_figures
+from streamcal.quality.groups import Groups, ranked
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
@@ -117,14 +117,11 @@ class Backtest:
     def _framed(self, name: str, by_field: Mapping[str, Groups]) -> Frame:
         narwhals = narwhals_module()
         library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
-        figures = group_figures(np.concatenate([groups.sums for groups in by_field.values()]))
-        order = figures.worst_first
-        fields = [field for field, groups in by_field.items() for _ in range(len(groups))]
-        names = [each for groups in by_field.values() for each in groups.names]
-        made: dict[str, Any] = {"field": [fields[at] for at in order]} if name == "segment" else {}
-        made[name] = [names[at] for at in order]
+        named, figures = ranked(by_field)
+        made: dict[str, Any] = {"field": [field for field, _ in named]} if name == "segment" else {}
+        made[name] = [each for _, each in named]
         renamed = {"low": "gap_low", "high": "gap_high"}
-        made |= {renamed.get(column, column): each[order] for column, each in figures._asdict().items()}
+        made |= {renamed.get(column, column): values for column, values in figures._asdict().items()}
         made["labels"] = made["labels"].astype(np.int64)
         series = [narwhals.new_series(column, values, backend=library) for column, values in made.items()]
         return series[0].to_frame().with_columns(*series[1:]).to_native()

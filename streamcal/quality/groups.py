@@ -6,7 +6,7 @@ fewer sums and so a little wider: docs/proofs/verdict.md, lemma 6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -18,7 +18,7 @@ from streamcal.quality.sequences import DELTA, limits
 from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures"]
+__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures", "ranked"]
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
@@ -165,6 +165,14 @@ def group_figures(sums: Floats) -> GroupFigures:
             after / labels,
             _found(log_e),
         )
+
+
+def ranked(by_field: Mapping[str, Groups]) -> tuple[list[tuple[str, str | None]], GroupFigures]:
+    """Return field and name of all groups, and their figures: the worst first."""
+    figures = group_figures(np.concatenate([groups.sums for groups in by_field.values()]))
+    order = figures.worst_first
+    named = [(field, name) for field, groups in by_field.items() for name in groups.names]
+    return [named[at] for at in order], GroupFigures._make(column[order] for column in figures)
 
 
 def _found(log_e: Floats) -> npt.NDArray[np.bool_]:

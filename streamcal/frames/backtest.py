@@ -182,8 +182,7 @@ def _replayed(
         whole = RunConfig(recalibrator=config, join=joining or JoinConfig(), columns=names, segments=chosen)
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
-    names = whole.columns
-    pipeline = Pipeline(config, joining, columns=names, segments=chosen)
+    pipeline, names = Pipeline.of(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
     kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}

@@ -284,9 +284,8 @@ def _groups_table(groups: GroupColumns) -> Table | None:
         left=("", "key"),
     )
     table.columns[1].header = "value"
-    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
     for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
-        zip(*columns, strict=True), _SHOWN_GROUPS
+        zip(*msgspec.structs.astuple(groups), strict=True), _SHOWN_GROUPS
     ):
         gap = f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}"
         cells = (field, name, labels, f"{forecast:.4f}", f"{rate:.4f}", gap, f"{before:.4f}", f"{after:.4f}")

@@ -147,20 +147,13 @@ def backtest(
     >>> done.summary["join"]["joined"]
     2
     """
-    if modes is None:
-        done = _replayed(predictions, labels, calibration, columns, join, segments, dict(options))
-        for remark in done.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=2)
-        return done
-    if isinstance(modes, str) or not modes or "mode" in options:
+    if modes is not None and (isinstance(modes, str) or not modes or "mode" in options):
         raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
-    found: dict[str, Backtest] = {
-        mode: _replayed(predictions, labels, calibration, columns, join, segments, {**options, "mode": mode})
-        for mode in modes
-    }
-    for remark in dict.fromkeys(remark for each in found.values() for remark in each.remarks):
+    given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
+    done = [_replayed(predictions, labels, calibration, columns, join, segments, each) for each in given]
+    for remark in dict.fromkeys(remark for each in done for remark in each.remarks):
         warnings.warn(remark, UserWarning, stacklevel=2)
-    return Comparison(found)
+    return done[0] if modes is None else Comparison(dict(zip(modes, done, strict=True)))
 
 
 def _replayed(
@@ -185,7 +178,7 @@ def _replayed(
     pipeline, names = Pipeline.of(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
-    kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
+    answers, rejects, maps = map(_Rows, ("answers", "rejects", "maps"))
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names)
     deployment = [of_predictions]
@@ -198,13 +191,13 @@ def _replayed(
                 " labels"
             )
         _check_times(*deployment)
-    outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])
+    outputs = Outputs(answers, rejects, maps)
     try:
         Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
     except MeaningError as error:
         raise ValueError(_in_python(str(error))) from None
     status = build_status(pipeline, (*before, *deployment), claims=False)
-    _check_outcome(status, kept["rejects"].rows, deployment)
+    _check_outcome(status, rejects.rows, deployment)
     every_reject = of_rejects(status, 0.0)  # in a stream a few are nothing; here, each can be mended
     remarks = [_in_python(remark) for remark in dict.fromkeys([*every_reject, *status.warnings])]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
@@ -223,15 +216,7 @@ def _replayed(
             "No times are known, so all predictions were answered before the first label came. Give both"
             " frames a column of times, or give labels that are known at once as a column of the predictions."
         )
-    return Backtest(
-        pipeline,
-        of_predictions,
-        status,
-        kept["answers"].rows,
-        kept["rejects"].rows,
-        kept["maps"].rows,
-        remarks,
-    )
+    return Backtest(pipeline, of_predictions, status, answers.rows, rejects.rows, maps.rows, remarks)
 
 
 def _validated(model: Any, given: Mapping[str, Any]) -> Any:

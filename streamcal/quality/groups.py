@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.quality.groups_c import add_labels, places_of
-from streamcal.quality.sequences import DELTA, limits
+from streamcal.quality.sequences import discoveries, limits
 from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 
@@ -163,7 +163,7 @@ def group_figures(sums: Floats) -> GroupFigures:
             high,
             before / labels,
             after / labels,
-            _found(log_e),
+            discoveries(log_e),
         )
 
 
@@ -173,17 +173,3 @@ def ranked(by_field: Mapping[str, Groups]) -> tuple[list[tuple[str, str | None]]
     order = figures.worst_first
     named = [(field, name) for field, groups in by_field.items() for name in groups.names]
     return [named[at] for at in order], GroupFigures._make(column[order] for column in figures)
-
-
-def _found(log_e: Floats) -> npt.NDArray[np.bool_]:
-    """Return which hypotheses fall by the procedure of Benjamini and Hochberg for e-values.
-
-    It needs nothing of how they depend on one another, and may be used at any time (Wang and Ramdas 2022).
-    """
-    order = np.argsort(-log_e, kind="stable")
-    needed = np.log(len(log_e) / (DELTA * np.arange(1, len(log_e) + 1)))
-    passed = np.flatnonzero(log_e[order] >= needed)
-    found = np.zeros(len(log_e), np.bool_)
-    if len(passed):
-        found[order[: passed[-1] + 1]] = True
-    return found

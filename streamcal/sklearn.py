@@ -170,7 +170,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             if there are weights, and the estimator does not take them.
         """
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X, self.segments)
+        weights = _weights(sample_weight, X, self.segments)
         fit_params = self._fit_params(weights)
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
@@ -223,7 +223,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
                 raise ValueError("classes must be passed on the first call to partial_fit")
             return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X, hasattr(self, "segmented_"))
+        weights = _weights(sample_weight, X, hasattr(self, "segmented_"))
         scores = _scores(self.estimator_, self.classes_, X)
         known = _encode(labels, self.classes_)
         if hasattr(self, "segmented_"):
@@ -274,11 +274,6 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             kind = Recalibrator if len(self.classes_) == 2 else MulticlassRecalibrator
             self.engine_ = kind.from_bytes(state["engine_"])
 
-    def _weights(self, sample_weight: Any, X: Any, segments: object) -> npt.NDArray[Any] | None:
-        if sample_weight is not None and segments:
-            raise ValueError("there are no weights with segments: leave out sample_weight")
-        return _weights(sample_weight, X)
-
     def _unfitted(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
@@ -317,7 +312,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = self._weights(sample_weight, X, self.segments)
+        weights = _weights(sample_weight, X, self.segments)
         _encode(labels, classes)
         engine = self._new_engine(classes)
         params = self._fit_params(weights, "partial_fit")
@@ -354,10 +349,12 @@ def _learn(
         engine.learn_many(scores[some], labels[some], domain, weights=weights[some])
 
 
-def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
-    """Return the weight of each row, shape (n,)."""
+def _weights(sample_weight: Any, X: Any, segments: object) -> npt.NDArray[Any] | None:
+    """Return the weight of each row, shape (n,); ValueError if there are ``segments``, too."""
     if sample_weight is None:
         return None
+    if segments:
+        raise ValueError("there are no weights with segments: leave out sample_weight")
     weights: npt.NDArray[Any] = column_or_1d(sample_weight, dtype=np.float64)
     check_consistent_length(X, weights)
     as_units(np.where(weights == 0.0, 1.0, weights), len(weights))  # raises where one is out of range

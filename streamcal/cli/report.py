@@ -121,13 +121,7 @@ def _of_store(kept: Store, url: str) -> Report:
 
 
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
-    pipeline = Pipeline(
-        options.recalibrator,
-        options.join,
-        keys=options.keys,
-        columns=options.columns,
-        segments=options.segments,
-    )
+    pipeline = Pipeline.of(options)
     history = RunHistory()
     meter = Meter(pipeline, inputs.sources, live=True)
 

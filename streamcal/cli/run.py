@@ -127,13 +127,9 @@ def run(given: _RunOptions) -> None:
             opened(given.alarms, rows="alarms") if given.alarms else None,
         )
         metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
-        pipeline = Pipeline(
-            options.recalibrator,
-            options.join,
-            tables=state.tables if state else None,
-            keys=options.keys,
-            columns=options.columns,
-            segments=options.segments,
+        pipeline = Pipeline.of(
+            options,
+            state.tables if state else None,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None

@@ -20,7 +20,7 @@ from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.build import class_rating, group_columns, verdicts
 from streamcal.monitor.status import ClassRating, GroupColumns
-from streamcal.monitor.summary import delay_rows, rating_rows
+from streamcal.monitor.summary import delay_rows, rating_rows, shown_value
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
@@ -210,7 +210,7 @@ def show_table(found: Served) -> Group:
             weights,
             *risks,
         )
-        moved.add_row(*map(_cell, cells))
+        moved.add_row(*map(shown_value, cells))
     above = [Text(f"{found.older_maps:,} older versions: --limit N")] if found.older_maps else []
     totals = Text(
         f"{found.tally.events:,} events, {found.pending:,} predictions pending, "
@@ -244,7 +244,7 @@ def show_table(found: Served) -> Group:
     for engine in found.engines:
         *values, claimed = msgspec.structs.astuple(engine)
         risks = _risks(claimed)
-        now.add_row(*map(_cell, (*values, *risks)))
+        now.add_row(*map(shown_value, (*values, *risks)))
         name = "" if engine.key is None else f"{engine.key}: "
         if isinstance(claimed, dict) and claimed.get("cohorts") == "matured":
             below.append(Text(f"{name}certified by matured cohorts, {claimed['pending']:,} labels pending"))
@@ -284,13 +284,12 @@ def _groups_table(groups: GroupColumns) -> Table | None:
         left=("", "key"),
     )
     table.columns[1].header = "value"
-    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
     for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
-        zip(*columns, strict=True), _SHOWN_GROUPS
+        zip(*msgspec.structs.astuple(groups), strict=True), _SHOWN_GROUPS
     ):
         gap = f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}"
         cells = (field, name, labels, f"{forecast:.4f}", f"{rate:.4f}", gap, f"{before:.4f}", f"{after:.4f}")
-        table.add_row(*map(_cell, cells))
+        table.add_row(*map(shown_value, cells))
     return table
 
 
@@ -307,13 +306,7 @@ def replay_table(
         if a source cannot be read, or the replay was stopped.
     """
     checkpoint = store.load()
-    pipeline = Pipeline(
-        options.recalibrator,
-        options.join,
-        keys=options.keys,
-        columns=options.columns,
-        segments=options.segments,
-    )
+    pipeline = Pipeline.of(options)
     for source in inputs.sources:
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))
@@ -338,7 +331,7 @@ def replay_table(
             continue
         counts = [Engine.from_bytes(data) if data else None for data in (there, here)]
         table.add_row(
-            _cell(key),
+            shown_value(key),
             *(
                 " / ".join("none" if each is None else f"{getattr(each, domain).labels:,}" for each in counts)
                 for domain in DOMAINS
@@ -375,14 +368,6 @@ def _risks(certificate: Any) -> list[float | str | None]:
 
 def _in_order(keys: Iterable[str | None]) -> list[str | None]:
     return sorted(keys, key=lambda key: (key is not None, key or ""))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.5f}" if isinstance(value, float) else str(value)
 
 
 def _by_key(segments: Mapping[SegmentId, Row]) -> dict[str | None, list[tuple[int, str | None, Row]]]:

@@ -345,10 +345,9 @@ class MapVersions:
         with restoring("certificates"):
             self._ledger.restore(state.ledger)
         self._source.closed = self._ledger.generation > 0
-        self._ledger.check_forecasts("source", self._source.log.sketch.n)
-        self._ledger.check_forecasts("target", self._target.log.sketch.n)
-        self._ledger.check_tests("source", self._source.log.sketch)
-        self._ledger.check_tests("target", self._target.log.sketch)
+        for domain, labels in self._labels.items():
+            self._ledger.check_forecasts(domain, labels.log.sketch.n)
+            self._ledger.check_tests(domain, labels.log.sketch)
         require((state.auto is None) == (self._auto is None), "a mixture where none is served, or none")
         if self._auto is not None and state.auto is not None:
             with restoring("the mixture"):

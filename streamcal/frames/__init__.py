@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from streamcal.frames.backtest import Backtest, Comparison, backtest
+from streamcal.frames.backtest import backtest
+from streamcal.frames.results import Backtest, Comparison
 
 __all__ = ["Backtest", "Comparison", "backtest"]

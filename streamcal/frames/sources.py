@@ -137,7 +137,8 @@ class FrameSource:
     def answered(self, answers: Sequence[Any]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""
         ids = _values("id", self._rows[self.roles["id"]])
-        scores = list(zip(*(_values("score", self._rows[name]) for name in self._score_columns), strict=True))
+        columns = self._scores or [self.roles["score"]]
+        scores = list(zip(*(_values("score", self._rows[name]) for name in columns), strict=True))
         found, at = np.empty(len(answers), np.int64), 0
         for index, answer in enumerate(answers):
             wanted = (*answer.scores.values(),) if self._scores else (answer.score,)
@@ -147,10 +148,6 @@ class FrameSource:
             at += 1
         rows: nw.DataFrame[Any] = self._rows[found]
         return rows
-
-    @property
-    def _score_columns(self) -> Sequence[str]:
-        return self._scores or [self.roles["score"]]
 
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -66,18 +66,6 @@ class _Roles(NamedTuple):
     asleep: Bytes
     """Candidates that sleep while the source's labels are learned, 1 or 0."""
 
-    @classmethod
-    def of(cls, exposures: int, own: int) -> Self:
-        composite = np.append(COMPOSITE, np.zeros(exposures + own, np.bool_))
-        delayed = np.zeros(len(composite), np.bool_)
-        delayed[len(COMPOSITE) : len(COMPOSITE) + exposures] = True
-        without = np.where(composite | delayed, 0.0, 1.0)
-        without[0] = _IDENTITY
-        without *= (1.0 - _DELAYED * bool(exposures)) / without.sum()
-        without[delayed] = _DELAYED / max(exposures, 1)
-        shifted = _with_composites(without, composite, delayed)
-        return cls(composite, delayed, shifted, without, (composite | delayed).view(np.uint8))
-
 
 def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Floats:
     """Return weights, float64[..., K], of which the composites have got their first part from the others."""
@@ -88,8 +76,17 @@ def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Float
 
 
 @cache
-def _roles_of(exposures: int, own: int) -> _Roles:
-    return _Roles.of(exposures, own)
+def _roles(exposures: int, own: int) -> _Roles:
+    """Return the roles of the candidates with so many exposures, and so many of the user's own."""
+    composite = np.append(COMPOSITE, np.zeros(exposures + own, np.bool_))
+    delayed = np.zeros(len(composite), np.bool_)
+    delayed[len(COMPOSITE) : len(COMPOSITE) + exposures] = True
+    without = np.where(composite | delayed, 0.0, 1.0)
+    without[0] = _IDENTITY
+    without *= (1.0 - _DELAYED * bool(exposures)) / without.sum()
+    without[delayed] = _DELAYED / max(exposures, 1)
+    shifted = _with_composites(without, composite, delayed)
+    return _Roles(composite, delayed, shifted, without, (composite | delayed).view(np.uint8))
 
 
 class Weights:
@@ -113,7 +110,7 @@ class Weights:
     __slots__ = ("_each", "_lead", "_loss", "_roles", "_shift_allowed", "_sourced", "served")
 
     def __init__(self, *, delayed: bool = False, own: int = 0) -> None:
-        roles = self._roles = _roles_of(len(DELAYED) if delayed else 0, own)
+        roles = self._roles = _roles(len(DELAYED) if delayed else 0, own)
         self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
         # Discounted sums of the log loss by each tracker, and of labels.
         self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))

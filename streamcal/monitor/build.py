@@ -36,7 +36,7 @@ from streamcal.monitor.status import (
     Windows,
 )
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
-from streamcal.quality.groups import group_figures
+from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
@@ -257,28 +257,26 @@ def group_columns(quality: Quality) -> GroupColumns:
     parts = dict(quality.segments)
     if len(quality.groups) > 1 and not quality.weighted:
         parts = {"key": quality.groups, **parts}
-    named = [(field, name) for field, groups in parts.items() for name in groups.names]
-    if not named:
+    if not any(map(len, parts.values())):
         return GroupColumns([], [], [], [], [], [], [], [], [], [])
-    figures = group_figures(np.concatenate([groups.sums for groups in parts.values()]))
-    order = figures.worst_first[:SHOWN_GROUPS]
-    fields, names = zip(*(named[at] for at in order), strict=True)
+    named, figures = ranked(parts)
+    fields, names = zip(*named[:SHOWN_GROUPS], strict=True)
 
     def rounded(column: Floats) -> list[float]:
-        values: list[float] = np.round(column[order], 6).tolist()
+        values: list[float] = np.round(column[:SHOWN_GROUPS], 6).tolist()
         return values
 
     return GroupColumns(
         list(fields),
         list(names),
-        figures.labels[order].astype(int).tolist(),
+        figures.labels[:SHOWN_GROUPS].astype(int).tolist(),
         rounded(figures.forecast),
         rounded(figures.rate),
         rounded(figures.low),
         rounded(figures.high),
         rounded(figures.brier_before),
         rounded(figures.brier_after),
-        figures.deviates[order].tolist(),
+        figures.deviates[:SHOWN_GROUPS].tolist(),
     )
 
 

@@ -12,7 +12,7 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
 
-__all__ = ["closing_rows", "delay_rows", "quality_rows", "rating_rows", "run_summary"]
+__all__ = ["closing_rows", "delay_rows", "quality_rows", "rating_rows", "run_summary", "shown_value"]
 
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
@@ -69,7 +69,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
         ]
     if status.keys > len(status.engines):
         rows.append(("keys", status.keys))
-    return [(name, _show(value)) for name, value in rows]
+    return [(name, shown_value(value)) for name, value in rows]
 
 
 def delay_rows(delay: Delay) -> list[tuple[str, str]]:
@@ -91,7 +91,7 @@ def rating_rows(
     if not classes:
         return rows
     found = [
-        (name, _show(getattr(classes.before, field)), _show(getattr(classes.after, field)))
+        (name, shown_value(getattr(classes.before, field)), shown_value(getattr(classes.after, field)))
         for field, name in _CLASS_FIGURES.items()
     ]
     return [*found, *((f"decision: {name.strip()}", old, new) for name, old, new in rows)]
@@ -156,7 +156,8 @@ def run_summary(status: Status) -> dict[str, Any]:
     }
 
 
-def _show(value: float | str | None) -> str:
+def shown_value(value: float | str | None) -> str:
+    """Return a value as it stands in a table; a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, int):

@@ -25,7 +25,7 @@ from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
+from streamcal.multiclass.recalibrator import MulticlassRecalibrator, answer_row
 from streamcal.multiclass.rows_c import largest
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Floats
@@ -103,7 +103,7 @@ class ClassesEngine(Engine):
         """Answer with the probability of each class; see `EventRules.answer`."""
         scores = event.kept[self._first :]
         row = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))  # numpy takes longer
-        made, carried = self.classes._answer_one(row, observes=event.domain == "target")
+        made, carried = answer_row(self.classes, row, observes=event.domain == "target")
         self._carried = np.concatenate((row, made[0], carried[0]), dtype=_NUMBERS).tobytes()
         answer, prediction_index, emissions = super().answer(event)
         probabilities = tuple(made[0].tolist())

@@ -15,13 +15,11 @@ import numpy as np
 
 from streamcal.multiclass.classes import Classes
 from streamcal.quality.class_sums import BINS, figures_of
-from streamcal.quality.evaluate import Evaluation, evaluate
+from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_lines
 from streamcal.quality.groups_c import add_to_bins
 from streamcal.values import Counts, Floats
 
 __all__ = ["ClassEvaluation", "evaluate_classes"]
-
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,13 +77,11 @@ class ClassEvaluation:
 
     def __str__(self) -> str:
         """Return the estimates and intervals as a table."""
-        lines = [f"{self.labels:,} labels of {len(self.classes):,} classes"]
-        for name in ("accuracy", "log_loss", "brier", "brier_gain", "log_loss_gain"):
-            if (value := getattr(self, name)) is not None:
-                low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-                lines.append(f"{name:<26}{value:>10.5f}  [{low:.5f}, {high:.5f}]")
+        first = f"{self.labels:,} labels of {len(self.classes):,} classes"
+        estimates = ("accuracy", "log_loss", "brier", "brier_gain", "log_loss_gain")
         alone = ("miscalibration", "discrimination", "uncertainty", "class_ece")
-        return "\n".join([*lines, *(f"{name:<26}{getattr(self, name):>10.5f}" for name in alone)])
+        last = [f"{name:<26}{getattr(self, name):>10.5f}" for name in alone]
+        return "\n".join([first, *interval_lines(self, estimates), *last])
 
 
 def evaluate_classes(
@@ -139,7 +135,7 @@ def _evaluated(codes: Counts, p: Floats, names: Sequence[str], other: Floats | N
 
     def put(name: str, values: Floats) -> None:
         mean = float(values.mean())
-        half = _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+        half = Z95 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
         figures.update({name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
 
     for name, values in (("accuracy", right), ("log_loss", losses), ("brier", squares)):

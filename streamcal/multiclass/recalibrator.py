@@ -28,7 +28,7 @@ from streamcal.sketch.weighing import ONE, as_units
 from streamcal.times import Time, as_times, check_time
 from streamcal.values import Counts, Floats, check_domain, shown
 
-__all__ = ["MulticlassRecalibrator"]
+__all__ = ["MulticlassRecalibrator", "answer_row"]
 
 
 class _State(msgspec.Struct):
@@ -207,14 +207,6 @@ class MulticlassRecalibrator:
     def _answered(self, rows: Floats) -> tuple[Floats, Floats]:
         made, carried = self._core.answer(rows)
         return self._served(made, rows), carried
-
-    def _answer_one(self, scores: Any, *, observes: bool) -> tuple[Floats, Floats]:
-        """Return what `answer_many` returns of one row of scores; then observe it, if that is asked for."""
-        rows = self._classes.row(scores)
-        answered = self._answered(rows)
-        if observes:
-            self._core.observe(rows)
-        return answered
 
     # Learning
 
@@ -417,3 +409,15 @@ class MulticlassRecalibrator:
             else:
                 raise ValueError("nothing of three classes or more")
         return restored
+
+
+def answer_row(engine: MulticlassRecalibrator, scores: Floats, *, observes: bool) -> tuple[Floats, Floats]:
+    """Return what `answer_many` returns of one row of scores, float64[K]; then observe it if ``observes``.
+
+    The row is checked once for both.
+    """
+    rows = engine._classes.row(scores)
+    answered = engine._answered(rows)
+    if observes:
+        engine._core.observe(rows)
+    return answered

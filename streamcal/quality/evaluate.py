@@ -16,6 +16,7 @@ The intervals are for one look at a fixed number of independent labels.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,9 +31,11 @@ from streamcal.values import Counts, Floats, Labels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Z95", "Evaluation", "evaluate", "interval_lines"]
 
-_Z: Final = 1.959963984540054  # 97.5 % point of the normal distribution
+Z95: Final = 1.959963984540054
+"""Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
+
 _DRAWN: Final = 256  # groups of forecasts in a picture
 _SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
 
@@ -109,13 +112,9 @@ class Evaluation:
 
     def __str__(self) -> str:
         """Return the estimates and intervals as a table."""
-        lines = [f"{self.labels:,} labels, {self.positives:,} positive"]
-        for name in _ESTIMATES:
-            value = getattr(self, name)
-            if value is not None:
-                low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-                lines.append(f"{name:<26}{value:>10.5f}  [{low:.5f}, {high:.5f}]")
-        return "\n".join([*lines, f"{'ecce':<26}{self.ecce:>10.5f}  p = {self.ecce_p:.3g}"])
+        first = f"{self.labels:,} labels, {self.positives:,} positive"
+        last = f"{'ecce':<26}{self.ecce:>10.5f}  p = {self.ecce_p:.3g}"
+        return "\n".join([first, *interval_lines(self, _ESTIMATES), last])
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the reliability diagram: isotonic curve, consistency band, and density of the forecasts.
@@ -127,6 +126,16 @@ class Evaluation:
 
 
 _ESTIMATES: Final = [each.name[:-4] for each in fields(Evaluation) if each.name.endswith("_low")]
+
+
+def interval_lines(found: Any, names: Sequence[str]) -> list[str]:
+    """Return a line for each of these estimates of an evaluation, with its interval; none for None."""
+    lines = []
+    for name in names:
+        if (value := getattr(found, name)) is not None:
+            low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
+            lines.append(f"{name:<26}{value:>10.5f}  [{low:.5f}, {high:.5f}]")
+    return lines
 
 
 def evaluate(
@@ -206,7 +215,7 @@ class _Groups(NamedTuple):
         squares = float((self.squares_of_zeros * (of_zero - middle) ** 2).sum())
         squares += float((self.squares_of_ones * (of_one - middle) ** 2).sum())
         squares += 2.0 * unit**2 * sum((each - middle) ** 2 for each in added)
-        half = _Z * math.sqrt(squares) / (total + 4.0 * unit)
+        half = Z95 * math.sqrt(squares) / (total + 4.0 * unit)
         return mean, min(middle - half, mean), max(middle + half, mean)
 
 
@@ -254,7 +263,7 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
     curve = isotonic_rates(groups.ones / groups.weights, groups.weights)
     recalibrated, _, _ = groups.mean(curve**2, (1.0 - curve) ** 2)
     squared, error = _squared_calibration_error(groups)
-    low, high = squared - _Z * error, squared + _Z * error
+    low, high = squared - Z95 * error, squared + Z95 * error
     put("squared_calibration_error", squared, max(low, 0.0), max(high, 0.0))
     found = max(brier - recalibrated, 0.0)
     put("miscalibration", found, min(max(low, 0.0), found), max(high, found))
@@ -270,7 +279,7 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
             gains = loss(y, other) - loss(y, p)
             mean = float(np.average(gains, weights=w))
             error = _error(float(((w * (gains - mean)) ** 2).sum()) / float(w.sum()) ** 2, len(w))
-            put(name, mean, mean - _Z * error, mean + _Z * error)
+            put(name, mean, mean - Z95 * error, mean + Z95 * error)
     if of is not None:
         names, places = np.unique(of, return_inverse=True)
         parts = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])

@@ -6,7 +6,7 @@ fewer sums and so a little wider: docs/proofs/verdict.md, lemma 6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.quality.groups_c import add_labels, places_of
-from streamcal.quality.sequences import DELTA, limits
+from streamcal.quality.sequences import discoveries, limits
 from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures"]
+__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures", "ranked"]
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
@@ -163,19 +163,13 @@ def group_figures(sums: Floats) -> GroupFigures:
             high,
             before / labels,
             after / labels,
-            _found(log_e),
+            discoveries(log_e),
         )
 
 
-def _found(log_e: Floats) -> npt.NDArray[np.bool_]:
-    """Return which hypotheses fall by the procedure of Benjamini and Hochberg for e-values.
-
-    It needs nothing of how they depend on one another, and may be used at any time (Wang and Ramdas 2022).
-    """
-    order = np.argsort(-log_e, kind="stable")
-    needed = np.log(len(log_e) / (DELTA * np.arange(1, len(log_e) + 1)))
-    passed = np.flatnonzero(log_e[order] >= needed)
-    found = np.zeros(len(log_e), np.bool_)
-    if len(passed):
-        found[order[: passed[-1] + 1]] = True
-    return found
+def ranked(by_field: Mapping[str, Groups]) -> tuple[list[tuple[str, str | None]], GroupFigures]:
+    """Return field and name of all groups, and their figures: the worst first."""
+    figures = group_figures(np.concatenate([groups.sums for groups in by_field.values()]))
+    order = figures.worst_first
+    named = [(field, name) for field, groups in by_field.items() for name in groups.names]
+    return [named[at] for at in order], GroupFigures._make(column[order] for column in figures)

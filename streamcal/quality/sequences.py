@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from streamcal.quality.sums_c import add_sums
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
-from streamcal.values import Floats
+from streamcal.values import Flags, Floats
 
-__all__ = ["BANDS", "DELTA", "STRIDE", "Intervals", "Sequences", "limits"]
+__all__ = ["BANDS", "DELTA", "STRIDE", "Intervals", "Sequences", "discoveries", "limits"]
 
 BANDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """Between the bands of forecasts; a forecast at an edge is in the band above it."""
@@ -301,6 +301,21 @@ def limits(
     low = _crossing(processes[..., :number], stakes, need)
     high = -_crossing(processes[..., number:], stakes, need)
     return low, high, _log_sum(processes) - math.log(2 * number)
+
+
+def discoveries(log_e: Floats) -> Flags:
+    """Return which of n hypotheses fall by the procedure of Benjamini and Hochberg for e-values: bool[n].
+
+    Of these at most `DELTA` are true on average, however the e-values depend on one another: float64[n], as
+    logarithms. The procedure may be used at any time (Wang and Ramdas 2022).
+    """
+    order = np.argsort(-log_e, kind="stable")
+    needed = np.log(len(log_e) / (DELTA * np.arange(1, len(log_e) + 1)))
+    passed = np.flatnonzero(log_e[order] >= needed)
+    found = np.zeros(len(log_e), np.bool_)
+    if len(passed):
+        found[order[: passed[-1] + 1]] = True
+    return found
 
 
 def _log_sum(logs: Floats) -> Floats:

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences
+from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences, discoveries
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
 
@@ -186,15 +186,11 @@ def may_deviate(sequences: Sequences) -> bool:
 def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     """Return the keys whose forecasts deviate, the surest first.
 
-    Among those returned, at most `DELTA` are wrong on average, however they depend on one another: the
-    e-values pass the procedure of Benjamini and Hochberg for e-values (Wang and Ramdas 2022).
+    Among those returned, at most `DELTA` are wrong on average: see `discoveries`.
     """
     order = sorted(verdicts, key=lambda key: -verdicts[key].log_e)
-    passed = 0
-    for rank, key in enumerate(order, 1):
-        if verdicts[key].log_e >= np.log(len(order) / (DELTA * rank)):
-            passed = rank
-    return [key for key in order[:passed] if verdicts[key].deviates]
+    found = discoveries(np.array([verdicts[key].log_e for key in order]))
+    return [key for key, is_found in zip(order, found, strict=True) if is_found and verdicts[key].deviates]
 
 
 def _deviating_gap(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Deviation | None:

@@ -309,7 +309,6 @@ def _by_group(groups: GroupColumns) -> Markup | None:
     """Return a table of the worst segments and keys."""
     if not groups.name:
         return None
-    columns = [getattr(groups, name) for name in GroupColumns.__struct_fields__]
     rows = [
         [
             tag("bdi", field),
@@ -323,7 +322,7 @@ def _by_group(groups: GroupColumns) -> Markup | None:
             f"{after:.5f}",
         ]
         for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
-            zip(*columns, strict=True), _SHOWN_GROUPS
+            zip(*msgspec.structs.astuple(groups), strict=True), _SHOWN_GROUPS
         )
     ]
     words = (

@@ -10,7 +10,7 @@ from river import base
 
 from streamcal.engine.config import RecalibratorOptions, names_options
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.river.stages import NOTHING, are_unchanged, checked_options
+from streamcal.river.stages import NOTHING, are_unchanged, set_options
 from streamcal.values import Floats
 
 if TYPE_CHECKING:
@@ -73,10 +73,8 @@ class MulticlassRecalibratedClassifier(base.Wrapper[base.Classifier], base.Class
     ) -> None:
         if not isinstance(classifier, base.Classifier):
             raise TypeError(f"classifier must be a river classifier, got {classifier!r}")
-        values, config = checked_options(options)
+        config = set_options(self, options)
         self.classifier, self.classes = classifier, classes
-        for name, value in values.items():
-            setattr(self, name, value)
         self._codes = {label: code for code, label in enumerate(classes)}
         self.engine = MulticlassRecalibrator([str(label) for label in classes], config)
         self._waiting: deque[tuple[float, ...]] = deque(maxlen=_MOST_WAITING)

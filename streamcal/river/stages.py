@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["NOTHING", "Recalibrate", "RecalibratedClassifier", "are_unchanged", "checked_options"]
+__all__ = ["NOTHING", "Recalibrate", "RecalibratedClassifier", "are_unchanged", "set_options"]
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
@@ -54,11 +54,9 @@ class _Stage(base.Classifier):
     ) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
-        values, config = checked_options(options)
+        config = set_options(self, options)
         self.pos_val = pos_val
         self.neg_val = neg_val
-        for name, value in values.items():
-            setattr(self, name, value)
         if isinstance(segments, str):
             segments = (segments,)
         self.segments: Sequence[str] | None = segments or None  # river's clone takes no empty tuple
@@ -488,12 +486,14 @@ def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "w"} if kwargs else kwargs
 
 
-def checked_options(options: RecalibratorOptions) -> tuple[dict[str, Any], RecalibratorConfig]:
-    """Return every option by name, and all of them as the engine takes them."""
+def set_options(estimator: object, options: RecalibratorOptions) -> RecalibratorConfig:
+    """Set every option as an attribute, as river asks for; return all of them as the engine takes them."""
     values = every_option(options)
     config = RecalibratorConfig(**values)
     if not isinstance(config.window, int | None):
         raise TypeError(
             f"a river stream has no clock: window must be a number of labels, got {config.window!r}"
         )
-    return values, config
+    for name, value in values.items():
+        setattr(estimator, name, value)
+    return config

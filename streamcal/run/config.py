@@ -71,7 +71,8 @@ class RunConfig(_Options):
 
     @model_validator(mode="after")
     def _reads_segments(self) -> Self:
-        object.__setattr__(self, "columns", columns_of(self))
+        _check_together(self)
+        object.__setattr__(self, "columns", self.columns.with_segments(self.segments.fields))
         return self
 
     def shown(self) -> dict[str, Any]:
@@ -79,37 +80,29 @@ class RunConfig(_Options):
         return self.model_dump(mode="json", exclude={"connectors"})
 
 
-def columns_of(options: RunConfig) -> Columns:
-    """Return the columns to read, those of segments among them.
-
-    Raises
-    ------
-    ValueError
-        if segments cannot be had with the other options.
-    """
+def _check_together(options: RunConfig) -> None:
+    """Raise ValueError if two options exclude each other; the message names both, and says why."""
     columns, fields, recalibrator = options.columns, options.segments.fields, options.recalibrator
     unlike = "a missing label points to none of many classes"
-    for name, given, because in (
-        ("[segments] fields", bool(fields), "corrections of segments are for one score"),
-        ("[recalibrator] guard", bool(recalibrator.guard), "a guard compares one score with its map"),
+    of_classes = (
+        ("[segments] fields", fields, "corrections of segments are for one score"),
+        ("[recalibrator] guard", recalibrator.guard, "a guard compares one score with its map"),
         ("[recalibrator] label_delay_limit", recalibrator.label_delay_limit is not None, unlike),
         ("[join] missing_labels", options.join.missing_labels != "drop", unlike),
+    )
+    once = "corrections of segments take every label once"
+    compared = "a guard compares the score with the map, and with segments another probability is served"
+    of_segments = (
+        *((f"[columns] {role}", role in columns.names, once) for role in WEIGHTS),
+        ("[recalibrator] guard", recalibrator.guard, compared),
+    )
+    for one, given, others in (
+        ("[columns] classes", columns.classes, of_classes),
+        ("[segments] fields", fields, of_segments),
     ):
-        if columns.classes and given:
-            raise ValueError(f"[columns] classes and {name} exclude each other: {because}")
-    excluded = {
-        **{
-            f"[columns] {role}": "corrections of segments take every label once"
-            for role in WEIGHTS
-            if role in columns.names
-        },
-        "[recalibrator] guard": options.recalibrator.guard
-        and "a guard compares the score with the map, and with segments another probability is served",
-    }
-    for option, why in excluded.items():
-        if fields and why:
-            raise ValueError(f"[segments] fields and {option} exclude each other: {why}")
-    return columns.with_segments(fields)
+        for other, also, why in others:
+            if given and also:
+                raise ValueError(f"{one} and {other} exclude each other: {why}")
 
 
 def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:

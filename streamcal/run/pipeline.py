@@ -22,7 +22,7 @@ from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import ClassesEngine
-from streamcal.run.config import KeysConfig, SegmentsConfig
+from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, count_reasons
 from streamcal.run.rows import (
@@ -105,6 +105,19 @@ class Pipeline(RunState):
         self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
+
+    @classmethod
+    def of(cls, options: RunConfig, tables: Tables | None = None, *, publishes_maps: bool = True) -> Pipeline:
+        """Return the pipeline of a run with these options; parameters are those of the class."""
+        return cls(
+            options.recalibrator,
+            options.join,
+            tables=tables,
+            keys=options.keys,
+            columns=options.columns,
+            segments=options.segments,
+            publishes_maps=publishes_maps,
+        )
 
     # Events
 

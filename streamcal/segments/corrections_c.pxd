@@ -2,6 +2,7 @@
 cimport cython
 cimport libc.math as math
 from streamcal.segments.between_c cimport BetweenSegments, determinant
+from streamcal.segments.names_c cimport as_bytes, as_name
 from streamcal.text_table_c cimport TextTable
 
 cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
@@ -67,10 +68,6 @@ cdef class Corrections:
 
 @cython.locals(row=Py_ssize_t, k=Py_ssize_t, each=Py_ssize_t, aa=double, ab=double, bb=double)
 cpdef check_rows(const float[::1] rows)
-
-cpdef bytes as_bytes(str name)
-
-cpdef as_name(bytes data)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.segments.between_c import BetweenSegments, determinant
+from streamcal.segments.names_c import Name, as_bytes, as_name, order
 from streamcal.sketch.decoding import MOST, Count, Finite, Probability, require, restoring
 from streamcal.text_table_c import TextTable, grown
 from streamcal.values import Floats
@@ -49,19 +50,12 @@ __all__ = [
     "SHARED",
     "Corrections",
     "CorrectionsState",
-    "Name",
     "Rows",
-    "as_bytes",
-    "as_name",
     "expit",
     "log_loss",
     "logit_of",
-    "order",
     "taken_back",
 ]
-
-Name = str | None
-"""Value of a field; None: the field is missing."""
 
 Rows = npt.NDArray[np.float32]
 
@@ -490,21 +484,6 @@ def _due(count: int) -> bool:
     while count >= 8 * step:
         step *= 2
     return count < _MOST_LABELS and count % step == 0
-
-
-def as_bytes(name: Name) -> bytes:
-    """Return a value as bytes; the missing one, as none."""
-    return b"" if name is None else name.encode("utf-8", "surrogatepass")
-
-
-def as_name(data: bytes) -> Name:
-    """Return the value of what `as_bytes` gave."""
-    return data.decode("utf-8", "surrogatepass") if data else None
-
-
-def order(name: Name) -> tuple[bool, str]:
-    """Return what names are sorted by: the missing value comes first."""
-    return name is not None, name or ""
 
 
 def _rows(count: int, before: Any = ()) -> Any:

@@ -1,6 +1,7 @@
 # The types with which fields_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.segments.corrections_c cimport Corrections, as_bytes, as_name, expit, logit_of, taken_back
+from streamcal.segments.corrections_c cimport Corrections, expit, logit_of, taken_back
+from streamcal.segments.names_c cimport as_bytes, as_name
 
 cdef double _COMMON, _COMMON_PRECISION, _FARTHEST
 cdef int _CENTRED, _READ, _TERMS, _SIZE

@@ -25,13 +25,11 @@ from streamcal.segments.corrections_c import (
     READ,
     Corrections,
     CorrectionsState,
-    Name,
-    as_bytes,
-    as_name,
     expit,
     logit_of,
     taken_back,
 )
+from streamcal.segments.names_c import Name, as_bytes, as_name
 from streamcal.sketch.decoding import Count, Finite, require
 
 __all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "names_of", "numbers_of"]

@@ -21,10 +21,9 @@ from streamcal.segments.corrections_c import (
     MOST_VOTES,
     SHARED,
     CorrectionsState,
-    Name,
-    order,
 )
 from streamcal.segments.fields_c import CENTRED, MOST_COMMON, FieldsState
+from streamcal.segments.names_c import Name, order
 from streamcal.values import Floats
 
 __all__ = ["merged"]

@@ -15,10 +15,10 @@ import numpy as np
 
 from streamcal.values import shown
 
-__all__ = ["Name", "name_of"]
+__all__ = ["Name", "as_bytes", "as_name", "name_of", "order"]
 
 Name = str | None
-"""Value of a field; None: the field is missing."""
+"""Name of the value of a field; None: the field is missing."""
 
 # As C has them.
 _LONGEST = 4096  # bytes of a name
@@ -78,6 +78,21 @@ def name_of(value: object) -> Name:
     if value is None or type(value).__name__ in _MISSING:
         return None
     raise ValueError(f"a segment must be a text, number, boolean, date, time or None, got {shown(value)}")
+
+
+def as_bytes(name: Name) -> bytes:
+    """Return a name as bytes; that of a missing value, as none."""
+    return b"" if name is None else name.encode("utf-8", "surrogatepass")
+
+
+def as_name(data: bytes) -> Name:
+    """Return the name of what `as_bytes` gave."""
+    return data.decode("utf-8", "surrogatepass") if data else None
+
+
+def order(name: Name) -> tuple[bool, str]:
+    """Return what names are sorted by: a missing value comes first."""
+    return name is not None, name or ""
 
 
 def _check_size(text: str) -> None:

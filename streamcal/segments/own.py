@@ -18,7 +18,8 @@ import msgspec
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.outcomes import Relabelled
-from streamcal.segments.corrections_c import logit_of, order
+from streamcal.segments.corrections_c import logit_of
+from streamcal.segments.names_c import order
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, Probability, require
 

@@ -17,15 +17,14 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import pack, unpack
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.fields_c import TERMS
+from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import (
-    TERMS,
-    Name,
     SegmentCorrection,
     Segments,
     check_fields,
     check_own_engines,
-    name_of,
     of_frame,
     packed,
     served,

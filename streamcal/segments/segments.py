@@ -16,22 +16,18 @@ from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState, names_of, numbers_of
 from streamcal.segments.merging import merged
-from streamcal.segments.names_c import Name, name_of
+from streamcal.segments.names_c import Name
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded, require
 from streamcal.values import shown
 
 __all__ = [
     "NEAREST",
-    "TERMS",
-    "Name",
     "SegmentCorrection",
     "Segments",
     "SegmentsState",
     "check_fields",
     "check_own_engines",
-    "logit_of",
-    "name_of",
     "of_frame",
     "packed",
     "served",

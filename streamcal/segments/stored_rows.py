@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 
 from streamcal.engine.state import pack, unpack
-from streamcal.segments.corrections_c import Corrections, order
+from streamcal.segments.corrections_c import Corrections
+from streamcal.segments.names_c import Name, order
 from streamcal.segments.own import OwnEngines
-from streamcal.segments.segments import Name, packed, unpacked
+from streamcal.segments.segments import packed, unpacked
 
 __all__ = ["Row", "SegmentId", "StoredRows", "with_rows"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -129,29 +129,34 @@ class ServedPipeline(Pipeline):
         if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
-        classes, given = len(self.classes), (*kept_numbers(known.carried).tolist(),)
-        for name in ("scores" if classes else "score", "key", "domain"):
-            before, now = (
-                (given[:classes], event.kept[self._first_score :])
-                if name == "scores"
-                else (getattr(known, name), getattr(event, name))
-            )
+        classes = len(self.classes)
+        carried = tuple(kept_numbers(known.carried).tolist()) if classes else ()
+        scores = (
+            ("scores", carried[:classes], event.kept[self._first_score :])
+            if classes
+            else ("score", known.score, event.score)
+        )
+        for name, before, now in (
+            scores,
+            ("key", known.key, event.key),
+            ("domain", known.domain, event.domain),
+        ):
             if before != now:
                 detail = (
                     f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
                 )
                 return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
-        version, *weights = known.answer
-        if self._row_of is not None and classes:
-            served: Any = given[classes : 2 * classes]
-            made = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
-            row: Result = self._row_of(made, event.kept)
-            return row
-        is_raw = not version and not self.segments.fields  # version 0 is the identity
-        probability = known.score if is_raw else known.probability
-        answer = Recalibrated(
-            event.id, known.score, probability, version, (weights[0], weights[1]), known.key, known.time
-        )
+        version, weight_0, weight_1 = known.answer
+        answer: Recalibrated
+        if classes:
+            served = carried[classes : 2 * classes]
+            answer = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
+        else:
+            is_raw = not version and not self.segments.fields  # version 0 is the identity
+            probability = known.score if is_raw else known.probability
+            answer = Recalibrated(
+                event.id, known.score, probability, version, (weight_0, weight_1), known.key, known.time
+            )
         again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
         return again
 

@@ -32,8 +32,8 @@ from streamcal.events.columns import Columns
 from streamcal.join.entries import Values
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
+from streamcal.segments.names_c import name_of
 from streamcal.segments.recalibrator import SegmentedRecalibrator
-from streamcal.segments.segments import name_of
 from streamcal.sketch.checks import check_score
 
 __all__ = [

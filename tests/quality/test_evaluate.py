@@ -162,7 +162,7 @@ def test_intervals_cover(rate: float, slope: float, n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_the_coverage_test_sees_intervals_that_are_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_Z", 1.0)
+    monkeypatch.setattr(module, "Z95", 1.0)
     assert min(misses(0.2, 1.5, 1000, 7).values()) > 32
 
 

@@ -27,7 +27,7 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from streamcal import SegmentedRecalibrator
 from streamcal.events.columns import Columns
 from streamcal.frames import backtest
-from streamcal.segments.segments import name_of
+from streamcal.segments.names_c import name_of
 from tests.connectors.kafka.test_schemas import decoded
 from tests.segments.test_run import run
 from tests.serve.servers import LINES, Served

@@ -1,0 +1,209 @@
+"""Results of a backtest: frames of the library of the caller, figures as a table, maps and certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamcal.certificates.record import Certificate
+from streamcal.frames.sources import Frame, FrameSource, narwhals_module
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import rating_rows, run_summary
+from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.multiclass.classes_engine import served_map
+from streamcal.quality.groups import Groups, ranked
+from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.rows import MapRow, RejectRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Backtest", "Comparison"]
+
+
+@dataclass(frozen=True, repr=False)
+class Backtest:
+    """Results of a replay."""
+
+    _pipeline: Pipeline
+    _predictions: FrameSource
+    _status: Status
+    _answers: Sequence[Any]
+    rejects: Sequence[RejectRow]
+    """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
+    _maps: Sequence[MapRow]
+    remarks: Sequence[str]
+    """Remarks of a careful colleague, each with what to do about it."""
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._lines, *_as_text(self._rows)])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{'<br>'.join(map(escape, self._lines))}</p>{_as_html(self._rows)}"
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [("", "before", "after"), *rating_rows(self._status.quality, self._status.classes)]
+
+    @property
+    def _lines(self) -> list[str]:
+        """Lines above the table."""
+        counts = self._status.join
+        return [
+            self._status.verdict.sentence,
+            f"{counts.predictions:,} predictions, {counts.joined + counts.implied:,} with a label;"
+            f" {self._status.rejected:,} events rejected",
+        ]
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The answers, a frame of the library that the predictions came in; in the order of their times.
+
+        First the columns of the predictions that were read, under their names, with their types and index;
+        then ``probability``, ``map_version``, ``weight_0`` and ``weight_1`` (of the shift correction); of
+        many classes ``probability_cat`` and so on, and ``map_version``. If a name is taken, ``_served`` is
+        added to it.
+        """
+        narwhals = narwhals_module()
+        given = self._predictions.answered(self._answers)
+        made: dict[str, Any] = {"map_version": np.array([row.map_version for row in self._answers], np.int64)}
+        if classes := self._pipeline.classes:
+            columns = zip(*(row.probabilities.values() for row in self._answers), strict=True)
+            names = [f"probability_{name}" for name in classes]
+            made = dict(zip(names, map(np.array, columns), strict=True)) | made
+        else:
+            made = {
+                "probability": np.array([row.probability for row in self._answers], np.float64),
+                **made,
+                "weight_0": np.array([row.weights[0] for row in self._answers], np.float64),
+                "weight_1": np.array([row.weights[1] for row in self._answers], np.float64),
+            }
+        library, taken = narwhals.get_native_namespace(given), set(given.columns)
+        named = {f"{name}_served" if name in taken else name: values for name, values in made.items()}
+        series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
+        return given.with_columns(*series).to_native()
+
+    @cached_property
+    def by_segment(self) -> Frame:
+        """Figures of each segment by its labels, the worst first: a frame of the caller's library.
+
+        Columns ``field``, ``segment`` (missing: no value), ``labels``, ``forecast`` (mean of what was
+        served), ``rate`` (of label 1), ``gap`` (their difference), ``gap_low`` and ``gap_high`` (confidence
+        sequence of each segment alone, 95 %), ``brier_before``, ``brier_after`` and ``deviates``: the gap is
+        surely more than a tenth of the rarer class. Of the segments found so, at most one in twenty is wrong
+        on average. With many classes, the field is ``class``: each class against the others.
+
+        Raises
+        ------
+        ValueError
+            if no segments were asked for.
+        """
+        if not (self._pipeline.segments.fields or self._pipeline.classes):
+            raise ValueError("there are no segments: name columns with segments=…")
+        return self._framed("segment", self._pipeline.quality.segments)
+
+    @cached_property
+    def by_key(self) -> Frame:
+        """Figures of each key, the worst first: ``key``, then as in `by_segment`. Weights do not count."""
+        return self._framed("key", {"": self._pipeline.quality.groups})
+
+    def _framed(self, name: str, by_field: Mapping[str, Groups]) -> Frame:
+        narwhals = narwhals_module()
+        library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
+        named, figures = ranked(by_field)
+        made: dict[str, Any] = {"field": [field for field, _ in named]} if name == "segment" else {}
+        made[name] = [each for _, each in named]
+        renamed = {"low": "gap_low", "high": "gap_high"}
+        made |= {renamed.get(column, column): values for column, values in figures._asdict().items()}
+        made["labels"] = made["labels"].astype(np.int64)
+        series = [narwhals.new_series(column, values, backend=library) for column, values in made.items()]
+        return series[0].to_frame().with_columns(*series[1:]).to_native()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run: what the join counted, and how good scores and probabilities were."""
+        return run_summary(self._status) | {"remarks": list(self.remarks)}
+
+    @property
+    def maps(self) -> list[RecalibrationMap | MulticlassMap]:
+        """The map versions that were served, in order; of many classes the last map of each key alone."""
+        if self._pipeline.classes:
+            return [served_map(engine) for engine in self._pipeline.engines.values()]
+        return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
+
+    @property
+    def certificates(self) -> list[Certificate]:
+        """Certificates of the versions that have one, in order."""
+        texts = [bytes(row.certificate) for row in self._maps]
+        return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
+
+    def plot(self) -> Figure:
+        """Draw the reliability of scores and of recalibrated probabilities, by the labels that came.
+
+        Raises
+        ------
+        ImportError
+            if matplotlib is not installed.
+        ValueError
+            if no label has met its prediction.
+        """
+        if not can_draw():
+            raise ImportError(NEEDED)
+        if not self._pipeline.join.counts.joined:
+            raise ValueError("there is nothing to draw: no label has met its prediction")
+        return reliability_figure(self._pipeline.quality)
+
+
+class Comparison(Mapping[str, Backtest]):
+    """Backtests of several modes over the same frames, by mode; shown as a table of their figures."""
+
+    def __init__(self, found: Mapping[str, Backtest]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, mode: str) -> Backtest:
+        return self._found[mode]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return "\n".join(_as_text(self._rows))
+
+    def _repr_html_(self) -> str:
+        return _as_html(self._rows)
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Rows of the table: names of the columns; the scores as they came; each mode."""
+        columns = [rating_rows(each._status.quality, each._status.classes) for each in self._found.values()]
+        names, before = zip(*((name.strip(), old) for name, old, _ in columns[0]), strict=True)
+        after = [(mode, *(new for *_, new in rows)) for mode, rows in zip(self, columns, strict=True)]
+        return [("", *names), ("score", *before), *after]
+
+
+def _as_text(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _as_html(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in HTML."""
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

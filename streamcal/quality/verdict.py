@@ -134,10 +134,10 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     after, gains = sequences.gaps("after"), sequences.gains()
     area = _areas(counts)
     reversal = None
-    if (area < 0.5).any():
+    if (turned := _reversed(counts)).any():
         rates = _rate_limits(sequences.gaps("before"))
         reversal = _surest(
-            _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
+            _descends(rates) & turned, _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
         )
     missing = _missing(sequences, arrival)
     found = _deviating_gap(sequences, after, missing)
@@ -180,7 +180,7 @@ def weighted_verdict(labels: int) -> Verdict:
 
 def may_deviate(sequences: Sequences) -> bool:
     """Return whether `judge` may detect a deviation: if not, it does not. It costs a tenth of it."""
-    return sequences.may_be_refuted() or bool((_areas(sequences.counts()) < 0.5).any())
+    return sequences.may_be_refuted() or bool(_reversed(sequences.counts()).any())
 
 
 def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
@@ -220,9 +220,19 @@ def _deviating_gap(sequences: Sequences, gaps: Intervals, missing: Floats) -> _D
             was_low, was_high = _turned(sign, *between(start))
             over = (high[start + 1 :] < was_low) & (mean[start + 1 :] <= 0.5 * was_low)
             begun = (low[start + 1 :] > was_high) & deviates[start + 1 :]
-            if not (over | begun).any():
+            if not (over | begun | _left(gaps, start, column)).any():
                 return _Deviation(start, column, float(evidence[start, column]))
     return None
+
+
+def _left(gaps: Intervals, start: int, column: int) -> Flags:
+    """Return since which later starts forecasts have left a band: bool[later starts].
+
+    None is in it, and these are half or more of the labels since the start. Of k alike in chance, all would
+    come before them with a probability of at most 2^−k, and fewer than five never deviate.
+    """
+    labels, inside = gaps.labels[start + 1 :, 0], gaps.labels[start + 1 :, column]
+    return np.asarray((inside == 0.0) & (2.0 * labels >= gaps.labels[start, 0]))
 
 
 def _turned(sign: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -284,6 +294,16 @@ def _areas(counts: Floats) -> Floats:
     below = np.cumsum(zeros, axis=-1) - 0.5 * zeros
     pairs = zeros.sum(axis=-1) * ones.sum(axis=-1)
     return np.where(pairs > 0.0, (ones * below).sum(axis=-1) / np.maximum(pairs, 1.0), 0.5)
+
+
+def _reversed(counts: Floats) -> Flags:
+    """Return whether the area under the ROC curve is below ½ beyond chance: bool[…].
+
+    Its standard error is that of scores and labels that are independent (Mann and Whitney 1947).
+    """
+    zeros, ones = np.moveaxis(np.maximum(counts.sum(axis=-2), 1.0), -1, 0)
+    error = np.sqrt((zeros + ones + 1.0) / (12.0 * zeros * ones))
+    return np.asarray(_areas(counts) < 0.5 - _STANDARD_ERRORS * error)
 
 
 def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
@@ -405,10 +425,7 @@ def _cause(sequences: Sequences, start: int) -> str | None:
         _RELATION: _log_likelihood(now, n).sum() - (2 * bands - 1) * cost,
     }
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
-    zeros, ones = np.maximum(now.sum(axis=0), 1.0)
-    # The standard error of the area, if scores and labels were independent (Mann and Whitney 1947).
-    error = np.sqrt((zeros + ones + 1.0) / (12.0 * zeros * ones))
-    return _REVERSED if cause == _RELATION and _areas(now) < 0.5 - _STANDARD_ERRORS * error else cause
+    return _REVERSED if cause == _RELATION and _reversed(now) else cause
 
 
 def _log_likelihood(counts: Floats, totals: Floats | float) -> Floats:

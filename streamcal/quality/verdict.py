@@ -45,6 +45,7 @@ State: TypeAlias = Literal[
 
 _REVERSED: Final = "the ranking of the scores is reversed"
 _BALANCE: Final = "the class balance moved"
+_SEEMS: Final = "the class balance moved, or seems to because one class comes later than the other"
 _SCORES: Final = "the scores moved, and the rate of each score did not"
 _RELATION: Final = "the scores mean something else than before"
 _LATE: Final = "labels of one class come late"
@@ -54,6 +55,8 @@ _ADVICE: Final = {
     _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
     " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
     _BALANCE: 'Mode "auto" follows it by labels; in another mode, take a window or a new --calibration.',
+    _SEEMS: 'Mode "auto" follows a balance that moved. Labels of one class that come later, as in bulk,'
+    " mislead it: give both classes the same delay, or set [join] label_delay_limit.",
     _SCORES: "Another population, or a changed feature: look at what feeds the model.",
     _RELATION: "Look at the features of the model, and whether it was replaced."
     ' Mode "auto" follows by labels.',
@@ -145,7 +148,8 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
         late = arrival.later * after.mean[found.start, found.column] < 0.0
         causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
         cause = next((cause for cause, holds in causes.items() if holds), None)
-        return _of_gap(sequences, after, found, cause)
+        cause = cause or _cause(sequences, found.start)
+        return _of_gap(sequences, after, found, _SEEMS if late and cause == _BALANCE else cause)
     if reversal is not None:
         return _of_reversal(sequences, reversal, float(area[reversal]))
     lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
@@ -314,7 +318,6 @@ def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str
         band = _ENDS[found.column - 1], _ENDS[found.column]
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
-    cause = cause or _cause(sequences, found.start)
     words = (
         f"{_since(sequences, found.start)} {which} are {_points(abs(mean))} points {state}"
         f" ({_SURE}: {_points(least)} to {_points(most)})."

@@ -225,6 +225,15 @@ def test_a_class_that_comes_later_is_a_cause() -> None:
     assert "comes later" not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
 
 
+def test_a_class_that_comes_in_bulk_may_be_why_the_balance_seems_to_move() -> None:
+    stream = shifted(np.random.default_rng(0), 5_000, 5_000)
+    seems = "because one class comes later than the other"
+    late = judged(stream, Arrival(later=0.1, delay=10 * MINUTE))
+    assert seems in late.sentence
+    assert "label_delay_limit" in late.advice
+    assert seems not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
+
+
 def test_the_worst_key_is_first_and_chance_is_left_out() -> None:
     def told(log_e: float, *, deviates: bool = True) -> Verdict:
         return Verdict("too low", "", "", 1_000, since_label=0 if deviates else None, log_e=log_e)

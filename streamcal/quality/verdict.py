@@ -45,6 +45,7 @@ State: TypeAlias = Literal[
 
 _REVERSED: Final = "the ranking of the scores is reversed"
 _BALANCE: Final = "the class balance moved"
+_SEEMS: Final = "the class balance moved, or seems to because one class comes later than the other"
 _SCORES: Final = "the scores moved, and the rate of each score did not"
 _RELATION: Final = "the scores mean something else than before"
 _LATE: Final = "labels of one class come late"
@@ -54,6 +55,8 @@ _ADVICE: Final = {
     _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
     " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
     _BALANCE: 'Mode "auto" follows it by labels; in another mode, take a window or a new --calibration.',
+    _SEEMS: 'Mode "auto" follows a balance that moved. Labels of one class that come later, as in bulk,'
+    " mislead it: give both classes the same delay, or set [join] label_delay_limit.",
     _SCORES: "Another population, or a changed feature: look at what feeds the model.",
     _RELATION: "Look at the features of the model, and whether it was replaced."
     ' Mode "auto" follows by labels.',
@@ -134,10 +137,10 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     after, gains = sequences.gaps("after"), sequences.gains()
     area = _areas(counts)
     reversal = None
-    if (area < 0.5).any():
+    if (turned := _reversed(counts)).any():
         rates = _rate_limits(sequences.gaps("before"))
         reversal = _surest(
-            _descends(rates) & (area < 0.5), _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
+            _descends(rates) & turned, _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
         )
     missing = _missing(sequences, arrival)
     found = _deviating_gap(sequences, after, missing)
@@ -145,7 +148,8 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
         late = arrival.later * after.mean[found.start, found.column] < 0.0
         causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
         cause = next((cause for cause, holds in causes.items() if holds), None)
-        return _of_gap(sequences, after, found, cause)
+        cause = cause or _cause(sequences, found.start)
+        return _of_gap(sequences, after, found, _SEEMS if late and cause == _BALANCE else cause)
     if reversal is not None:
         return _of_reversal(sequences, reversal, float(area[reversal]))
     lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
@@ -180,7 +184,7 @@ def weighted_verdict(labels: int) -> Verdict:
 
 def may_deviate(sequences: Sequences) -> bool:
     """Return whether `judge` may detect a deviation: if not, it does not. It costs a tenth of it."""
-    return sequences.may_be_refuted() or bool((_areas(sequences.counts()) < 0.5).any())
+    return sequences.may_be_refuted() or bool(_reversed(sequences.counts()).any())
 
 
 def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
@@ -216,9 +220,19 @@ def _deviating_gap(sequences: Sequences, gaps: Intervals, missing: Floats) -> _D
             was_low, was_high = _turned(sign, *between(start))
             over = (high[start + 1 :] < was_low) & (mean[start + 1 :] <= 0.5 * was_low)
             begun = (low[start + 1 :] > was_high) & deviates[start + 1 :]
-            if not (over | begun).any():
+            if not (over | begun | _left(gaps, start, column)).any():
                 return _Deviation(start, column, float(evidence[start, column]))
     return None
+
+
+def _left(gaps: Intervals, start: int, column: int) -> Flags:
+    """Return since which later starts forecasts have left a band: bool[later starts].
+
+    None is in it, and these are half or more of the labels since the start. Of k alike in chance, all would
+    come before them with a probability of at most 2^−k, and fewer than five never deviate.
+    """
+    labels, inside = gaps.labels[start + 1 :, 0], gaps.labels[start + 1 :, column]
+    return np.asarray((inside == 0.0) & (2.0 * labels >= gaps.labels[start, 0]))
 
 
 def _turned(sign: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -282,6 +296,16 @@ def _areas(counts: Floats) -> Floats:
     return np.where(pairs > 0.0, (ones * below).sum(axis=-1) / np.maximum(pairs, 1.0), 0.5)
 
 
+def _reversed(counts: Floats) -> Flags:
+    """Return whether the area under the ROC curve is below ½ beyond chance: bool[…].
+
+    Its standard error is that of scores and labels that are independent (Mann and Whitney 1947).
+    """
+    zeros, ones = np.moveaxis(np.maximum(counts.sum(axis=-2), 1.0), -1, 0)
+    error = np.sqrt((zeros + ones + 1.0) / (12.0 * zeros * ones))
+    return np.asarray(_areas(counts) < 0.5 - _STANDARD_ERRORS * error)
+
+
 def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
     labels, mean, low, high, level = (float(each[found.start, found.column]) for each in gaps[:5])
     state: State = "too high" if mean > 0.0 else "too low"
@@ -290,7 +314,6 @@ def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str
         band = _ENDS[found.column - 1], _ENDS[found.column]
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
-    cause = cause or _cause(sequences, found.start)
     words = (
         f"{_since(sequences, found.start)} {which} are {_points(abs(mean))} points {state}"
         f" ({_SURE}: {_points(least)} to {_points(most)})."
@@ -401,10 +424,7 @@ def _cause(sequences: Sequences, start: int) -> str | None:
         _RELATION: _log_likelihood(now, n).sum() - (2 * bands - 1) * cost,
     }
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
-    zeros, ones = np.maximum(now.sum(axis=0), 1.0)
-    # The standard error of the area, if scores and labels were independent (Mann and Whitney 1947).
-    error = np.sqrt((zeros + ones + 1.0) / (12.0 * zeros * ones))
-    return _REVERSED if cause == _RELATION and _areas(now) < 0.5 - _STANDARD_ERRORS * error else cause
+    return _REVERSED if cause == _RELATION and _reversed(now) else cause
 
 
 def _log_likelihood(counts: Floats, totals: Floats | float) -> Floats:

@@ -157,6 +157,35 @@ def test_what_is_over_is_not_told() -> None:
     assert judged(stream).state == "well calibrated"
 
 
+def test_a_band_that_forecasts_have_left_is_not_told() -> None:
+    """A score without meaning is served until labels show it; from then on, the base rate is."""
+    rng = np.random.default_rng(0)
+    scores, means = logistic(rng.normal(0.0, 2.0, 20_000)), np.full(20_000, 0.15)
+    forecasts = np.where(np.arange(20_000) < 200, scores, 0.15)
+    stream = Stream(scores, forecasts, drawn(rng, means), means)
+    assert judged(Stream(*(each[:300] for each in stream))).state == "too high"
+    assert judged(stream).state == "well calibrated"
+
+
+def test_a_band_that_forecasts_come_back_to_is_told() -> None:
+    rng = np.random.default_rng(0)
+    low = np.full(3_000, 0.15)
+    forecasts = np.concatenate([low, np.full(200, 0.8), low, np.full(20, 0.8)])
+    labels = drawn(rng, np.full(len(forecasts), 0.15))
+    verdict = judged(Stream(forecasts, forecasts, labels, forecasts))
+    assert verdict.state == "too high"
+    assert verdict.band == (0.75, 0.9)
+
+
+def test_a_score_without_order_is_not_called_reversed() -> None:
+    """The area under the ROC curve is ½, so that one stream in two has less; the middle has the most 1."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        hidden = rng.normal(0.0, 1.5, 10_000)
+        means = 0.05 + 0.5 * np.exp(-(hidden**2))
+        assert judged(Stream(logistic(hidden), means, drawn(rng, means), means)).state == "well calibrated"
+
+
 def test_recalibration_that_harms_is_detected() -> None:
     """What is served is calibrated, but knows less than the score."""
     rng = np.random.default_rng(0)
@@ -194,6 +223,15 @@ def test_a_class_that_comes_later_is_a_cause() -> None:
     stream = Stream(forecasts, forecasts, drawn(rng, forecasts + 0.02), forecasts)
     assert "comes later" in judged(stream, Arrival(later=0.1, delay=10 * MINUTE)).sentence
     assert "comes later" not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
+
+
+def test_a_class_that_comes_in_bulk_may_be_why_the_balance_seems_to_move() -> None:
+    stream = shifted(np.random.default_rng(0), 5_000, 5_000)
+    seems = "because one class comes later than the other"
+    late = judged(stream, Arrival(later=0.1, delay=10 * MINUTE))
+    assert seems in late.sentence
+    assert "label_delay_limit" in late.advice
+    assert seems not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
 
 
 def test_the_worst_key_is_first_and_chance_is_left_out() -> None:

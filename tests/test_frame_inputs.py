@@ -27,6 +27,8 @@ LABELS = (RNG.random(N) < SCORES**1.5).astype(int)
 START = datetime(2024, 3, 1, tzinfo=UTC)
 TIMES = START.timestamp() + 60.0 * np.arange(N)
 LABEL_TIMES = TIMES + 3600.0
+FEW_MAPS: dict[str, Any] = {"mode": "target", "growth": 4.0}
+"""What is tested is how frames are read."""
 EVERY_FOURTH = np.arange(N) % 4 == 0
 
 Frames = tuple[Any, ...]
@@ -379,7 +381,7 @@ def figures(kind: str) -> dict[str, Any]:
     predictions, labels = plain()
     if kind == "gaps":
         labels = labels[~EVERY_FOURTH]
-    return shown(streamcal.backtest(predictions, labels))
+    return shown(streamcal.backtest(predictions, labels, **FEW_MAPS))
 
 
 def plain() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -406,10 +408,10 @@ def test_frames_give_the_plain_figures_or_say_what_to_do(name: str) -> None:
         warnings.simplefilter("always")
         if case.error:
             with pytest.raises((TypeError, ValueError), match=f"(?s){case.error}") as refused:
-                streamcal.backtest(*frames, **case.options)
+                streamcal.backtest(*frames, **FEW_MAPS, **case.options)
             assert "--" not in str(refused.value)
             return
-        done = streamcal.backtest(*frames, **case.options)
+        done = streamcal.backtest(*frames, **FEW_MAPS, **case.options)
     messages = [str(each.message) for each in caught]
     assert done.summary["join"]["joined"] == case.joined
     assert type(done.frame) is type(frames[0])

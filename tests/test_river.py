@@ -101,8 +101,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
     "model",
     [
         RecalibratedClassifier(pipeline()),
-        preprocessing.StandardScaler() | RecalibratedClassifier(regression()),
-        RecalibratedClassifier(naive_bayes.GaussianNB()),
+        preprocessing.StandardScaler() | RecalibratedClassifier(regression(), growth=2.0),
+        RecalibratedClassifier(naive_bayes.GaussianNB(), growth=2.0),
         Recalibrate("ip_in_url"),
     ],
     ids=str,

@@ -26,6 +26,7 @@ def settings() -> dict[str, str]:
     return {name.lower().replace("_", "."): value for name, value in lines}
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 def test_it_runs_on_a_broker_like_that_of_the_compose_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the image itself, its ports, and where its data are."""

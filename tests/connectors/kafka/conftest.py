@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
             item.add_marker("kafka")
-            if item.get_closest_marker("crash") and item.callspec.params.get("client") == "confluent":
+            if item.get_closest_marker("crash") and "confluent" in item.name:
                 item.add_marker("nightly")
 
 

@@ -135,12 +135,11 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
         words = f"Cannot tell: all {labels:,} labels so far are 1, and those of class 0 may come later."
         return Verdict("cannot tell", words, "", labels)
     after, gains = sequences.gaps("after"), sequences.gains()
-    area = _areas(counts)
     reversal = None
     if (turned := _reversed(counts)).any():
         rates = _rate_limits(sequences.gaps("before"))
         reversal = _surest(
-            _descends(rates) & turned, _ascends(rates) & (area > 0.5), _log_likelihoods(counts)
+            _descends(rates) & turned, _ascends(rates) & (_areas(counts) > 0.5), _log_likelihoods(counts)
         )
     missing = _missing(sequences, arrival)
     found = _deviating_gap(sequences, after, missing)
@@ -151,7 +150,7 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
         cause = cause or _cause(sequences, found.start)
         return _of_gap(sequences, after, found, _SEEMS if late and cause == _BALANCE else cause)
     if reversal is not None:
-        return _of_reversal(sequences, reversal, float(area[reversal]))
+        return _of_reversal(sequences, reversal, float(_areas(counts[reversal])))
     lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
     if lost is not None:
         return _of_loss(sequences, gains, lost)

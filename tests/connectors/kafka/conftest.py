@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the broker; those that kill it with the second client are of the night."""
+    """Mark the tests that use the broker; those that kill it with the second client are nightly."""
     for item in items:
         if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
             item.add_marker("kafka")

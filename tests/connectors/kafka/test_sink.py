@@ -176,7 +176,6 @@ class TestSink:
         sink.close()
         assert answered(kafka_broker, topic) == list(range(10))
 
-    @pytest.mark.slow
     def test_a_record_that_expired_is_seen_though_the_client_would_commit(
         self,
         killable_broker: Broker,

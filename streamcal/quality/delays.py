@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.quality.class_delays import ClassDelays
 from streamcal.sketch.decoding import require
 from streamcal.values import Counts, Floats, Labels
 
@@ -21,6 +22,7 @@ _LIMITS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of dela
 _BINS: Final = len(_LIMITS) + 1
 _OFF: Final = 0.02  # of the rarer class: a smaller bias does not matter
 _EXPECTED: Final = 50  # labels of the rarer class in the smaller half: with fewer, z is not normal
+_MEMORY: Final = 1_000  # labels, of the latest predictions: a short memory of what forecasts learn from
 
 
 class Delay(msgspec.Struct):
@@ -37,10 +39,10 @@ class Delay(msgspec.Struct):
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """Whether the share of positives among labels changes with their delay."""
+    """Whether the share of positives changes with the delay, among predictions alike in forecast and time."""
 
     z: float
-    """The statistic of Cochran and Armitage: above 0 where labels that come later are more often positive."""
+    """Statistic of a stratified test: above 0 where labels that come later are more often positive."""
     rate: float
     """Rate of label 1 among all labels."""
     sooner: float
@@ -71,24 +73,21 @@ class Delays:
 
     Parameters
     ----------
-    counts, positives
-        of a state: how many labels, and how many positive ones, are in each bin. A store from before
-        positives were counted has none of these: then there is no trend.
+    counts, by_class
+        of a state: how many labels are in each bin, and those by class.
 
     Examples
     --------
-    >>> delays = Delays()
-    >>> delays.add(np.array([1.0, 2.0, 3.0, 600.0, np.nan]), np.array([0, 0, 0, 1, 1]))
+    >>> delays, half = Delays(), np.full(5, 0.5)
+    >>> delays.add(np.array([1.0, 2.0, 3.0, 600.0, np.nan]), np.array([0, 0, 0, 1, 1]), half, np.arange(5.0))
     >>> delays.labels, round(delays.quantile(0.5))
     (4, 2)
     """
 
-    def __init__(self, counts: list[int] | None = None, positives: list[int] | None = None) -> None:
+    def __init__(self, counts: list[int] | None = None, by_class: ClassDelays | None = None) -> None:
         self._counts = _binned(counts or [0] * _BINS)
-        self._positives = _binned(positives or [0] * _BINS)
-        self._by_class = not self.labels or bool(positives)
-        fewer = (self._positives <= self._counts).all()
-        require(fewer, "more labels are positive than there are, by their delays")
+        self.by_class = by_class or ClassDelays()
+        self.by_class.check()
 
     @property
     def labels(self) -> int:
@@ -101,19 +100,16 @@ class Delays:
         counts: list[int] = self._counts.tolist()
         return counts
 
-    @property
-    def positives(self) -> list[int]:
-        """Number of positive labels in each bin, to be stored; empty where it is not known."""
-        positives: list[int] = self._positives.tolist()
-        return positives if self._by_class else []
+    def add(self, delays: Floats, labels: Labels, forecasts: Floats, predicted_at: Floats) -> None:
+        """Add labels, 0 or 1, with their delays in seconds, and the forecasts and times of their predictions.
 
-    def add(self, delays: Floats, labels: Labels) -> None:
-        """Add labels, 0 or 1, with their delays in seconds; a delay of NaN, which is none, is left out."""
+        A delay of NaN, which is none, is left out.
+        """
         known = ~np.isnan(delays)
-        bins = np.searchsorted(_LIMITS, delays[known], side="right")
+        delays = delays[known]
+        bins = np.searchsorted(_LIMITS, delays, side="right")
         self._counts += np.bincount(bins, minlength=_BINS)
-        if self._by_class:
-            self._positives += np.bincount(bins[labels[known] == 1], minlength=_BINS)
+        self.by_class.add(delays, labels[known], forecasts[known], predicted_at[known])
 
     def quantile(self, share: float) -> float:
         """Return the delay that such a share of the labels did not exceed; there has to be one.
@@ -132,31 +128,32 @@ class Delays:
     def trend(self) -> Trend | None:
         """Whether positives take longer than negatives; None where there are too few labels to tell.
 
-        The test of Cochran and Armitage for a trend in proportions, with the mid-rank of each bin as its
-        score: so no delay counts more than its rank. The variance is that of drawing the positives from all
-        labels without replacement, which is what independence of label and delay means given both counts.
-        Then |z| reaches 6 with a probability of 2 · 10⁻⁹ at one look, and as a path of Brownian motion, of
-        about 6 φ(6) ln(10⁹ / 100) = 6 · 10⁻⁷ at any of the looks after each of 10⁹ labels. These are
-        approximations: the skewness at the fewest labels that are judged may raise both a hundredfold.
+        If the delay does not depend on the class, given forecast and time, |z| reaches 6 with a probability
+        of 2 · 10⁻⁹ at one look, and as a path of Brownian motion, of about 6 φ(6) ln(10⁹ / 100) = 6 · 10⁻⁷ at
+        any of the looks after each of 10⁹ labels. These are approximations: the skewness at the fewest labels
+        that are judged may raise both a hundredfold.
         """
-        n, positives = self.labels, int(self._positives.sum())
-        if not self._by_class or not 0 < positives < n:
+        found = self.by_class.compared(_EXPECTED)
+        if found is None:
             return None
-        counts = self._counts.astype(np.float64)
-        ends = np.cumsum(counts)
-        half = int(np.abs(ends - 0.5 * n).argmin())
-        first = float(ends[half])
-        if min(first, n - first) * min(positives, n - positives) < _EXPECTED * n:
-            return None
-        off = ends - 0.5 * counts - 0.5 * n  # mid-ranks, from their mean
-        variance = positives * (n - positives) / (n * (n - 1.0)) * float(counts @ off**2)
-        sooner = int(self._positives[: half + 1].sum())
-        return Trend(
-            float(self._positives @ off) / math.sqrt(variance),
-            positives / n,
-            sooner / first,
-            (positives - sooner) / (n - first),
-        )
+        labels, positives = np.cumsum(found.labels), np.cumsum(found.positives)
+        half = int(np.abs(labels - 0.5 * labels[-1]).argmin())
+        first, sooner = float(labels[half]), float(positives[half])
+        n, ones = float(labels[-1]), float(positives[-1])
+        return Trend(found.z, ones / n, sooner / first, (ones - sooner) / (n - first))
+
+    @property
+    def tilt(self) -> float:
+        """Change of the odds of label 1, among what is told of the latest predictions, by late labels.
+
+        Of the latest 1,000, as a logarithm: below 0 where positives are missing, 0 where no class surely comes
+        later.
+        """
+        found, trend = self.by_class.compared(_EXPECTED), self.trend
+        if found is None or trend is None or not trend.is_certain:
+            return 0.0
+        negatives, positives = found.told(self.by_class.span * _MEMORY / max(self.labels, _MEMORY))
+        return math.log(max(positives, 1e-9) / max(negatives, 1e-9))
 
     def figures(self, predictions: int, pending: int, oldest: float | None) -> Delay:
         """Return the figures that are shown.

@@ -19,6 +19,7 @@ import numpy as np
 
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
+from streamcal.quality.class_delays import ClassDelays
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
@@ -327,7 +328,7 @@ class QualityState(msgspec.Struct):
     history: History | None = None
     by_key: dict[str, History] = {}
     delays: list[Count] = []
-    delayed_positives: list[Count] = []
+    class_delays: ClassDelays = msgspec.field(default_factory=ClassDelays)
     reach: CoverageState | None = None
     watches: dict[str, ForecastWatch] = {}
     watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
@@ -398,7 +399,7 @@ class Quality(msgspec.Struct):
         trend = self.delays.trend
         if self.matures or trend is None:
             return Arrival(in_order=self.matures)
-        return Arrival(trend.bias(1.0), self.delays.quantile(_NEARLY_ALL))
+        return Arrival(trend.bias(1.0), self.delays.quantile(_NEARLY_ALL), tilt=self.delays.tilt)
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
         """Add predictions and joined labels; return the alarms that were raised.
@@ -425,7 +426,7 @@ class Quality(msgspec.Struct):
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, losses, labels_01, times)
-        self.delays.add(np.array(unrated.delays[part]), labels)
+        self.delays.add(np.array(unrated.delays[part]), labels, forecasts[1], predicted_at)
         self.coverage.add_labels(forecasts[0], predicted_at)
         until_look = self.watch.until_look
         if end - begin == until_look:
@@ -462,7 +463,7 @@ class Quality(msgspec.Struct):
             self.history,
             self.by_key,
             self.delays.counts,
-            self.delays.positives,
+            self.delays.by_class,
             self.coverage.state,
             self.watches,
             self.watch,
@@ -475,7 +476,7 @@ class Quality(msgspec.Struct):
     @classmethod
     def restore(cls, state: QualityState) -> Self:
         """Go on from a state; raise ValueError if it is none."""
-        delays = Delays(state.delays, state.delayed_positives)
+        delays = Delays(state.delays, state.class_delays)
         coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
         require(state.watches.keys() == state.by_key.keys(), "a watch over each key that is rated")
         return cls(

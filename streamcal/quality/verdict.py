@@ -27,6 +27,7 @@ _TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
 _BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
 _LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
 _FEWEST_FOR_CAUSE: Final = 100  # labels before a change, and after it, by which causes are distinguished
+_TILT: Final = 0.1  # in log odds: what late labels of one class take from the latest ones, to be a cause
 _STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
 _MOST_POWER: Final = 6  # of DELTA, for the evidence of a reversed ranking
 _ENDS: Final = (0.0, *BANDS, 1.0)
@@ -48,7 +49,6 @@ _BALANCE: Final = "the class balance moved"
 _SEEMS: Final = "the class balance moved, or seems to because one class comes later than the other"
 _SCORES: Final = "the scores moved, and the rate of each score did not"
 _RELATION: Final = "the scores mean something else than before"
-_LATE: Final = "labels of one class come late"
 _LATER: Final = "one class comes later than the other, and forecasts learn from the labels that come first"
 
 _ADVICE: Final = {
@@ -62,8 +62,9 @@ _ADVICE: Final = {
     ' Mode "auto" follows by labels.',
     _LATER: "Give labels of both classes the same delay; or, if predictions without a label are negative, set"
     " [join] label_delay_limit.",
-    _LATE: "If so, set [join] label_delay_limit. If not, check what scores and labels mean.",
-    None: 'Mode "auto" learns the right forecasts by labels. If it is on, check that labels have the ids of'
+    None: 'Mode "auto" learns the right forecasts by labels. If it is on, look at which keys and segments'
+    " deviate, and since when; whether features, the model or the meaning of labels changed; and whether"
+    " labels have the ids of"
     " their predictions.",
 }
 
@@ -112,6 +113,8 @@ class Arrival(msgspec.Struct, frozen=True):
     """Event time within which nearly all labels come, in seconds."""
     in_order: bool = False
     """Whether labels come in the order of their predictions, whatever they are."""
+    tilt: float = 0.0
+    """By how much, in log odds, label 1 is too frequent among those told of the latest predictions."""
 
 
 _UNKNOWN: Final = Arrival()
@@ -144,16 +147,13 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     missing = _missing(sequences, arrival)
     found = _deviating_gap(sequences, after, missing)
     if found is not None:
-        late = arrival.later * after.mean[found.start, found.column] < 0.0
-        causes = {_REVERSED: reversal is not None, _LATER: late and not found.start}
-        cause = next((cause for cause, holds in causes.items() if holds), None)
-        cause = cause or _cause(sequences, found.start)
-        return _of_gap(sequences, after, found, _SEEMS if late and cause == _BALANCE else cause)
+        cause = _REVERSED if reversal is not None else _cause(sequences, found.start, arrival)
+        return _of_gap(sequences, after, found, cause)
     if reversal is not None:
         return _of_reversal(sequences, reversal, float(_areas(counts[reversal])))
     lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
     if lost is not None:
-        return _of_loss(sequences, gains, lost)
+        return _of_loss(sequences, gains, lost, _cause(sequences, lost, arrival))
     mean, low, high = (float(each[0, 0]) for each in after[1:4])
     evidence = (
         f"Over {labels:,} labels, mean forecast − mean label is {_points(mean)} points"
@@ -338,14 +338,14 @@ def _of_reversal(sequences: Sequences, start: int, area: float) -> Verdict:
     return _deviation(sequences, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
 
 
-def _of_loss(sequences: Sequences, gains: Intervals, start: int) -> Verdict:
+def _of_loss(sequences: Sequences, gains: Intervals, start: int, cause: str | None) -> Verdict:
     labels, mean, low, high, level = (float(each[start]) for each in gains[:5])
     words = (
         f"{_since(sequences, start)} what is served is worse than the score: its Brier score is higher by"
         f" {-mean:.2g} ({_SURE}: {-high:.2g} to {-low:.2g})."
     )
     evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
-    cause, log_e = _cause(sequences, start), float(gains.log_e[start] + gains.log_share[start])
+    log_e = float(gains.log_e[start] + gains.log_share[start])
     interval = mean, low, high
     return _deviation(sequences, start, "worse than the score", words, evidence, cause, interval, None, log_e)
 
@@ -362,7 +362,7 @@ def _deviation(
     log_e: float,
 ) -> Verdict:
     """Return the verdict on a deviation, with its likely cause and what to do about it."""
-    likely = "" if cause is None else f" Likely cause: {cause}."
+    likely = " The cause is not clear." if cause is None else f" Likely cause: {cause}."
     time, since_label = sequences.times[start], sequences.starts[start]
     mean, low, high = interval or (None, None, None)
     return Verdict(
@@ -396,19 +396,21 @@ def _points(value: float) -> str:
     return (f"{points:.0f}" if abs(points) >= 9.95 else f"{points:#.2g}").replace("-", "−")
 
 
-def _cause(sequences: Sequences, start: int) -> str | None:
+def _cause(sequences: Sequences, start: int, arrival: Arrival) -> str | None:
     """Return the likely cause of a deviation since a start, by the labels in bands of the scores.
+
+    That one class comes later is one only where the delays by class show it, whatever the sign of the
+    deviation: labels that are missing make forecasts seem off, and are learned as a rate that moved.
 
     The labels since then are given the likelihood of each cause, with rates and frequencies as before them
     where the cause leaves these as they were, and fitted ones elsewhere, each of which costs ½ ln n
     (Schwarz 1978).
     """
+    late = abs(arrival.tilt) >= _TILT
+    if late and not start:
+        return _LATER
     counts = sequences.counts()
     now = counts[start]
-    if not start:
-        zeros, ones = now.sum(axis=0)
-        expected = float(sequences.gaps("after", main=True).level[0, 0]) * (zeros + ones)
-        return _LATE if min(ones / expected, zeros / (zeros + ones - expected)) < 0.1 else None
     before, n = counts[0] - now, now.sum()
     if min(n, before.sum()) < _FEWEST_FOR_CAUSE:
         return None
@@ -423,6 +425,8 @@ def _cause(sequences: Sequences, start: int) -> str | None:
         _RELATION: _log_likelihood(now, n).sum() - (2 * bands - 1) * cost,
     }
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
+    if late and cause == _BALANCE:
+        return _SEEMS
     return _REVERSED if cause == _RELATION and _reversed(now) else cause
 
 

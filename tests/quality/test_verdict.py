@@ -221,17 +221,20 @@ def test_a_class_that_comes_later_is_a_cause() -> None:
     rng = np.random.default_rng(0)
     forecasts = rng.uniform(0.1, 0.3, 40_000)
     stream = Stream(forecasts, forecasts, drawn(rng, forecasts + 0.02), forecasts)
-    assert "comes later" in judged(stream, Arrival(later=0.1, delay=10 * MINUTE)).sentence
-    assert "comes later" not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
+    for tilt in (-0.2, 0.2):
+        assert "comes later" in judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=tilt)).sentence
+    unclear = judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.05))  # real, but too small
+    assert unclear.sentence.endswith("The cause is not clear.")
+    assert "keys and segments" in unclear.advice
 
 
 def test_a_class_that_comes_in_bulk_may_be_why_the_balance_seems_to_move() -> None:
     stream = shifted(np.random.default_rng(0), 5_000, 5_000)
     seems = "because one class comes later than the other"
-    late = judged(stream, Arrival(later=0.1, delay=10 * MINUTE))
+    late = judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.2))
     assert seems in late.sentence
     assert "label_delay_limit" in late.advice
-    assert seems not in judged(stream, Arrival(later=-0.1, delay=10 * MINUTE)).sentence
+    assert seems not in judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.05)).sentence
 
 
 def test_the_worst_key_is_first_and_chance_is_left_out() -> None:

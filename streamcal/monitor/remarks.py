@@ -155,8 +155,8 @@ def _trend(status: Status) -> list[str]:
         f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
         f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
         " theirs. If these will be like those of the slower half, the share of positives that was learned,"
-        f' {status.positives / status.labels:.1%}, is too {low} by {abs(off):.1%}. With [join] missing_labels = "negative",'
-        f" predictions mature before they are learned: {_PAGE}."
+        f" {status.positives / status.labels:.1%}, is too {low} by {abs(off):.1%}. With [join]"
+        f' missing_labels = "negative", predictions mature before they are learned: {_PAGE}.'
     ]
 
 

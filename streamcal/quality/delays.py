@@ -146,8 +146,8 @@ class Delays:
     def tilt(self) -> float:
         """Change of the odds of label 1, among what is told of the latest predictions, by late labels.
 
-        Of the latest 1,000, as a logarithm: below 0 where positives are missing, 0 where no class surely comes
-        later.
+        Of the latest 1,000, as a logarithm: below 0 where positives are missing, 0 where no class surely
+        comes later.
         """
         found, trend = self.by_class.compared(_EXPECTED), self.trend
         if found is None or trend is None or not trend.is_certain:

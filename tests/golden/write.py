@@ -16,7 +16,6 @@ from typing import Any
 
 from streamcal import Recalibrator
 from tests.command_line import streamcal
-from tests.engine.recorded import arithmetic
 from tests.golden.api import public_api
 from tests.golden.made import RUNS, STATES, answers
 
@@ -47,7 +46,7 @@ def write(folder: Path) -> None:
             certificate = made.certificate
             said[name] |= {"map": made.map.model_dump_json(), "mapped": answers(made.map)}
             said[name] |= {"certificate": certificate and certificate.model_dump_json()}
-    put(folder / "states.json.gz", dumped({"arithmetic": arithmetic(), "states": said}))
+    put(folder / "states.json.gz", dumped({"states": said}))
     for name, run in RUNS.items():
         with tempfile.TemporaryDirectory() as place:
             here = Path(place)

@@ -7,12 +7,12 @@ it, and OpenBLAS that of a matrix product. Bits are compared within one process,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 __all__ = ["OLDER", "unlike"]
 
-OLDER: Final[Mapping[str, str]] = {
+OLDER: Final[dict[str, str]] = {
     "OPENBLAS_CORETYPE": "Sandybridge",
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",

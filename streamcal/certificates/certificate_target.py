@@ -55,8 +55,6 @@ class CertificateTarget(NamedTuple):
     by_label_shift: bool
     """Whether the target risk is certified by label shift. If so, δ covers both domains, and the target's
     labels are tested for label shift."""
-    replaces_source: bool = False
-    """Whether the source is replaced after label shift is refuted."""
     delta: float = 0.1
     """δ in (0, 1), for the whole life of the stream."""
     windowed: Collection[Domain] = ()

@@ -54,7 +54,6 @@ class LedgerState(msgspec.Struct):
     version: Number
     on_schedule: bool
     alarms: tuple[DriftAlarm, ...]
-    generation: Count
     watch: LabelShiftWatch | None
     forecasts: dict[Domain, Prequential]
     tests: dict[Domain, ExchangeabilityTest]
@@ -77,8 +76,6 @@ class Ledger:
     """Whether the served map was formed on schedule."""
     alarms: tuple[DriftAlarm, ...] = field(init=False, default=())
     """Alarms raised so far, oldest first: by a test, or with a published certificate."""
-    generation: int = field(init=False, default=0)
-    """Number of times that the source was replaced after label shift had been refuted."""
     watch: LabelShiftWatch | None = field(init=False)
     """Watch that must count target labels; None if nothing is claimed by label shift, or a counted label was
     corrected."""
@@ -170,8 +167,6 @@ class Ledger:
         if self.watch is None or not self.watch.look(source, target):
             return False
         reason = f"log e-value {self.watch.log_e:.1f} of the label-shift test"
-        if self.generation:
-            reason += f", source generation {self.generation}"
         self.alarms += (DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels),)
         return True
 
@@ -188,13 +183,6 @@ class Ledger:
             self.count(msgspec.structs.replace(self.formed[domain], log_likelihoods=()))
         if self.watch is not None and not self.watch.refuted:
             self.watch = None
-
-    def replace_source(self) -> None:
-        """Record that a new source replaces the refuted one, and test label shift anew."""
-        self.generation += 1
-        self.forecasts.pop("source", None)
-        self.tests.pop("source", None)
-        self.watch = self._new_watch(self.watch)
 
     def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
         """Add the forecasts of another, before the labels are merged.
@@ -301,7 +289,7 @@ class Ledger:
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if by_target else None, False
         source = self.formed.get("source")
-        if source is not None and self.about.by_label_shift and target.labels.n and not self.generation:
+        if source is not None and self.about.by_label_shift and target.labels.n:
             shifted, latest = 1.0, self._shifted_target(target)
             unshifted = any(self._is_blind(domain, target) for domain in DOMAINS)
             blind |= unshifted
@@ -391,20 +379,16 @@ class Ledger:
         for name in LedgerState.__struct_fields__:
             setattr(self, name, getattr(state, name))
         self.forecasts = {domain: each.restored() for domain, each in sorted(state.forecasts.items())}
-        fresh = self._new_watch(self.watch if self.generation else None)
+        fresh = self._new_watch()
         if fresh is None:
             self.watch = None
         elif self.watch is not None:
             self.watch.check(fresh)
 
-    def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
+    def _new_watch(self) -> LabelShiftWatch | None:
         if not self.about.by_label_shift:
             return None
-        # The shares of all generations of the source sum to α.
-        share = 1.0
-        if self.about.replaces_source:
-            share = 1.0 / ((self.generation + 1) * (self.generation + 2))
-        return LabelShiftWatch.begun(share * _ALPHA * self.about.delta, self.max_cells, before)
+        return LabelShiftWatch.begun(_ALPHA * self.about.delta, self.max_cells)
 
     def _bounds_of(self, data: VersionData) -> Bounds:
         if data.domain not in self._bounds:

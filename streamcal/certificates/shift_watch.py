@@ -31,9 +31,6 @@ class LabelShiftWatch(msgspec.Struct):
     chooses bins from the target scores so far. They lie on a grid level that ``max_cells`` alone decides, so
     they depend neither on the source sample nor on the labels that will be counted in them.
 
-    A source that was gathered from the target's labels is among the target's scores. Its watch therefore
-    keeps the bins of the watch before, which were chosen before the alarm and so before that source.
-
     Memory: four integers per bin, for at most 8 bins. Labels are counted, not kept.
 
     A watch is its own state.
@@ -45,8 +42,6 @@ class LabelShiftWatch(msgspec.Struct):
     """Level of the grid on which the bins lie."""
     cells: Cells
     """First cell of every bin but the first bin, ascending."""
-    inherits: bool
-    """Whether the bins are those of the watch before."""
     test: LabelShiftTest | None = None
     """Test that runs; None before the first look."""
     labels: Count = 0
@@ -57,7 +52,7 @@ class LabelShiftWatch(msgspec.Struct):
     """Whether label shift is refuted. Once True, it stays True."""
 
     @classmethod
-    def begun(cls, alpha: float, max_cells: int, before: LabelShiftWatch | None = None) -> Self:
+    def begun(cls, alpha: float, max_cells: int) -> Self:
         """Return a new watch.
 
         Parameters
@@ -66,11 +61,8 @@ class LabelShiftWatch(msgspec.Struct):
             α in (0, 1).
         max_cells
             the ``max_cells`` of the sketches that `look` receives.
-        before
-            the watch that refuted the source before this one; None: this is the first source.
         """
-        cells = np.empty(0, np.int32) if before is None else before.cells
-        return cls(alpha, lasting_level(max_cells), cells, before is not None)
+        return cls(alpha, lasting_level(max_cells), np.empty(0, np.int32))
 
     @property
     def log_e(self) -> float | None:
@@ -139,11 +131,10 @@ class LabelShiftWatch(msgspec.Struct):
         return min(max(_MIN_STRIDE, int(self.labels * (_STRIDE_GROWTH - 1.0))), _MAX_STRIDE)
 
     def _source_counts(self, source: ScoreSketch, target: ScoreSketch) -> Counts:
-        """Choose new bins, unless they must stay; return the source's labels in them, int64[2, B]."""
-        if not self.inherits:
-            target = target.at_level(self.level)
-            splits = uniform_mass(target.totals, _BINS)
-            self.cells = target.cells[splits[1:-1] - 1] + np.int32(1)
+        """Choose new bins; return the source's labels in them, int64[2, B]."""
+        target = target.at_level(self.level)
+        splits = uniform_mass(target.totals, _BINS)
+        self.cells = target.cells[splits[1:-1] - 1] + np.int32(1)
         return self._in_bins(source)
 
     def _in_bins(self, labelled: ScoreSketch) -> Counts:
@@ -155,8 +146,8 @@ class LabelShiftWatch(msgspec.Struct):
 
     def check(self, fresh: Self) -> None:
         """Raise ValueError if the parts of a state do not fit each other, or a new watch of its options."""
-        options, test, due = (self.alpha, self.level, self.inherits), self.test, self.next_look
-        require(options == (fresh.alpha, fresh.level, fresh.inherits), "the test of label shift is another's")
+        options, test, due = (self.alpha, self.level), self.test, self.next_look
+        require(options == (fresh.alpha, fresh.level), "the test of label shift is another's")
         cells = ascending(self.cells, "bins of the watch")
         within(cells, 1, (LAST_KEY >> self.level) + 1, "bins of the watch")  # the last begins after all cells
         in_time = self.labels <= due <= self.labels + _MAX_STRIDE

@@ -298,20 +298,8 @@ class DomainLabels(buffers_c.LabelBuffer):
             self._drop(count)
             self.start += count
 
-    def replace(self, log: LabelLog) -> None:
-        """Replace the log by another; buffered labels are dropped."""
-        number = self.end
-        self._take(log)
-        self._clear()
-        self.start = self._flushed = number
-
     def merge(self, other: Self) -> None:
-        """Add the labels of another, as later ones unless by event time; both must be flushed.
-
-        If only one of them is closed, they hold labels of two laws, and these stay as they are.
-        """
-        if self.closed != other.closed:
-            return
+        """Add the labels of another, as later ones unless by event time; both must be flushed."""
         self.log.merge(other.log)
         if self._newest is not None and other._newest is not None:
             self._newest.merge(other._newest)
@@ -339,7 +327,10 @@ class DomainLabels(buffers_c.LabelBuffer):
         require(self._newest is not None or state.newest is None, "newest labels where they are not kept")
         if self._newest is not None:
             self._newest = None if state.newest is None else self._newest.restore(state.newest)
-        self.replace(self.log.restore(state.log))
+        number = self.end
+        self._take(self.log.restore(state.log))
+        self._clear()
+        self.start = self._flushed = number
         require(self.windowed or self.mass == state.mass, "the weights of labels do not fit their log")
         self.mass = state.mass
         self._put(scores, labels, unit_weights(len(labels)) if units is None else units, prediction_index)

@@ -181,8 +181,7 @@ class Engine(EventRules):
         The map follows at its next version. Losses that have moved the mixture's weights stay, and so does a
         label that has left the window.
         """
-        labels = self._target if relabelled.domain == "target" else self._source
-        if not labels.closed and self._versions.relabel(
+        if self._versions.relabel(
             relabelled.domain,
             relabelled.score,
             relabelled.label,
@@ -216,8 +215,6 @@ class Engine(EventRules):
         See `Recalibrator.learn_many`.
         """
         known = self._target if domain == "target" else self._source
-        if known.closed:
-            return
         versions, size, start = self._versions, len(scores), 0
         units = unit_weights(size) if units is None else units
         before: Counts | None = None

@@ -249,8 +249,6 @@ class EventRules:
         self, score: float, label: int, is_target: bool, time: float | None, index: int, units: int
     ) -> None:
         labels = self._target if is_target else self._source
-        if labels.closed:
-            return
         if labels.windowed:
             self._turn("target" if is_target else "source", labels, time)
         n = labels.append(score, label, index, units)

@@ -31,7 +31,7 @@ from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import Mixed
+from streamcal.mixture.mixture import FIRST, Mixed
 from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -42,7 +42,7 @@ _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the
 _CERTIFIED: Final = 4  # of fewer than 2⁴ steps of a mixture, each is published with its certificate
 
 _CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
-    "auto": CertificateTarget("served", by_label_shift=True, replaces_source=True),
+    "auto": CertificateTarget("served", by_label_shift=True),
     "source": CertificateTarget("formed", by_label_shift=False),
     "label_shift": CertificateTarget("identity", by_label_shift=True),
     "target": CertificateTarget("formed", by_label_shift=False),
@@ -87,13 +87,12 @@ class MapVersions:
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode = config.mode
-        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
+        self._first = FIRST if mode == "auto" else RecalibrationMap(version=0)
+        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None, self._first)
         """Served map."""
         self._auto = None
         if mode == "auto":
-            self._auto = MixtureController(
-                config.max_cells, source, target, unlabelled, config.delay_limit_seconds
-            )
+            self._auto = MixtureController(source, target, unlabelled, config.delay_limit_seconds)
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
@@ -263,8 +262,6 @@ class MapVersions:
         if self._cohorts is not None:
             self._unlabelled.sort()  # labels are of predictions that the cohorts hold
         target.flush()
-        if self._auto is not None:
-            self._auto.gather()
         target.drop(target.end if self._auto is None else self._auto.read)
 
     def relabel(
@@ -337,14 +334,13 @@ class MapVersions:
 
     def restore(self, state: VersionsState) -> None:
         """Replace the state by another; labels, unlabelled scores and priors must be restored before."""
-        base, mixed = RecalibrationMap(version=0), None
+        base, mixed = self._first, None
         if self._auto is None:
             base = RecalibrationMap.model_validate_json(state.base or b"")
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
         with restoring("certificates"):
             self._ledger.restore(state.ledger)
-        self._source.closed = self._ledger.generation > 0
         for domain, labels in self._labels.items():
             self._ledger.check_forecasts(domain, labels.log.sketch.n)
             self._ledger.check_tests(domain, labels.log.sketch)
@@ -477,14 +473,6 @@ class MapVersions:
 
     def _mix(self, auto: MixtureController, evidence: Evidence | None = None) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
-        generation = auto.take_generation()
-        if generation is not None:
-            self._versions.begin_generation(generation.n)
-            self._source.replace(generation)
-            self._source.closed = True
-            self._ledger.replace_source()
-            self._watched = self._target.end
-            self._form_on_schedule("source")
         self._mixed_prior = self._priors.from_scores
         auto.step(self._mixed_prior, evidence)
         if auto.mixed is not None:
@@ -526,11 +514,7 @@ class MapVersions:
         if self._source.n and self._ledger.watch is not None and self._ledger.watch.reads_sketches:
             self.flush("source")
             self.flush("target")
-        refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
-        if refuted and self._auto is not None:
-            self._auto.refute_label_shift()
-            self._versions.off_schedule += 1
-            self._mix(self._auto)
+        self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
 
 
 def _log_odds(prior: float) -> float:

@@ -1,12 +1,12 @@
-"""MixtureController: decides in mode ``auto`` when the tracked mixture is mixed anew, and from which source.
+"""MixtureController: decides in mode ``auto`` when the tracked mixture is mixed anew.
 
-While label shift is not refuted, maps that follow from the source's by label shift are candidates. After an
-alarm these are out, and the target's labels from then on become the next generation of the source.
+Maps that follow from the source's by label shift are candidates. An alarm that label shift is refuted
+withdraws what is claimed by it; in the mixture, their losses decide how much these candidates count.
 """
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from streamcal.delayed.estimate import LEVEL
 from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
 from streamcal.engine.domain_labels import DomainLabels
-from streamcal.engine.label_log import LabelLog, LogState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
@@ -24,10 +23,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["GENERATION", "ControllerState", "MixtureController"]
-
-GENERATION: Final = 4096
-"""Number of target labels after an alarm that make the next generation of the source."""
+__all__ = ["ControllerState", "MixtureController"]
 
 
 class ControllerState(msgspec.Struct, omit_defaults=True):
@@ -37,7 +33,6 @@ class ControllerState(msgspec.Struct, omit_defaults=True):
     mixing: Mixing | None
     mixture: Mixture | None
     uncounted: int
-    generation: tuple[LogState, int] | None
     delayed: FeedbackState | None = None
 
 
@@ -46,8 +41,6 @@ class MixtureController:
 
     Parameters
     ----------
-    max_cells
-        largest number of cells of the engine's sketches.
     source, target
         the labels of each domain, which the mixture reads.
     unlabelled
@@ -59,20 +52,15 @@ class MixtureController:
 
     def __init__(
         self,
-        max_cells: int,
         source: DomainLabels,
         target: DomainLabels,
         unlabelled: UnlabelledScores,
         label_delay_limit: float | None = None,
     ) -> None:
-        self._max_cells = max_cells
         self._source, self._target, self._unlabelled = source, target, unlabelled
         self._delayed = None if label_delay_limit is None else DelayedFeedback(label_delay_limit)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
-        self._generation: LabelLog | None = None  # gathers the next source after an alarm
-        self._gathered = 0  # number of the first target label that is not in it
-        self._renewed = False  # whether the next source map is of a new generation
         self.begun = False
         """Whether there was a target label: from the first on, the mixture takes steps by their number."""
         self.mixed: Mixed | None = None
@@ -100,8 +88,7 @@ class MixtureController:
     @property
     def read(self) -> int:
         """The number of the first target label that is still to be read."""
-        counted = self._counted if self.begun else self._target.end
-        return counted if self._generation is None else min(counted, self._gathered)
+        return self._counted if self.begun else self._target.end
 
     def begin(self, first: int) -> None:
         """Begin to learn at the first target label, of this number; the source's must be flushed."""
@@ -114,8 +101,7 @@ class MixtureController:
     def set_source(self, sketch: ScoreSketch) -> None:
         """Take this sketch of the source's labels for the candidates that follow from the source."""
         mixture = self._mixture = self._mixture or self._new_mixture()
-        mixture.set_source(sketch, new_generation=self._renewed)
-        self._renewed = False
+        mixture.set_source(sketch)
 
     def step(self, prior: float | None, evidence: Evidence | None = None) -> None:
         """Learn the labels since the last step, fit what is due, and mix anew.
@@ -161,33 +147,6 @@ class MixtureController:
         if self._mixture is not None:
             self._mixture.relabel(score, label)
 
-    # Generations of the source
-
-    def refute_label_shift(self) -> None:
-        """Remove candidates that rest on label shift, and begin to gather the source's next generation."""
-        if self._mixture is not None:
-            self._mixture.refute_label_shift()
-        self._generation = LabelLog(self._max_cells)
-        self._gathered = self._target.end
-
-    def gather(self) -> None:
-        """Add the latest target labels to the next generation of the source, if one is being gathered."""
-        if self._generation is not None:
-            run = self._target.since(self._gathered)
-            self._generation.add(run.scores, run.labels)
-            self._gathered = self._target.end
-
-    def take_generation(self) -> LabelLog | None:
-        """Return the next generation of the source once it has enough labels: label shift may hold again."""
-        if self._generation is None:
-            return None
-        if self._generation.n + self._target.end - self._gathered < GENERATION:
-            return None
-        self.gather()
-        generation, self._generation = self._generation, None
-        self._renewed = True
-        return generation
-
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones; if it has begun to mix, this one must have, too."""
         if other._mixture is not None and other.begun and self._mixture is not None:
@@ -204,16 +163,11 @@ class MixtureController:
 
     def to_state(self) -> ControllerState:
         """Return the state."""
-        self.gather()
-        generation = None
-        if self._generation is not None:
-            generation = self._generation.to_state(), self._target.end - self._gathered
         return ControllerState(
             self.steps,
             self.mixing,
             self._mixture,
             self._target.end - self._counted if self.begun else 0,
-            generation,
             None if self._delayed is None else self._delayed.to_state(),
         )
 
@@ -236,10 +190,6 @@ class MixtureController:
         if state.mixing is not None and self._mixture is not None:
             self.mixed = self._mixture.mixed(state.mixing)
         self._counted = self._target.number_back(state.uncounted)
-        self._generation = None
-        if state.generation is not None:
-            self._generation = LabelLog(self._max_cells).restore(state.generation[0])
-            self._gathered = self._target.number_back(state.generation[1])
         return self
 
     # Inside
@@ -258,4 +208,5 @@ class MixtureController:
             return Observed(self._unlabelled.n)
         sketch = self._unlabelled.sketch
         scores, counts = grid.left_edges(2 * sketch.cells + np.int32(1), sketch.level - 1), sketch.totals
-        return Observed(self._unlabelled.n, float(scores @ counts), float(scores**2 @ counts))
+        expected = mixture.expected(scores)
+        return Observed(self._unlabelled.n, float(expected @ counts), float(expected**2 @ counts))

@@ -159,7 +159,7 @@ class Recalibrator:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """Assumptions refuted so far, each once, label shift once for every generation of the source.
+        """Assumptions refuted so far, each once.
 
         That h* is monotone is listed if `step` has emitted the alarm, or the labels of the last version
         refute it. Reading it changes nothing.

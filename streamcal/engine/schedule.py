@@ -108,11 +108,6 @@ class Versions:
         self.begun[domain] = max(self.begun[domain] + 1, self._schedules[domain].passed(labels))
         self.plan(domain, labels)
 
-    def begin_generation(self, labels: int) -> None:
-        """Count the version that a new generation of the source begins, with this many labels."""
-        self.begun["source"] += 1
-        self.plan("source", labels)
-
     def schedule_now(self, domain: Domain, labels: int) -> None:
         """Let a version begin at this many labels, if none is due before."""
         if domain in self._schedules:

@@ -26,9 +26,11 @@ class ServedMap:
     ----------
     priors
         class priors, which give the weights of the shift correction g; None: h is served without correction.
+    first
+        map to serve before the first version, of version 0.
     """
 
-    def __init__(self, priors: ClassPriors | None) -> None:
+    def __init__(self, priors: ClassPriors | None, first: RecalibrationMap) -> None:
         self._priors = priors
         self.shifts = priors is not None
         """Whether g is applied on top of h, so that every label moves the map."""
@@ -41,7 +43,7 @@ class ServedMap:
         """Whether scores are answered as they are, in place of the map's forecasts."""
         self.version = 0
         """Number of the map version."""
-        self.serve(RecalibrationMap(version=0), 0)
+        self.serve(first, 0)
 
     @property
     def base(self) -> RecalibrationMap:

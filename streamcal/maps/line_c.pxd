@@ -8,7 +8,8 @@ cdef class LinearFunction:
     cdef double[::1] _log_odds
     cdef double[::1] _slopes
     cdef long long[::1] _guide
-    cdef double _density
+    cdef double _density, _low, _high
+    cdef bint _clips
 
     @cython.locals(end=double, largest=double, x=double, exponent=double, last=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t)
     cpdef double one(self, double score)

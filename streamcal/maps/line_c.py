@@ -32,6 +32,9 @@ class LinearFunction:
         starts = np.linspace(least, greatest, slots + 1)
         self._guide = np.maximum(np.searchsorted(x, starts, "right") - 1, 0)
         self._density = slots / (greatest - least) if len(x) > 1 else 0.0
+        # The identity between its ends gives a score itself, not one that went through a logarithm.
+        self._clips = bool((x == y).all())
+        self._low, self._high = (1.0 / (1.0 + math.exp(-end)) for end in (least, greatest))
 
     def __reduce__(self) -> tuple[type[LinearFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
         knots, log_odds = tuple(np.asarray(self._knots).tolist()), tuple(np.asarray(self._log_odds).tolist())
@@ -39,6 +42,8 @@ class LinearFunction:
 
     def one(self, score: float) -> float:
         """Return h of one checked score."""
+        if self._clips:
+            return min(max(score, self._low), self._high)
         end, largest = 2.0**-40, 700.0
         score = min(max(score, end), 1.0 - end)
         x, last = math.log(score / (1.0 - score)), len(self._knots) - 1

@@ -1,13 +1,14 @@
-"""Test whether the first labels of a stream without a source are a fair sample to learn from.
+"""Test whether the first labels of a stream are a fair sample to learn from.
 
 If labels of one class come sooner than those of the other, the first labels are nearly all of that class, and
 say nothing of the rates. Labels of one class alone say nothing either, if the other is rare. Until the labels
-are fair, the score is served unchanged.
+are fair, the maps of the source are served, or the score if there is no source.
 
-A class came late if three things hold. It is much rarer among the labels than the scores say. Labels have
-overtaken so many predictions that these could be the missing ones. And the scores without a label do not look
-like those with one: if the scores are right, those of the two classes differ by Var(z) / (m(1 − m)) in the
-mean, m being the mean of all scores.
+What is to be expected of a prediction is its probability by the source's map, or its score. A class came late
+if three things hold. It is much rarer among the labels than expected. Labels have overtaken so many
+predictions that these could be the missing ones. And the predictions without a label do not look like those
+with one: if expectations p are right, those of the two classes differ by Var(p) / (m(1 − m)) in the mean, m
+being the mean of all.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["FirstLabels", "Observed"]
 
-_HELD: Final = 16_000  # labels that are held back, at most
-_SHORT: Final = 0.5  # of the labels of a class that the scores say: fewer are too few
-_EXPECTED: Final = 20.0  # labels of a class that the scores must say before what came of it tells anything
+_HELD: Final = 16_000  # labels that are held back, at most, while the score is served
+_HELD_BY_SOURCE: Final = 65_536  # while the source's maps are, which are a good guess
+_SHORT: Final = 0.5  # of the labels of a class that are expected: fewer are too few
+_EXPECTED: Final = 20.0  # labels of a class that must be expected before what came of it tells anything
 _DOUBT: Final = 2.0  # standard deviations of that number by which chance may have brought more
 _OVERTAKEN: Final = 0.25  # predictions without a label, as a part of the missing ones, that could be these
 _ALIKE: Final = 0.5  # of the difference between the two classes: less of it, and labels are missing at random
@@ -33,12 +35,13 @@ _ERRORS: Final = 3.0  # standard errors for which the difference is taken for la
 
 
 class Observed(NamedTuple):
-    """Target scores observed so far, with and without a label."""
+    """Target scores observed so far, with and without a label, and what is expected of them."""
 
     number: int
     sum: float = 0.0
+    """Sum of the probabilities that are expected."""
     squares: float = 0.0
-    """Sum of the squares of the scores."""
+    """Sum of their squares."""
 
 
 class FirstLabels(msgspec.Struct):
@@ -52,51 +55,50 @@ class FirstLabels(msgspec.Struct):
     """Scores observed before the latest prediction that has a label; −1: labels come at once."""
     before: Count = 0
     """Labels of predictions before that one."""
-    scores: Finite = 0.0
-    """Sum of the scores of all labels."""
+    expected: Finite = 0.0
+    """Number of positives that is expected of all labels."""
     labels: Count = 0
     positives: Count = 0
 
-    def add(self, scores: Floats, labels: Labels, prediction_index: Counts) -> None:
-        """Add labels, int8[k], with their scores and the number of scores observed before each."""
+    def add(self, expected: Floats, labels: Labels, prediction_index: Counts) -> None:
+        """Add labels, int8[k], with what was expected of each and the number of scores observed before it."""
         newest = int(prediction_index.max())
         if newest > self.newest:
             self.newest, self.before = newest, self.labels
         self.before += int(np.count_nonzero(prediction_index < self.newest))
-        self.scores += float(scores.sum())
+        self.expected += float(expected.sum())
         self.labels += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
     def check(self) -> None:
         """Raise ValueError if these cannot be the counts of any labels."""
         most = max(self.positives, self.before)
-        right = most <= self.labels and -1 <= self.newest <= MOST and 0.0 <= self.scores <= self.labels
+        right = most <= self.labels and -1 <= self.newest <= MOST and 0.0 <= self.expected <= self.labels
         require(right, f"the first labels are damaged: {self}")
 
-    @property
-    def unfair(self) -> bool:
-        """Whether the labels so far are held back because a class is late."""
-        return self.one_class_late and not self.fair
-
     def merge(self, other: FirstLabels) -> None:
-        """Add the labels of the other; the result is fair if one of both is."""
-        self.fair |= other.fair
+        """Add the labels of the other, which are not known to be fair either."""
         self.one_class_late |= other.one_class_late
         self.newest, self.before = max(self.newest, other.newest), self.before + other.before
-        self.scores += other.scores
+        self.expected += other.expected
         self.labels += other.labels
         self.positives += other.positives
 
-    def judge(self, observed: Observed) -> bool:
-        """Test whether the labels are fair by now, and return the result."""
-        n, expected, told = self.labels, self.scores, self.positives
+    def judge(self, observed: Observed, *, sourced: bool = False) -> bool:
+        """Test whether the labels are fair by now, and return the result.
+
+        ``sourced``: the expectations are those of a source, so that more labels may be held.
+        """
+        n, expected, told = self.labels, self.expected, self.positives
         if told > expected:  # then it is the other class that may be short
             expected, told = n - expected, n - told
         # Before the second batch of predictions has labels, nothing tells how many were overtaken.
         overtaken = self.newest == 0 or self.newest - self.before > _OVERTAKEN * (expected - told)
         rare = expected < _EXPECTED and (told == 0 or overtaken)
         short = overtaken and told < _SHORT * expected + _DOUBT * math.sqrt(max(expected, 0.0))
-        at_random = n >= _HELD or (short and not rare and self._at_random(observed))
+        at_random = n >= (_HELD_BY_SOURCE if sourced else _HELD) or (
+            short and not rare and self._at_random(observed)
+        )
         self.fair = at_random or not (rare or short)
         self.one_class_late = (self.one_class_late or (short and not rare)) and not at_random
         return self.fair
@@ -109,8 +111,8 @@ class FirstLabels(msgspec.Struct):
         mean = observed.sum / number
         spread = mean * (1.0 - mean)
         apart = (observed.squares / number - mean**2) / spread if spread > 0.0 else 0.0
-        lean = (observed.sum - self.scores) / without - self.scores / self.labels
-        if self.positives > self.scores:  # negatives are short
+        lean = (observed.sum - self.expected) / without - self.expected / self.labels
+        if self.positives > self.expected:  # negatives are short
             lean = -lean
         error = math.sqrt(max(spread, 0.0) * (1.0 / self.labels + 1.0 / without))
         return lean + _ERRORS * error < _ALIKE * apart

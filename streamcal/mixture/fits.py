@@ -50,6 +50,8 @@ class Source(NamedTuple):
     """Map of ``bins="auto"``."""
     losses: tuple[float, float, float]
     """Brier loss per label expected on new labels of the source: identity, Platt, curve."""
+    log_losses: tuple[float, float]
+    """Log loss in nats per label expected on them: identity, Platt."""
 
 
 def fit_source(sketch: ScoreSketch) -> Source:
@@ -62,13 +64,11 @@ def fit_source(sketch: ScoreSketch) -> Source:
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
     variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
-    losses = (
-        _brier(expit(logits.copy()), counts),
-        min(1.0, _brier(by_platt, counts) + 4.0 * variance / n),
-        curve_loss,
-    )
+    scores = expit(logits.copy())
+    losses = _brier(scores, counts), min(1.0, _brier(by_platt, counts) + 4.0 * variance / n), curve_loss
+    log_losses = _log_loss(scores, counts, n), _log_loss(by_platt, counts, n) + 2.0 / n
     prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n), _SMOOTHING) or 0.5
-    return Source(max(1, round(n)), prior, (slope, intercept), curve, losses)
+    return Source(max(1, round(n)), prior, (slope, intercept), curve, losses, log_losses)
 
 
 def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> Floats:
@@ -149,3 +149,9 @@ def _brier(forecasts: Floats, counts: Counts) -> float:
     """Return the mean Brier loss of one forecast per cell."""
     losses = counts[1] * (1.0 - forecasts) ** 2 + counts[0] * forecasts**2
     return float(losses.sum() / counts.sum())
+
+
+def _log_loss(forecasts: Floats, counts: Counts, n: float) -> float:
+    """Return the mean log loss of one forecast per cell, clipped to what n labels can tell: ½ / (n + 1)."""
+    inside = np.clip(forecasts, 0.5 / (n + 1.0), 1.0 - 0.5 / (n + 1.0))
+    return -float((counts[1] * np.log(inside) + counts[0] * np.log1p(-inside)).sum() / counts.sum())

@@ -2,7 +2,7 @@
 cimport cython
 cimport libc.math as math
 
-cdef const double[::1] _BENDS
+cdef const double[::1] _BENDS, _FACTORS
 cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _DELAYED
 cdef double _LARGEST, _END
 
@@ -21,13 +21,16 @@ cdef class Line:
 @cython.final
 cdef class Snapshot:
     cdef readonly long long observed
-    cdef readonly object weights, logistic, source
-    cdef readonly tuple isotonic, odds
+    cdef readonly object weights, logistic, source, slopes
+    cdef readonly double centre
+    cdef readonly tuple isotonic, odds, limits
     cdef readonly Line curve
     cdef readonly bint by_scores
     cdef const double[:, ::1] _parts, _theta
     cdef Line _shifted
-    cdef double _all_odds, _recent_odds
+    cdef double _all_odds, _recent_odds, _least, _most
+    cdef const double[::1] _slopes
+    cdef bint _known
 
     @cython.locals(best=Py_ssize_t, k=Py_ssize_t)
     cpdef Py_ssize_t leader(self)
@@ -38,8 +41,10 @@ cdef class Snapshot:
     cdef double curve_at(self, double score, double logit) noexcept
     @cython.locals(exponent=double, j=Py_ssize_t)
     cdef double logistic_at(self, Py_ssize_t row, double logit) noexcept
-    @cython.locals(k=Py_ssize_t, value=double, weight=double)
+    @cython.locals(k=Py_ssize_t, value=double, weight=double, served=double, j=Py_ssize_t)
     cdef double mixed(self, double score, double logit, double[::1] row) noexcept
+    @cython.locals(factor=double, exponent=double)
+    cdef double drawn(self, double value, Py_ssize_t j) noexcept
 
 
 @cython.final
@@ -70,13 +75,14 @@ cpdef look(const long long[:] prediction_index, long long at_once, long long obs
 @cython.locals(
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
     places="const double[:]", i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
-    place=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
+    place=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double, least=double, most=double,
+    j=Py_ssize_t, loss=double,
 )
 cpdef lose(
     Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,
-    const signed char[:] labels, double least, const double[::1] counted, double[::1] logits,
-    double[:, :, ::1] losses, double[:, ::1] tracked
+    const signed char[:] labels, tuple limits, const double[::1] counted, double[::1] logits,
+    double[:, :, ::1] losses, double[:, ::1] tracked, double[:, ::1] sloped
 )
 
-@cython.locals(right=double)
-cdef double loss_of(double forecast, int label, double least) noexcept
+@cython.locals(inside=double)
+cdef double loss_of(double forecast, int label, double least, double most) noexcept

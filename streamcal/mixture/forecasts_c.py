@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
     from streamcal.mixture.fits import Source
 
-__all__ = ["Line", "MixedSteps", "Snapshot", "forecast", "look", "lose"]
+__all__ = ["SLOPES", "Line", "MixedSteps", "Snapshot", "forecast", "look", "lose"]
+
+SLOPES: Final = np.array((1.0, 0.85, 0.7, 0.5))
+"""Factors by which the log odds of the mixture may be drawn towards those of the class prior."""
+
 
 _BENDS: Final = KNOTS
+_FACTORS: Final = SLOPES
 _HINGES: Final = len(KNOTS)
 # How many windows there are, and the first row of each kind of map, in the order of `names.NAMES`.
 _WINDOWS: Final = 4
@@ -91,6 +96,12 @@ class Snapshot:
         κ = w₁/w₀ (eq. 13) of both composites, positive and finite.
     by_scores
         whether the target's prior was estimated from scores, too.
+    limits
+        The least and the greatest probability that is served, in (0, 1), ascending.
+    slopes
+        weights of the factors `SLOPES`, float64[S].
+    centre
+        log odds towards which the factors draw.
     """
 
     def __init__(
@@ -103,10 +114,16 @@ class Snapshot:
         source: Source | None,
         odds: tuple[float, float],
         by_scores: bool,
+        limits: tuple[float, float],
+        slopes: Floats,
+        centre: float,
     ) -> None:
         self.observed, self.weights, self.logistic = observed, weights, logistic
         self.isotonic, self.curve, self.source = isotonic, curve, source
-        self.odds, self.by_scores = odds, by_scores
+        self.odds, self.by_scores, self.limits = odds, by_scores, limits
+        self.slopes, self.centre, self._slopes = slopes, centre, slopes
+        self._least, self._most = limits
+        self._known = curve is not None or source is not None
         self._parts, self._theta = weights, logistic
         self._shifted = None if source is None else source.curve
         self._all_odds, self._recent_odds = odds
@@ -114,7 +131,7 @@ class Snapshot:
     @property
     def knows(self) -> bool:
         """Whether it knew any label; if not, all candidates forecast the same."""
-        return self.curve is not None or self.source is not None
+        return bool(self._known)
 
     def leader(self) -> int:
         """Return the candidate with the largest weight."""
@@ -169,7 +186,22 @@ class Snapshot:
             weight = self._parts[0, k]
             if weight != 0.0:
                 value += weight * row[k]
-        return min(value, 1.0)  # rounding may lead above 1 by one ulp
+        value = min(max(value, self._least), self._most)
+        if not self._known:
+            return value
+        served = 0.0
+        for j in range(len(self._slopes)):
+            if self._slopes[j] != 0.0:
+                served += self._slopes[j] * self.drawn(value, j)
+        return min(max(served, self._least), self._most)
+
+    def drawn(self, value: float, j: int) -> float:
+        """Return a mixed forecast, not 0 or 1, whose log odds are drawn towards the centre by a factor."""
+        factor = _FACTORS[j]
+        if factor == 1.0:
+            return value
+        exponent = factor * math.log(value / (1.0 - value)) + (1.0 - factor) * self.centre
+        return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
 
 
 class MixedSteps:
@@ -270,13 +302,14 @@ def lose(
     cells: tuple[Floats, Floats, Floats] | None,
     scores: Floats,
     labels: Labels,
-    least: float,
+    limits: tuple[float, float],
     counted: Floats,
     logits: Floats,
     losses: Floats,
     tracked: Floats,
+    sloped: Floats,
 ) -> None:
-    """Put the log losses of forecasts for n scores into ``losses`` and ``tracked``.
+    """Put the log losses of forecasts for n scores into ``losses``, ``tracked`` and ``sloped``.
 
     Parameters
     ----------
@@ -290,8 +323,8 @@ def lose(
         snapshot served on arrival is evaluated at the scores themselves.
     labels
         int8[n].
-    least
-        smallest distance of a forecast from 0 or 1, in (0, ½].
+    limits
+        The least and the greatest probability that a loss is of, in (0, 1).
     counted
         what each label counts for, float64[n].
     logits
@@ -301,8 +334,12 @@ def lose(
         the prediction only.
     tracked
         filled with the losses of each tracker as of the prediction, float64[2, n].
+    sloped
+        filled with the losses of the mixture with each of `SLOPES` as of the prediction, float64[S, n]; 0
+        where it knew no label.
     """
     kinds, candidates, row = losses.shape[0], losses.shape[1], np.empty(losses.shape[1])
+    least, most = limits
     edges, middles, places = (scores, scores, scores) if cells is None else cells
     for i in range(len(scores)):
         score, weight = scores[i], counted[i]
@@ -315,21 +352,30 @@ def lose(
                 place = interval_of(edges, score)
                 arrival.put(middles[place], places[place], row)
             for k in range(candidates):
-                losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least)
+                losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least, most)
         then = arrival
         if which is not None:
             then = served[which[i]]
             then.put(score, x, row)
             for k in range(candidates):
-                losses[0, k, i] = weight * loss_of(row[k], labels[i], least)
+                losses[0, k, i] = weight * loss_of(row[k], labels[i], least, most)
         for tracker in range(2):
             mixed = 0.0
             for k in range(candidates):
                 mixed += then._parts[1 + tracker, k] * row[k]
-            tracked[tracker, i] = weight * loss_of(mixed, labels[i], least)
+            tracked[tracker, i] = weight * loss_of(mixed, labels[i], least, most)
+        mixed = 0.0
+        for k in range(candidates):
+            mixed += then._parts[0, k] * row[k]
+        mixed = min(max(mixed, then._least), then._most)
+        for j in range(len(sloped)):
+            loss = 0.0
+            if then._known:
+                loss = weight * loss_of(then.drawn(mixed, j), labels[i], least, most)
+            sloped[j, i] = loss
 
 
-def loss_of(forecast: float, label: int, least: float) -> float:
-    """Return the log loss in nats of one forecast."""
-    right = forecast if label == 1 else 1.0 - forecast
-    return -math.log(min(max(right, least), 1.0 - least))
+def loss_of(forecast: float, label: int, least: float, most: float) -> float:
+    """Return the log loss in nats of one forecast, kept within limits."""
+    inside = min(max(forecast, least), most)
+    return -math.log(inside if label == 1 else 1.0 - inside)

@@ -31,17 +31,19 @@ class CountsState(msgspec.Struct, omit_defaults=True):
     positives: Count
     latest: LabelWindowState
     mass: Mass = NONE
+    forgotten: Count = 0
 
 
 class TargetCounts:
     """Counts of the target's labels."""
 
-    __slots__ = ("_mass", "_positives", "latest", "n")
+    __slots__ = ("_forgotten", "_mass", "_positives", "latest", "n")
 
     def __init__(self) -> None:
         self.n = 0
         """Number of labels."""
         self._positives = 0
+        self._forgotten = 0  # number of the first labels that say nothing of the prior
         self._mass = NONE  # what all labels count for beyond one each
         self.latest = LabelWindow(RECENT_PRIOR)
         """Latest labels, for the more recent prior."""
@@ -59,30 +61,44 @@ class TargetCounts:
         self.latest.add(labels, units)
         return shared(units, self._mass, self.n, len(labels))
 
+    def forget(self) -> None:
+        """Let no label so far say anything of the prior."""
+        self._forgotten, self._positives, self._mass = self.n, 0, NONE
+        self.latest = LabelWindow(RECENT_PRIOR)
+
     def relabel(self, label: int) -> None:
         """Replace a label of the other class by this one."""
         self._positives += 2 * label - 1
 
     def effective(self) -> tuple[float, float]:
-        """Return (positives, labels) of all; with weights, as their effective number."""
-        return self._mass.effective(self._positives, self.n)
+        """Return (positives, labels) of all not forgotten; with weights, as their effective number."""
+        return self._mass.effective(self._positives, self.n - self._forgotten)
+
+    def prior(self, source: float, known: float | None = None) -> float:
+        """Return the target's prior, in (0, 1): ``known`` from elsewhere, or that of all labels.
+
+        ``source`` is the source's prior, in (0, 1), which counts as one label more.
+        """
+        positives, labels = self.effective()
+        return (positives + source) / (labels + 1.0) if known is None else known
 
     def odds(self, source: float, prior: float | None) -> tuple[float, float]:
         """Return κ (eq. 13) of the shift from the source's prior to that of all labels, and of the latest.
 
         ``prior`` is the target's prior for both, if it is known from elsewhere; None: it is not.
         """
-        every = lately = source
+        every, lately = self.prior(source, prior), source
         if prior is not None:
-            every = lately = prior
+            lately = prior
         elif self.n:
-            (positives, labels), (recent, latest) = self.effective(), self.latest.effective()
-            every, lately = (positives + source) / (labels + 1.0), (recent + source) / (latest + 1.0)
+            recent, latest = self.latest.effective()
+            lately = (recent + source) / (latest + 1.0)
         return _odds(source, every), _odds(source, lately)
 
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""
         self.n += other.n
+        self._forgotten += other._forgotten
         self._positives += other._positives
         self._mass = self._mass.plus(other._mass)
         self.latest.merge(other.latest)
@@ -90,13 +106,16 @@ class TargetCounts:
     def to_state(self) -> CountsState:
         """Return the state."""
         mass = self._mass if any(self._mass) else NONE
-        return CountsState(self.n, self._positives, self.latest.to_state(), mass)
+        return CountsState(self.n, self._positives, self.latest.to_state(), mass, self._forgotten)
 
     def restore(self, state: CountsState) -> None:
         """Set the state."""
         self.n, self._positives, self._mass = n, positives, mass = state.n, state.positives, state.mass
+        self._forgotten = state.forgotten
         self.latest.restore(state.latest)
-        right = positives <= n and len(self.latest) == min(n, RECENT_PRIOR)
+        right = positives <= n - self._forgotten and len(self.latest) == min(
+            n - self._forgotten, RECENT_PRIOR
+        )
         require(right, f"{positives} positives among {n} labels of a mixture")
         least = min(mass.labels, mass.squares) + ONE * n
         require(least >= n, f"the weights of {n} labels of a mixture are damaged")

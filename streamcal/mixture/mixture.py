@@ -7,47 +7,63 @@ before their label is final tilt the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
 earlier labels of the same stream, and so do the weights, which decide how long these labels count for the
-target. Without a source, nothing is learned until the first labels are a fair sample
-(`first_labels`).
+target. Nothing is learned of the target until its first labels are a fair sample (`first_labels`): until then
+the maps of the source are served, or the score.
+
+No probability is served that is smaller than the labels so far can tell (`Mixture._limits`).
 
 Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the table (`table`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, Self
 
 import numpy as np
 
 from streamcal.maps.logistic import FEATURES
-from streamcal.maps.platt import logit
+from streamcal.maps.platt import wide_logit
+from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts_c import Snapshot, look, lose
+from streamcal.mixture.forecasts_c import SLOPES, Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.own import registered
 from streamcal.mixture.recent import RecentLosses
+from streamcal.mixture.slopes import Slopes
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
 from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
+__all__ = ["EARLIER", "FIRST", "START", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
 EARLIER: Final = WINDOWS[-1]
 """Number of the source's newest labels that the candidates can continue from."""
 
+START: Final = 1e-4
+"""Smallest probability, of either class, that is served before there is any label."""
+
+_ENDS: Final = math.log(START / (1.0 - START)), math.log((1.0 - START) / START)
+FIRST: Final = RecalibrationMap(version=0, kind="linear", knots=_ENDS, log_odds=_ENDS)
+"""Map before there is any label: the score, kept within [`START`, 1 − `START`]."""
+
+_CLAIM: Final = 1.0  # label of a class, at least, that is expected of as many labels as are known, …
+_KNOWN: Final = WINDOWS[-1]  # … of which only so many count: a stream moves,
+_OF_PRIOR: Final = 0.02  # … or this part of the share of that class
 _HINGES: Final = len(WINDOWS) + 1
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
@@ -71,11 +87,13 @@ class Mixture:
         "_counts",
         "_evidence",
         "_first_labels",
+        "_held",
         "_leader",
         "_next_step",
         "_online",
         "_own",
         "_recent",
+        "_slopes",
         "_snapshots",
         "_source",
         "_table",
@@ -91,8 +109,10 @@ class Mixture:
         self._source: Source | None = None
         # Labels that are final come in the order of their predictions: neither class comes first.
         self._first_labels = FirstLabels(fair=delayed)
+        self._held = RecentLabels(EARLIER)  # labels that wait until the first are fair
         self._evidence = NO_EVIDENCE if delayed else None
         self._weights = Weights(delayed=delayed, own=len(self._own))
+        self._slopes = Slopes()
         self._leader = 0
         self._recent = RecentLosses(self._names(by_scores=False))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
@@ -133,26 +153,24 @@ class Mixture:
     @property
     def holds(self) -> bool:
         """Whether labels are held back until they are a fair sample; `learn` then needs `Observed`."""
-        return self._source is None and not self._first_labels.fair
+        return not self._first_labels.fair
 
-    def set_source(self, sketch: ScoreSketch, *, new_generation: bool = False) -> None:
+    def expected(self, scores: Floats) -> Floats:
+        """Return the probabilities by the source's map, or the scores without a source, float64[n]."""
+        return scores if self._source is None else self._source.curve.at(wide_logit(scores))
+
+    def set_source(self, sketch: ScoreSketch) -> None:
         """Set the source; it is served from the next step on.
 
         Parameters
         ----------
         sketch
             The labelled scores of the source, at least one.
-        new_generation
-            Whether it is another source than before, for which label shift is allowed again.
         """
         self._source = fit_source(sketch)
-        if self._weights.set_source(new_generation=new_generation):
+        if self._weights.set_source():
             self._recent.clear()
         self._table.set_source(sketch)
-
-    def refute_label_shift(self) -> None:
-        """Remove the candidates that assume label shift, until there is a new generation of the source."""
-        self._weights.refute_label_shift()
 
     def continue_from(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Take the source's newest labels for earlier labels of the target, before its first.
@@ -172,14 +190,15 @@ class Mixture:
             told, counted = labels[part], shares[part]
             now, logits = self._snapshot(self.observed, None), np.empty(len(told))
             losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
-            lose(now, (), None, None, scores[part], told, self._least, counted, logits, losses, tracked)
+            sloped = np.empty((len(SLOPES), len(told)))
+            lose(
+                now, (), None, None, scores[part], told, now.limits, counted, logits, losses, tracked, sloped
+            )
             self._weights.track(losses, np.zeros_like(tracked), counted, earlier=None)
             self._online.learn(logits, told, counted)
             self._windows.add(scores[part], labels[part], None if units is None else units[part])
             self._windows.fit()
         self._table.expire()
-        if len(labels):
-            self._first_labels.fair = True
 
     def relabel(self, score: float, label: int) -> None:
         """Replace a learned label by another in the counts of all labels.
@@ -199,6 +218,9 @@ class Mixture:
     ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
 
+        While it `holds`, labels wait; once they are fair, they are learned together, or dropped, if one class
+        came first: then they are no sample.
+
         Parameters
         ----------
         scores, labels
@@ -210,7 +232,8 @@ class Mixture:
             int64[k], the labels' weights in units of 1/256; None: all are 1. The labels of all calls so far
             then count for their effective number together: weights shift what is learned, not how fast.
         observed
-            The target's scores so far. Their sum is only used while `holds`. None: none were observed.
+            The target's scores so far. Their sums, of what is `expected` of them, are only used while
+            `holds`. None: none were observed.
         """
         if not len(labels):
             return
@@ -227,27 +250,45 @@ class Mixture:
             self._arrival = before
         self._at_once = bool(newest < 0 or 2 * fresh > len(prediction_index))
         if self.holds:
-            self._first_labels.add(scores, labels, prediction_index)
-            self._windows.add(scores, labels, units)
+            first = self._first_labels
+            first.add(self.expected(scores), labels, prediction_index)
+            self._held.add(scores, labels, units)
             # Weights say for which predictions a label stands: a class may be rare, but is not late.
-            if units is not None:
-                self._first_labels.fair = True
-            if self._first_labels.fair or self._first_labels.judge(observed or Observed(0, 0.0)):
-                if self._first_labels.one_class_late:
-                    self._windows = Windows(self._own)
-                    self._table.expire()
-                known, told, weighed = self._windows.newest()
-                counted = shared(weighed, Mass.of(told, weighed), len(told), len(told))
-                self._online.learn(logit(known), told, counted)
+            if units is not None or first.judge(observed or Observed(0), sourced=self._source is not None):
+                self._release()
         else:
-            logits = np.empty(len(scores))
-            losses, tracked = self._losses(
-                scores, labels, prediction_index if newest >= 0 else None, shares, logits
-            )
-            self._weights.track(losses, tracked, shares, earlier=n)
-            self._recent.add(losses)
-            self._online.learn(logits, labels, shares)
-            self._windows.add(scores, labels, units)
+            index = prediction_index if newest >= 0 else None
+            self._take(scores, labels, index, units, shares, earlier=n)
+
+    def _release(self) -> None:
+        """Learn the labels that were held, or drop them if one class came first; hold no more."""
+        held, self._held = self._held, RecentLabels(EARLIER)
+        self._first_labels.fair = True
+        if self._first_labels.one_class_late:
+            self._counts.forget()
+        elif len(held):
+            scores, labels, units = held.latest(len(held))
+            shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
+            self._take(scores, labels, None, units, shares, earlier=0)
+
+    def _take(
+        self,
+        scores: Floats,
+        labels: Labels,
+        prediction_index: Counts | None,
+        units: Counts | None,
+        shares: Floats,
+        *,
+        earlier: int,
+    ) -> None:
+        """Score the candidates on labels, move the weights, and add the labels to the candidates'."""
+        logits = np.empty(len(scores))
+        losses, tracked, sloped = self._losses(scores, labels, prediction_index, shares, logits)
+        self._weights.track(losses, tracked, shares, earlier=earlier)
+        self._slopes.track(sloped)
+        self._recent.add(losses)
+        self._online.learn(logits, labels, shares)
+        self._windows.add(scores, labels, units)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
@@ -264,7 +305,7 @@ class Mixture:
         """
         if evidence is not None:
             self._evidence = evidence
-        if self._windows.n and not self.holds and self._windows.fit():
+        if self._windows.n and self._windows.fit():
             self._table.expire()
         snapshot = self._snapshot(observed, prior)
         if self.n or (self._evidence is not None and self._evidence is not NO_EVIDENCE):
@@ -292,13 +333,18 @@ class Mixture:
 
         The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
         """
-        self._weights.merge(other._weights, self.n / (self.n + other.n or 1))
-        if self._first_labels.unfair and not other._first_labels.unfair:
-            self._windows = Windows(self._own)  # as when they had been found out
-        if self._first_labels.unfair or not other._first_labels.unfair:
-            self._windows.merge(other._windows)
-            self._online.merge(other._online, other._windows.n)
-        self._first_labels.merge(other._first_labels)
+        if self.holds and other.holds:
+            self._first_labels.merge(other._first_labels)
+            self._held.merge(other._held)
+        else:
+            for each in (self, other):
+                if each.holds:
+                    each._release()
+        share = self.n / (self.n + other.n or 1)
+        self._weights.merge(other._weights, share)
+        self._slopes.merge(other._slopes, share)
+        self._windows.merge(other._windows)
+        self._online.merge(other._online, other._windows.n)
         self._recent.merge(other._recent)
         self._counts.merge(other._counts)
 
@@ -308,7 +354,10 @@ class Mixture:
         others = self._snapshots.latest.logistic[len(fits.hinges) :]
         logistic = np.concatenate((fits.hinges, others))
         served = self._weights.served
-        now = Snapshot(0, served, logistic, fits.isotonic, fits.curve, source, (1.0, 1.0), False)
+        slopes, limits = self._slopes.weights, self._limits()
+        now = Snapshot(
+            0, served, logistic, fits.isotonic, fits.curve, source, (1.0, 1.0), False, limits, slopes, 0.0
+        )
         arrivals = [] if self._arrival is self._snapshots.latest else [(0, self._arrival)]
         snapshots, maps = codec.pack_snapshots([*self._snapshots.held, *arrivals, (0, now)])
         chosen_at, source_edges, partition = self._table.to_state()
@@ -323,13 +372,14 @@ class Mixture:
                 now=snapshots[-1],
                 online=self._online.to_state(),
                 first_labels=self._first_labels,
+                held=self._held.to_state() if self.holds else None,
                 source_edges=source_edges,
                 partition=partition,
                 chosen_at=chosen_at,
                 next_step=self._next_step,
                 at_once=self._at_once,
-                shift_allowed=self._weights.shift_allowed,
                 weights=self._weights.to_state(),
+                slopes=slopes,
                 leader=self._leader,
                 recent=losses,
                 recent_labels=recent_labels,
@@ -370,15 +420,19 @@ class Mixture:
         self._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
         first = self._first_labels = state.first_labels
         first.check()
+        require(first.fair == (state.held is None), "labels that are held where none are to be, or none")
+        if state.held is not None:
+            self._held.restore(state.held)
         known = self._windows.n
-        require(n <= known or first.one_class_late, f"{n} labels, with windows of {known}")
+        require(n <= known or not first.fair or first.one_class_late, f"{n} labels, with windows of {known}")
         require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
         online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
         require(self._online.restore(online), "online Platt scalings are damaged")
         weights = within(state.weights, -MOST, MOST, "weights", 2 * candidates + 4)
         sourced = now.source is not None
-        right = self._weights.restore(weights, sourced=sourced, shift_allowed=state.shift_allowed)
+        right = self._weights.restore(weights, sourced=sourced)
         require(right, "the weights of the candidates are damaged")
+        self._slopes.weights = codec.checked_slopes(state.slopes)
         self._recent.restore(state.recent, state.recent_labels)
         partition = codec.checked_partition(state.partition)
         self._table.restore(state.chosen_at, codec.checked_edges(state.source_edges), partition)
@@ -391,24 +445,42 @@ class Mixture:
         logistic[:_HINGES] = fits.hinges
         logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
         isotonic, curve = fits.isotonic, fits.curve
+        begins = self.holds or not self.n
         if source is None:
-            if self.holds:  # the score is served as it is
+            if begins:  # the score is served as it is
                 weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         else:
-            if not windows.n:  # before the first label the target's maps are those of the source
+            if begins or not windows.n:  # the target's maps are those of the source
                 logistic[:LOGISTIC_ROWS] = 0.0
                 logistic[:LOGISTIC_ROWS, :2] = source.platt
                 isotonic, curve = (source.curve,) * (len(WINDOWS) + len(self._own)), source.curve
-            if not self.n:
+            if begins:
                 weights = by_source(
                     source, shifted=prior is not None, delayed=self.delayed, own=len(self._own)
                 )
                 weights = np.tile(weights, (3, 1))
-            odds = self._counts.odds(source.prior, prior)
-        by_scores = source is not None and prior is not None
+            if prior is not None or not self.holds:
+                odds = self._counts.odds(source.prior, prior)
+        by_scores, limits = source is not None and prior is not None, self._limits()
+        known = 0.5 if source is None else source.prior
+        if by_scores or not self.holds:
+            known = self._counts.prior(known, prior if by_scores else None)
+        slopes, centre = self._slopes.weights, math.log(known / (1.0 - known))
 
         def made(weights: Floats) -> Snapshot:
-            return Snapshot(observed, weights, logistic, isotonic, curve, source, odds, by_scores)
+            return Snapshot(
+                observed,
+                weights,
+                logistic,
+                isotonic,
+                curve,
+                source,
+                odds,
+                by_scores,
+                limits,
+                slopes,
+                centre,
+            )
 
         evidence = self._evidence
         if evidence is None:
@@ -421,10 +493,21 @@ class Mixture:
         weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.scores))
         return made(weights)
 
-    @property
-    def _least(self) -> float:
-        """Smallest distance of a forecast from 0 or 1: labels so far cannot distinguish smaller ones."""
-        return 0.5 / (self._windows.n + 1.0)
+    def _limits(self) -> tuple[float, float]:
+        """Return the least and the greatest probability that labels so far allow to be meant.
+
+        Of a class, that is one label in as many as are known, or, where it is rare, a part of its share. The
+        labels are those of the windows, which continue from the source's; before the first, the source's.
+        """
+        n, positives = float(self._windows.n), float(self._windows.positives)
+        if not n and self._source is not None:
+            n, positives = float(self._source.labels), self._source.prior * self._source.labels
+        if not n:
+            return START, 1.0 - START
+        claim = _CLAIM / (min(n, _KNOWN) + 1.0)
+        shares = ((positives + 0.5) / (n + 1.0), (n - positives + 0.5) / (n + 1.0))
+        least, other = (min(claim, _OF_PRIOR * share) for share in shares)
+        return least, 1.0 - other
 
     def _losses(
         self,
@@ -433,7 +516,7 @@ class Mixture:
         prediction_index: Counts | None,
         shares: Floats,
         logits: Floats,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats, Floats, Floats]:
         """Return the log losses of the forecasts for n scores.
 
         ``prediction_index`` is None if all labels came at once. ``logits`` is an array that gets the
@@ -442,7 +525,8 @@ class Mixture:
         Returns
         -------
         The losses of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K,
-        n] where both are the same; and the losses of each tracker as of the prediction, float64[2, n].
+        n] where both are the same; and the losses as of the prediction of each tracker, float64[2, n], and of
+        the mixture with each slope, float64[S, n].
         """
         held, arrival = self._snapshots.held, self._arrival
         is_latest = arrival is held[-1][1]
@@ -456,14 +540,12 @@ class Mixture:
                 kinds = 1 if arrival.by_scores else 2
         cells = self._table.cells if is_latest else None
         losses, tracked = np.empty((kinds, arrival.weights.shape[1], len(scores))), np.empty((2, len(scores)))
-        lose(arrival, served, which, cells, scores, labels, self._least, shares, logits, losses, tracked)
-        return losses, tracked
+        sloped, limits = np.empty((len(SLOPES), len(scores))), self._limits()
+        lose(arrival, served, which, cells, scores, labels, limits, shares, logits, losses, tracked, sloped)
+        return losses, tracked, sloped
 
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""
-        if not self._weights.active[before]:
-            name = self._names(by_scores=False)[before]
-            return f"{name} is out: label shift is refuted"
         if self.delayed and int(self._weights.served[0].argmax()) != leader:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0

@@ -12,7 +12,7 @@ from streamcal.maps.logistic import FEATURES
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import Source
-from streamcal.mixture.forecasts_c import Line, Snapshot
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
 from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES, WINDOWS
 from streamcal.mixture.own import FARTHEST
@@ -20,6 +20,7 @@ from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Positive, ascending, require, within
+from streamcal.sketch.recent_labels import RecentLabelsState
 from streamcal.values import Cells, Floats
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "SourceState",
     "checked_edges",
     "checked_partition",
+    "checked_slopes",
     "pack_snapshots",
     "unpack_snapshots",
 ]
@@ -37,10 +39,13 @@ T = TypeVar("T")
 
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
+_MOST_LOG_ODDS: Final = 700.0
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
 
 Odds = Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Inside = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+LogLoss = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 Parameter = Annotated[float, msgspec.Meta(ge=-_MOST_PARAMETER, le=_MOST_PARAMETER)]
 
 
@@ -52,6 +57,7 @@ class SourceState(msgspec.Struct, array_like=True):
     platt: tuple[Parameter, Parameter]
     curve: int
     losses: tuple[Loss, Loss, Loss]
+    log_losses: tuple[LogLoss, LogLoss]
 
 
 class Maps(msgspec.Struct, array_like=True):
@@ -73,6 +79,9 @@ class SnapshotState(msgspec.Struct, array_like=True):
     source: int
     odds: tuple[Odds, Odds]
     by_scores: bool
+    limits: tuple[Inside, Inside]
+    slopes: Floats
+    centre: Annotated[float, msgspec.Meta(ge=-_MOST_LOG_ODDS, le=_MOST_LOG_ODDS)]
 
 
 class MixtureState(msgspec.Struct, omit_defaults=True):
@@ -88,13 +97,15 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
     online: Floats
     first_labels: FirstLabels
+    held: RecentLabelsState | None
+    """Labels that wait until the first are a fair sample; None: they are."""
     source_edges: Cells
     partition: Cells
     chosen_at: Annotated[int, msgspec.Meta(ge=-1)]
     next_step: Positive
     at_once: bool
-    shift_allowed: bool
     weights: Floats
+    slopes: Floats
     leader: Count
     recent: Floats
     recent_labels: list[Count]
@@ -135,11 +146,16 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
             sources.index(snapshot.source),
             snapshot.odds,
             snapshot.by_scores,
+            snapshot.limits,
+            snapshot.slopes,
+            snapshot.centre,
         )
         for step, snapshot in snapshots
     ]
     of_sources = [
-        SourceState(each.labels, each.prior, each.platt, lines.index(each.curve), each.losses)
+        SourceState(
+            each.labels, each.prior, each.platt, lines.index(each.curve), each.losses, each.log_losses
+        )
         for each in sources.objects
     ]
     return states, Maps([(line.logits, line.values) for line in lines.objects], of_sources)
@@ -149,7 +165,7 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     """Return the snapshots with their steps, and after them those of the arrival and of now."""
     lines = [_line(*held) for held in state.maps.lines]
     sources = [
-        Source(held.labels, held.prior, held.platt, _at(lines, held.curve), held.losses)
+        Source(held.labels, held.prior, held.platt, _at(lines, held.curve), held.losses, held.log_losses)
         for held in state.maps.sources
     ]
     steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
@@ -170,7 +186,11 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
             None if held.source < 0 else _at(sources, held.source),
             held.odds,
             held.by_scores,
+            held.limits,
+            checked_slopes(held.slopes),
+            held.centre,
         )
+        require(held.limits[0] <= held.limits[1], f"a snapshot has the limits {held.limits}")
         snapshots.append((held.step, snapshot))
     return snapshots
 
@@ -186,6 +206,13 @@ def checked_partition(cells: Cells) -> Cells:
     require(checked_edges(cells)[0] == 0, f"the first interval begins at {cells[0]}")
     ascending(grid.left_edges(cells, grid.MIN_LEVEL), "intervals")
     return cells
+
+
+def checked_slopes(values: Floats) -> Floats:
+    """Return weights of the factors of the slope; raise ValueError unless they are weights."""
+    within(values, 0.0, 1.0, "weights of slopes", len(SLOPES))
+    require(abs(float(values.sum()) - 1.0) <= 1e-6, f"weights of slopes add up to {values.sum()}, not to 1")
+    return values
 
 
 def _weights(values: Floats, candidates: int) -> Floats:

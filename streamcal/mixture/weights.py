@@ -43,7 +43,7 @@ BLOCK: Final = 64
 
 _FASTEST: Final = 2.0  # the largest rate for Brier losses of independent labels, which are 2-mixable
 _LEAD_RATE: Final = 0.01  # as `RATE`, for the weights of the two trackers
-_TRUST: Final = 0.8  # the first weight of the tracker that scores as of the prediction
+_TRUST: Final = 0.5  # the first weight of the tracker that scores as of the prediction
 _KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
 _COIN: Final = math.log(2.0)  # the log loss of the forecast ½
 _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
@@ -52,7 +52,7 @@ _LEAST_TRUST: Final = 1e-12  # e^−_MOST_LEAD is less
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _CONSTANTS: Final = np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST))
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
-_COMPOSITES: Final = 0.75  # of the first weight, with a source: they need few labels
+_COMPOSITES: Final = 0.25  # of the first weight, with a source: a first guess, not a truth
 _DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
 
@@ -107,7 +107,7 @@ class Weights:
         number of candidates of the user's own.
     """
 
-    __slots__ = ("_each", "_lead", "_loss", "_roles", "_shift_allowed", "_sourced", "served")
+    __slots__ = ("_each", "_lead", "_loss", "_roles", "_sourced", "served")
 
     def __init__(self, *, delayed: bool = False, own: int = 0) -> None:
         roles = self._roles = _roles(len(DELAYED) if delayed else 0, own)
@@ -117,13 +117,7 @@ class Weights:
         self.served: Floats
         """Weights of the candidates, and behind them the weights by each tracker, float64[3, K]."""
         self._sourced = False
-        self._shift_allowed = True
         self._set(np.stack((roles.first_without_shift, roles.first_without_shift)))
-
-    @property
-    def shift_allowed(self) -> bool:
-        """Whether candidates that assume label shift take part, once there is a source."""
-        return self._shift_allowed
 
     @property
     def active(self) -> Flags:
@@ -133,7 +127,7 @@ class Weights:
     @property
     def _first(self) -> Floats:
         roles = self._roles
-        return roles.first if self._sourced and self._shift_allowed else roles.first_without_shift
+        return roles.first if self._sourced else roles.first_without_shift
 
     def track(
         self,
@@ -175,27 +169,15 @@ class Weights:
         )
         self.served, self._each = served, served[1:]
 
-    def set_source(self, *, new_generation: bool) -> bool:
+    def set_source(self) -> bool:
         """Make the composites take part; return whether they did not before.
 
         They get their first part of the weight then, and the others keep their proportions.
-
-        Parameters
-        ----------
-        new_generation
-            Whether label shift is allowed again.
         """
-        enters = not self._sourced or (new_generation and not self._shift_allowed)
-        self._sourced = True
-        self._shift_allowed |= new_generation
+        enters, self._sourced = not self._sourced, True
         if enters:
             self._set(_with_composites(self._each, self._roles.composite, self._roles.delayed))
         return enters
-
-    def refute_label_shift(self) -> None:
-        """Remove the candidates that assume label shift; the others get their weight, in proportion."""
-        self._shift_allowed = False
-        self._keep_active()
 
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, whose part is ``share`` in [0, 1]; the same candidates take part."""
@@ -208,10 +190,10 @@ class Weights:
         """Return the state without the mask of the candidates, float64[2 K + 4]."""
         return np.concatenate((self._each.ravel(), self._loss, (self._lead,)))
 
-    def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
+    def restore(self, state: Floats, *, sourced: bool) -> bool:
         """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
         ends = 2 * len(self._roles.first)
-        self._sourced, self._shift_allowed = sourced, shift_allowed
+        self._sourced = sourced
         self._loss, self._lead = state[ends:-1].copy(), float(state[-1])
         self._set(state[:ends].reshape(2, -1))
         return bool(
@@ -240,6 +222,9 @@ class Weights:
 def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int = 0) -> Floats:
     """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
+    Platt map and curve are compared by the Brier loss, for which the curve's is known without bias; identity
+    and Platt map by the log loss, which tells a score that is nearly certain, and wrong.
+
     Parameters
     ----------
     shifted
@@ -249,9 +234,11 @@ def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int 
     own
         number of candidates of the user's own, which have none.
     """
-    maps = np.exp(-_FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
+    losses = source.losses[1:]
+    platt, curve = np.exp(-_FASTEST * source.labels * (np.array(losses) - min(losses))).tolist()
+    ahead = source.labels * (source.log_losses[1] - source.log_losses[0])  # of the identity, in nats
+    identity = platt * math.exp(min(ahead, _MOST_LEAD))
     weights = np.zeros(len(NAMES))
-    identity, platt, curve = maps.tolist()
     weights[COMPOSITE] = curve / COMPOSITE.sum()
     if not shifted:
         weights[0], weights[NAMES.index("target/hinge/all")] = identity, platt

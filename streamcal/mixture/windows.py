@@ -56,6 +56,7 @@ class WindowsState(msgspec.Struct):
     """State of `Windows` without the maps."""
 
     n: Count
+    positives: Count
     newest: RecentLabelsState
     all: ScoreSketch
     fitted_at: list[int]
@@ -73,12 +74,14 @@ class Windows:
         candidates of the user's own.
     """
 
-    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "_own", "fits", "n")
+    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "_own", "fits", "n", "positives")
 
     def __init__(self, own: Sequence[Candidate] = ()) -> None:
         self._own = own
         self.n = 0
         """Number of labels."""
+        self.positives = 0
+        """Number of labels 1."""
         self._newest = RecentLabels(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
         self._fitted_at = [0] * (_ALL + 1 + len(own))  # the label count at which each was fitted
@@ -93,6 +96,7 @@ class Windows:
         """
         self._newest.add(scores, labels, units)
         self.n += len(labels)
+        self.positives += int(np.count_nonzero(labels))
         if self.n - self._all.n >= _WAITING:
             self._sort()
 
@@ -108,7 +112,9 @@ class Windows:
         Whether there was one.
         """
         self._sort()
-        return self._all.relabel(score, label)
+        known = self._all.relabel(score, label)
+        self.positives += known * (2 * label - 1)
+        return known
 
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted."""
@@ -155,11 +161,12 @@ class Windows:
         self._all.merge(other._all)
         self._newest.merge(other._newest)
         self.n += other.n
+        self.positives += other.positives
         self._fitted_at, self._due = [-self.n] * len(self._fitted_at), 0
 
     def to_state(self) -> WindowsState:
         """Return the state without the maps."""
-        return WindowsState(self.n, self._newest.to_state(), self._all, list(self._fitted_at))
+        return WindowsState(self.n, self.positives, self._newest.to_state(), self._all, list(self._fitted_at))
 
     def restore(self, state: WindowsState, fits: Fits) -> None:
         """Set the state; raise ValueError if the maps are of other labels."""
@@ -168,11 +175,13 @@ class Windows:
         self._all = state.all.checked_as(self._all)
         require(0 <= n - self._all.n < _WAITING, f"a sketch of {self._all.n} labels for {windows}")
         require(len(self._newest) == min(n, WINDOWS[-1]), f"{len(self._newest)} newest labels for {windows}")
+        require(state.positives <= n, f"{state.positives} positives in {windows}")
         fitting = len(fitted_at) == len(self._fitted_at) and all(-n <= at <= n for at in fitted_at)
         require(fitting, f"{windows} were fitted at {fitted_at}")
         known = (fits.curve is None) == (not fits.isotonic) and (n or not fits.isotonic)
         require(known, f"{len(fits.isotonic)} maps of {windows}")
-        self.n, self._fitted_at, self.fits, self._due = n, list(fitted_at), fits, 0
+        self.n, self.positives = n, state.positives
+        self._fitted_at, self.fits, self._due = list(fitted_at), fits, 0
 
     def _sort(self) -> None:
         """Sort the buffered labels into the sketch: it takes as long for hundreds as for one."""

@@ -25,7 +25,7 @@ cdef class ScoreBuffer(Buffer):
 
 cdef class LabelBuffer(Buffer):
     cdef public long long positives, start
-    cdef public bint closed, windowed, weighted
+    cdef public bint windowed, weighted
     cdef public list _again
     cdef object _numbers
     cdef public bint _keeps_index

@@ -130,7 +130,6 @@ class LabelBuffer(Buffer):
         super().__init__(np.float64, np.int8, np.int32, *((np.int64,) if keeps_index else ()))
         self.positives = 0
         """Number of labels 1."""
-        self.closed = False
         """Whether no more labels are learned: target labels have replaced the source's, and source labels
         that still come follow another law."""
         self.windowed = False

@@ -1,0 +1,46 @@
+"""How sharp the mixture is served: its log odds, drawn towards those of the class prior by a factor.
+
+A map that was fitted to the past is too sharp for the future, the more so the later labels come: scores lose
+their meaning while nobody sees it. How much, the mixture itself cannot tell, as all of its candidates are
+fitted to the same past. So its forecasts with each factor (`forecasts_c.SLOPES`) are weighed, as experts, by
+their log losses when the prediction was made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamcal.values import Floats
+
+__all__ = ["RATE", "SHARE", "Slopes"]
+
+RATE: Final = 0.1
+"""η: weights are multiplied by e^(−η·loss) at every label. Far below 1, as late labels err together."""
+
+SHARE: Final = 1e-5
+"""Part of the weights that goes back to the first ones at a label."""
+
+_FIRST: Final = np.array((0.9, 0.05, 0.03, 0.02))
+
+
+class Slopes:
+    """Weights of the factors of `forecasts_c.SLOPES`."""
+
+    __slots__ = ("weights",)
+
+    def __init__(self) -> None:
+        self.weights: Floats = _FIRST
+        """Weights, float64[S] with sum 1, in an array that is never changed in place."""
+
+    def track(self, losses: Floats) -> None:
+        """Move the weights by the log losses of the forecasts with each factor, float64[S, n]."""
+        sums = losses.sum(axis=1)
+        moved = self.weights * np.exp(-RATE * (sums - sums.min()))
+        kept = (1.0 - SHARE) ** losses.shape[1]
+        self.weights = kept * (moved / moved.sum()) + (1.0 - kept) * _FIRST
+
+    def merge(self, other: Slopes, share: float) -> None:
+        """Average with other weights; ``share`` in [0, 1] is the part of these."""
+        self.weights = share * self.weights + (1.0 - share) * other.weights

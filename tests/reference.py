@@ -17,15 +17,16 @@ __all__ = ["cells_of", "predict", "sketch_of"]
 
 Floats = npt.NDArray[np.float64]
 
-_END_BITS = (1023 - 40) << 52
-_HALF_KEY = 39 << 52
+_TAIL_BITS = (1023 - 40) << 52  # of 2⁻⁴⁰, whose key is 16·2⁵²
 
 
 def cells_of(scores: Floats, level: int) -> npt.NDArray[np.int32]:
     """`streamcal.sketch.grid.cells_of` by its definition."""
-    nearer = np.minimum(scores, 1.0 - scores)
-    keys = np.maximum(nearer.view(np.int64), _END_BITS) - _END_BITS
-    return (np.where(scores < 0.5, keys, grid.LAST_KEY - keys) >> level).astype(np.int32)
+    nearer = np.maximum(np.minimum(scores, 1.0 - scores), 2.0**-1022)
+    above = nearer.view(np.int64) - _TAIL_BITS
+    keys = (16 << 52) + np.where(above < 0, above // 64, above)
+    keys = np.where(scores < 0.5, keys, (110 << 52) - keys)
+    return (np.minimum(keys, grid.LAST_KEY) >> level).astype(np.int32)
 
 
 def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: int) -> ScoreSketch:
@@ -52,7 +53,9 @@ def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: in
 def _atom(scores: Floats) -> float:
     """The one score among these, if there is one and its key tells it from 0 and 1; else NaN."""
     score = float(scores[0]) + 0.0
-    told = score in (0.0, 1.0) or grid.END < score < 1.0 - grid.END
+    told = score == 1.0 or (
+        score < 1.0 - 2.0**-53 and grid.left_edges(grid.keys_of(scores[:1]), 0)[0] == score
+    )
     return score if told and (scores == score).all() else np.nan
 
 

@@ -21,7 +21,7 @@ from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
-from streamcal.maps.platt import expit, logit
+from streamcal.maps.platt import expit, logit, wide_logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
 from streamcal.multiclass import rows_c, softmax_c
@@ -247,8 +247,8 @@ def test_cells(level: int) -> None:
         )
         made.append((out, occupied[:number], counts[:, :number], starts, means))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-    middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
-    assert made[0][0] == pytest.approx(logit(middles), rel=1e-14, abs=1e-15)
+    middles = grid.middles(cells, level)
+    assert made[0][0] == pytest.approx(wide_logit(middles), rel=1e-14, abs=1e-15)
     assert made[0][2].sum() == 200
 
 
@@ -289,14 +289,15 @@ def test_steps() -> None:
 def test_keys_and_checks() -> None:
     rng = np.random.default_rng(9)
     scores = np.concatenate(
-        (rng.random(500), rng.random(99) ** 40, 1.0 - rng.random(99) ** 40, [0.0, 0.5, 1.0])
+        (rng.random(500), rng.random(99) ** 300, 1.0 - rng.random(99) ** 40, [0.0, -0.0, 5e-324, 0.5, 1.0])
     )
     for module in (keys_c, uncompiled("streamcal.sketch.keys_c")):
         assert [module.key_of(score) for score in scores.tolist()] == grid.keys_of(scores).tolist()
         keys = np.array([module.key_of(score) for score in scores.tolist()])
         smallest = np.array([module.score_of(key) for key in keys.tolist()])
         assert np.array_equal(grid.keys_of(smallest), keys)
-        assert (grid.keys_of(np.nextafter(smallest[keys > 0], 0.0)) < keys[keys > 0]).all()
+        later = keys > grid.FIRST_KEY
+        assert (grid.keys_of(np.nextafter(smallest[later], 0.0)) < keys[later]).all()
         for bad in (-1e-300, 1.1, np.nan, np.inf):
             assert module.first_bad_score(np.array((0.0, 1.0, bad, bad))) == 2
         assert module.first_bad_score(scores) == module.first_bad_score(np.empty(0)) == -1

@@ -18,9 +18,11 @@ from tests import reference
 
 # Ends, denormals, neighbours of ½ and of the end cells, dyadic scores (cell boundaries), float32, ties.
 SPECIAL = [
-    0.0, -0.0, 5e-324, 1e-310, 2.0**-1022, 2.0**-41, 2.0**-40, math.nextafter(2.0**-40, 0), 2.0**-39, 0.1,
+    0.0, -0.0, 5e-324, 1e-310, 2.0**-1022, math.nextafter(2.0**-1022, 1), 2.0**-1021, 1e-300, 2.0**-53,
+    2.0**-41, 2.0**-40, math.nextafter(2.0**-40, 0), 2.0**-39, 0.1,
     0.25, math.nextafter(0.5, 0), 0.5, math.nextafter(0.5, 1), math.nextafter(0.5, 1) + 2.0**-50, 0.75, 0.9,
-    1 - 2.0**-39, 1 - 2.0**-40, math.nextafter(1 - 2.0**-40, 1), 1 - 2.0**-41, math.nextafter(1.0, 0), 1.0,
+    1 - 2.0**-39, 1 - 2.0**-40, math.nextafter(1 - 2.0**-40, 1), 1 - 2.0**-41, 1 - 2.0**-52,
+    math.nextafter(1.0, 0), 1.0,
 ]  # fmt: skip
 SCORES = st.one_of(
     st.floats(0.0, 1.0),

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.isotonic_c import isotonic
-from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
+from streamcal.maps.platt import apply_platt, expit, fit_platt, logit, wide_logit
 from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import Positive, ascending, require, within
@@ -71,7 +71,7 @@ class Forecasters(msgspec.Struct, frozen=True):
     labels: Positive
     """Number of labels of the sketch."""
     knots: Floats
-    """Logit of the middle of each bin, float64[B]."""
+    """Wide logit of the middle of each bin, float64[B]."""
     means: Floats
     """Pooled label mean of each bin, float64[B] in (0, 1)."""
     starts: Floats
@@ -83,7 +83,7 @@ class Forecasters(msgspec.Struct, frozen=True):
     def fitted(cls, sketch: ScoreSketch) -> Self:
         """Return the forecasters fitted to a sketch of at least one labelled score."""
         level, cells, counts, n = sketch.level, sketch.cells, sketch.counts, sketch.n
-        totals, positives, logits = counts.sum(axis=0), counts[1], logit(_centres(cells, level))
+        totals, positives, logits = counts.sum(axis=0), counts[1], wide_logit(_centres(cells, level))
         splits = uniform_mass(totals, cube_root(n))
         sizes = bin_sums(totals, splits).astype(np.float64)
         rates = (bin_sums(positives, splits) + 0.5) / (sizes + 1.0)
@@ -104,7 +104,9 @@ class Forecasters(msgspec.Struct, frozen=True):
         least = 0.5 / (self.labels + 1.0)  # Platt scaling knows no more than so many labels show
         slope, intercept = np.array(self.platt)
         forecasts = np.empty((FORECASTERS, len(centres)))
-        forecasts[0] = expit(np.interp(logits, self.knots, np.log(self.means / (1.0 - self.means))))
+        forecasts[0] = expit(
+            np.interp(wide_logit(centres), self.knots, np.log(self.means / (1.0 - self.means)))
+        )
         forecasts[1] = self.means[np.searchsorted(self.starts, centres, "right")]
         forecasts[2] = np.clip(apply_platt(slope, intercept, logits), least, 1.0 - least)
         forecasts[3] = expit(logits.copy())
@@ -139,7 +141,6 @@ def log_marginal(labels: Levels) -> Floats:
 
 
 def _centres(cells: Cells, level: int | Cells) -> Floats:
-    """Return a score inside each cell: in the middle of its keys."""
+    """Return a score in the middle of each cell."""
     finer = np.int32(level) - np.int32(grid.MIN_LEVEL)
-    keys = (cells << finer) + ((np.int32(1) << finer) >> np.int32(1))
-    return grid.left_edges(keys, grid.MIN_LEVEL)
+    return grid.middles(cells << finer, grid.MIN_LEVEL, (cells + np.int32(1)) << finer)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Self
 
 import msgspec
-import numpy as np
 
 from streamcal.delayed.estimate import LEVEL
 from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
@@ -138,7 +137,7 @@ class MixtureController:
             return None
         seen = estimate.exposures[1] > 0.0
         cells = estimate.cells[seen]
-        scores = grid.left_edges(2 * cells + np.int32(1), LEVEL - 1)
+        scores = grid.middles(cells, LEVEL)
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
         return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
 
@@ -207,6 +206,6 @@ class MixtureController:
         if not mixture.holds:
             return Observed(self._unlabelled.n)
         sketch = self._unlabelled.sketch
-        scores, counts = grid.left_edges(2 * sketch.cells + np.int32(1), sketch.level - 1), sketch.totals
+        scores, counts = grid.middles(sketch.cells, sketch.level), sketch.totals
         expected = mixture.expected(scores)
         return Observed(self._unlabelled.n, float(expected @ counts), float(expected**2 @ counts))

@@ -12,6 +12,7 @@ where they jump. The number of bins B, and then the curve, is chosen by cross-va
 squared errors on the labels that the curve was fitted to, plus twice the covariance of each label with its
 own forecast (Efron 2004, "The Estimation of Prediction Error"; of steps, the leave-one-out errors). Noise
 would often decide between the curves, so the first line stands unless another is better by a standard error.
+A line tells no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰; steps do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from streamcal.maps import binning
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import cell_logits, expit
-from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.recalibration_map import APART, RecalibrationMap
 from streamcal.maps.uniform_mass import step_map
 from streamcal.values import Cells, Counts, Flags, Floats
 
@@ -236,25 +237,47 @@ def _curves(
 ) -> list[_Drawn]:
     """Return the curves that are compared, through the rates of bins that begin at these cells."""
     bins = cells.grouped(splits)
-    ends = np.arange(len(splits))
+    pooled = _pooled(bins, monotone=monotone)
+    curves: list[_Drawn] = []
+    if interpolation != "linear":
+        curves.append(Steps(splits[pooled.ends], pooled.values))
+    if interpolation != "none":
+        # Bins beyond 2⁻⁴⁰ have the same logit: to a line they are one.
+        apart = np.diff(bins.logits, prepend=-np.inf) >= APART
+        if not apart.all():
+            firsts = np.append(np.flatnonzero(apart), len(apart))
+            splits, bins = splits[firsts], bins.grouped(firsts)
+            pooled = _pooled(bins, monotone=monotone)
+        log_odds = np.log(pooled.values / (1.0 - pooled.values))
+        order, starts = np.arange(len(log_odds)), splits[pooled.ends]
+        lines: list[_Drawn] = [Line(starts, order, pooled.logits, log_odds)]
+        if monotone:
+            block = np.repeat(order, np.diff(pooled.ends))
+            lines.append(Line(starts, block, bins.logits, log_odds[block]))
+        curves = lines + curves
+    return curves
+
+
+class _Blocks(NamedTuple):
+    """Bins that are pooled so that their rates ascend."""
+
+    ends: Counts
+    """First bin of each block, then their number, int64[K+1]."""
+    values: Floats
+    """Values of the blocks, float64[K] in (0, 1)."""
+    logits: Floats
+    """Mean logits of the blocks, float64[K]."""
+
+
+def _pooled(bins: LabelsPerCell, *, monotone: bool) -> _Blocks:
+    """Return the blocks of bins; each is a block of its own if the curve need not be monotone."""
+    ends = np.arange(len(bins.totals) + 1)
     if monotone:
         # Copies are so far apart that nothing is pooled across them.
         rates = bins.positives / bins.totals + 2.0 * _copy_of(bins.logits)
         ends = isotonic(rates, bins.totals.astype(np.float64))[0]
     blocks = bins.grouped(ends)
-    values = _inside(blocks)
-    starts = splits[ends]
-    curves: list[_Drawn] = []
-    if interpolation != "none":
-        log_odds = np.log(values / (1.0 - values))
-        order = np.arange(len(values))
-        curves.append(Line(starts, order, blocks.logits, log_odds))
-        if monotone:
-            block = np.repeat(order, np.diff(ends))
-            curves.append(Line(starts, block, bins.logits, log_odds[block]))
-    if interpolation != "linear":
-        curves.append(Steps(starts, values))
-    return curves
+    return _Blocks(ends, _inside(blocks), blocks.logits)
 
 
 def _inside(blocks: LabelsPerCell) -> Floats:

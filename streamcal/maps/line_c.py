@@ -14,6 +14,8 @@ __all__ = ["LinearFunction"]
 class LinearFunction:
     """h as a line between knots: the log-odds of h is linear in that of the score, and constant beyond.
 
+    A score is taken for at least 2⁻⁴⁰ away from 0 and 1.
+
     Parameters
     ----------
     knots

@@ -1,9 +1,9 @@
 # The types with which logistic_c.py is compiled; see docs/architecture.md.
 cimport cython
 cimport libc.math as math
-from streamcal.sketch.keys_c cimport score_of
+from streamcal.sketch.keys_c cimport middle_of
 
-@cython.locals(end=double, last="long long", i=Py_ssize_t, middle="long long", score=double)
+@cython.locals(least=double, most=double, i=Py_ssize_t, score=double)
 cpdef cell_logits(const long long[::1] cells, int level, double[::1] out)
 
 @cython.locals(

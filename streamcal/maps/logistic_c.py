@@ -6,21 +6,17 @@ import math
 
 import numpy as np
 
-from streamcal.sketch.keys_c import LAST_KEY, score_of
+from streamcal.sketch.keys_c import middle_of
 from streamcal.values import Counts, Floats
 
 __all__ = ["cell_logits", "group", "minimise"]
 
 
 def cell_logits(cells: Counts, level: int, out: Floats) -> None:
-    """Put the logit of the middle of every cell of the grid, int64[m], into ``out``, float64[m].
-
-    ``level`` is from 1 on. Keys, and the limits to logits, are those of `streamcal.sketch.grid`.
-    """
-    end, last = 2.0**-40, LAST_KEY
+    """Put the `platt.wide_logit` of the middle of cells of the grid, int64[m], into ``out``, float64[m]."""
+    least, most = 2.0**-1022, 1.0 - 2.0**-53
     for i in range(len(cells)):
-        middle = (2 * cells[i] + 1) << (level - 1)
-        score = min(score_of(min(middle, last)), 1.0 - end)
+        score = min(max(middle_of(cells[i] << level, (cells[i] + 1) << level), least), most)
         out[i] = math.log(score / (1.0 - score))
 
 

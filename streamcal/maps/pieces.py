@@ -44,7 +44,7 @@ def pieces(recalibration: RecalibrationMap) -> Pieces:
         return Pieces((), (), ())
     x, y = np.array(recalibration.knots), np.array(recalibration.log_odds)
     slopes = np.diff(y) / np.diff(x)
-    # Scores are taken for at least 2⁻⁴⁰ away from 0 and 1, so knots beyond that are never reached.
+    # A linear map takes scores for at least 2⁻⁴⁰ away from 0 and 1: knots beyond are never reached.
     ends = logit(np.array([0.0, 1.0]))
     edges = expit(np.clip(x, *ends))
     first, last = np.interp(ends, x, y)

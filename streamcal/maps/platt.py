@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -10,12 +11,26 @@ from streamcal.maps import logistic_c
 from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.values import Cells, Floats
 
-__all__ = ["IDENTITY", "apply_platt", "cell_logits", "expit", "fit_platt", "inside", "logit"]
+__all__ = [
+    "IDENTITY",
+    "apply_platt",
+    "cell_logits",
+    "expit",
+    "fit_platt",
+    "inside",
+    "logit",
+    "narrowed",
+    "wide_cell_logits",
+    "wide_logit",
+]
 
 IDENTITY: Final = (1.0, 0.0)
 """(a, b) of the map that changes nothing."""
 
-_END: Final = 2.0**-40  # scores nearer to 0 or 1 than this share one cell of the grid
+_END: Final = 2.0**-40  # what is linear in log odds tells no scores apart that are nearer to 0 or 1 than this
+_LEAST_LOGIT: Final = math.log(_END / (1.0 - _END))
+_MOST_LOGIT: Final = math.log((1.0 - _END) / _END)
+_LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid
 _LARGEST: Final = 700.0  # e^t overflows little above
 
 
@@ -51,14 +66,33 @@ def expit(exponents: Floats) -> Floats:
 
 def logit(scores: Floats) -> Floats:
     """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28."""
-    clipped = np.maximum(scores, _END)  # np.clip takes longer on few
-    np.minimum(clipped, 1.0 - _END, out=clipped)
+    return _logit(scores, _END, 1.0 - _END)
+
+
+def wide_logit(scores: Floats) -> Floats:
+    """Return log(z / (1 − z)) clipped where doubles end, to [2⁻¹⁰²², 1 − 2⁻⁵³]: from −708.4 to 36.8."""
+    return _logit(scores, _LEAST, _MOST)
+
+
+def _logit(scores: Floats, least: float, most: float) -> Floats:
+    clipped = np.maximum(scores, least)  # np.clip takes longer on few
+    np.minimum(clipped, most, out=clipped)
     odds = np.divide(clipped, 1.0 - clipped, out=clipped)
     return np.log(odds, out=odds)
 
 
 def cell_logits(cells: Cells, level: int) -> Floats:
-    """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
+    """Return the `logit` of the middle of every cell of the grid, float64[m] for int32[m]."""
+    return narrowed(wide_cell_logits(cells, level))
+
+
+def narrowed(logits: Floats) -> Floats:
+    """Return the `logit` of scores, float64[n], of which the `wide_logit` is given."""
+    return np.minimum(np.maximum(logits, _LEAST_LOGIT), _MOST_LOGIT)
+
+
+def wide_cell_logits(cells: Cells, level: int) -> Floats:
+    """Return the `wide_logit` of the middle of every cell of the grid, float64[m] for int32[m]."""
     out = np.empty(len(cells))
     logistic_c.cell_logits(cells.astype(np.int64), level, out)
     return out

@@ -22,14 +22,16 @@ from streamcal.maps.steps_c import StepFunction
 from streamcal.sketch import checks, grid
 from streamcal.values import Floats
 
-__all__ = ["RecalibrationMap", "why_not_whole"]
+__all__ = ["APART", "RecalibrationMap", "why_not_whole"]
 
-_APART: Final = 1e-9  # between knots: nearer ones would make a line too steep for float64
+APART: Final = 1e-9
+"""Least distance between knots: nearer ones would make a line too steep for float64."""
+
 _ROWS: Final = 10  # at most, of the table that a notebook shows
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-# Scores are taken for at least 2⁻⁴⁰ away from 0 and 1.
+# A linear map takes scores for at least 2⁻⁴⁰ away from 0 and 1.
 Knot = Annotated[float, Field(ge=-27.73, le=27.73)]
 LogOdds = Annotated[float, Field(ge=-700.0, le=700.0)]
 
@@ -109,8 +111,8 @@ class RecalibrationMap(BaseModel):
                     f"a linear map has as many log_odds as knots, at least 1 of each; "
                     f"got {len(self.log_odds)} log_odds and {len(self.knots)} knots"
                 )
-            if any(right - left < _APART for left, right in pairwise(self.knots)):
-                raise ValueError(f"knots must ascend, by at least {_APART} each")
+            if any(right - left < APART for left, right in pairwise(self.knots)):
+                raise ValueError(f"knots must ascend, by at least {APART} each")
         elif self.knots or self.log_odds:
             raise ValueError('knots and log_odds are for a map of kind "linear", this one is of kind "step"')
         if self.edges or self.values:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.maps.platt import IDENTITY, logit
+from streamcal.maps.platt import IDENTITY, wide_logit
 from streamcal.mixture.forecasts_c import Snapshot, forecast
 from streamcal.mixture.names import DELAYED
 from streamcal.sketch.decoding import Probability, within
@@ -78,8 +78,8 @@ NO_EVIDENCE: Final = Evidence(np.array(IDENTITY * len(DELAYED)), np.empty(0), np
 def forecasts(snapshot: Snapshot, scores: Floats, logits: Floats | None = None) -> Floats:
     """Return the forecast of every candidate for every score, float64[K, n] in [0, 1].
 
-    ``logits`` are those of the scores, float64[n]; None: they are computed.
+    ``logits`` are the `wide_logit` of the scores, float64[n]; None: they are computed.
     """
     values = np.empty((snapshot.weights.shape[1], len(scores)))
-    forecast(snapshot, scores, logit(scores) if logits is None else logits, values)
+    forecast(snapshot, scores, wide_logit(scores) if logits is None else logits, values)
     return values

@@ -17,7 +17,7 @@ from streamcal.maps.curves import fit_curve
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.logistic import IDENTITY_ROW, PLATT, Family, fit_logistic
 from streamcal.maps.logistic_c import group
-from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
+from streamcal.maps.platt import apply_platt, cell_logits, expit, wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
@@ -114,7 +114,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
     Parameters
     ----------
     logits
-        logits of the cells, float64[m], ascending.
+        wide logits of the cells, float64[m], ascending.
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
     squares
@@ -136,7 +136,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
 def _as_line(curve: RecalibrationMap) -> Line:
     """Return a map as a `Line`; a map linear in log-odds to within 0.001, with a knot each quarter nat."""
     if curve.kind == "step":
-        ends = np.repeat(logit(np.array(curve.edges)), 2)[1:-1]
+        ends = np.repeat(wide_logit(np.array(curve.edges)), 2)[1:-1]
         return Line(ends, np.repeat(np.array(curve.values), 2))
     parts = np.maximum(1, np.ceil(np.abs(np.diff(curve.log_odds)) / _QUARTER)).astype(int)
     counted = np.concatenate(([0], np.cumsum(parts)))

@@ -4,7 +4,7 @@ cimport libc.math as math
 
 cdef const double[::1] _BENDS, _FACTORS
 cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _DELAYED
-cdef double _LARGEST, _END
+cdef double _LARGEST, _LEAST, _MOST, _LEAST_LOGIT, _MOST_LOGIT
 
 
 @cython.final
@@ -34,7 +34,7 @@ cdef class Snapshot:
 
     @cython.locals(best=Py_ssize_t, k=Py_ssize_t)
     cpdef Py_ssize_t leader(self)
-    @cython.locals(row=Py_ssize_t, place=Py_ssize_t, forecast=double, first=Py_ssize_t, k=Py_ssize_t)
+    @cython.locals(inside=double, row=Py_ssize_t, place=Py_ssize_t, forecast=double, first=Py_ssize_t, k=Py_ssize_t)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
     @cython.locals(line=Line)
     cdef double isotonic_at(self, Py_ssize_t row, double score, double logit) noexcept

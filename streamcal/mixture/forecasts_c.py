@@ -31,11 +31,14 @@ _LOGISTIC: Final = _CURVE + 1
 _SHIFTED: Final = _LOGISTIC + 7
 _DELAYED: Final = _SHIFTED + 2
 _LARGEST: Final = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
-_END: Final = 2.0**-40  # scores nearer to 0 or 1 share one cell of the grid
+_LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid, where lines end
+# Logistic maps tell no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰.
+_LEAST_LOGIT: Final = math.log(2.0**-40 / (1.0 - 2.0**-40))
+_MOST_LOGIT: Final = math.log((1.0 - 2.0**-40) / 2.0**-40)
 
 
 class Line:
-    """A piecewise linear function of the logit of the score, constant beyond its ends.
+    """A piecewise linear function of the logit of the score (`platt.wide_logit`), constant beyond its ends.
 
     Parameters
     ----------
@@ -142,14 +145,17 @@ class Snapshot:
         return best
 
     def put(self, score: float, logit: float, out: Floats) -> None:
-        """Put the forecast of every candidate for one score into ``out``, float64[K]."""
-        out[0] = score
+        """Put the forecast of every candidate for one score into ``out``, float64[K].
+
+        ``logit`` is its `platt.wide_logit`.
+        """
+        out[0], inside = score, min(max(logit, _LEAST_LOGIT), _MOST_LOGIT)
         for row in range(_WINDOWS):
             out[1 + row] = self.isotonic_at(row, score, logit)
         out[_CURVE] = self.curve_at(score, logit)
         for row in range(self._theta.shape[0]):
             place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _DELAYED - _SHIFTED + _LOGISTIC)
-            out[place] = self.logistic_at(row, logit)
+            out[place] = self.logistic_at(row, inside)
         out[_SHIFTED] = out[_SHIFTED + 1] = score
         if self._shifted is not None:
             forecast = self._shifted.one(logit)
@@ -210,8 +216,8 @@ class MixedSteps:
     Parameters
     ----------
     cells
-        inner edges of the intervals, float64[p − 1], and the scores and logits in their middles, float64[p]:
-        at these the candidates forecast.
+        inner edges of the intervals, float64[p − 1], and the scores and wide logits in their middles,
+        float64[p]: at these the candidates forecast.
     snapshot
         the candidates.
     """
@@ -258,7 +264,7 @@ def shifted(odds: float, probability: float) -> float:
 
 
 def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) -> None:
-    """Put the forecasts of every candidate for n scores into ``out``, float64[K, n]."""
+    """Put the forecasts of every candidate for n scores into ``out``, float64[K, n]; the logits are wide."""
     row = np.empty(len(out))
     for i in range(len(scores)):
         snapshot.put(scores[i], logits[i], row)
@@ -319,8 +325,8 @@ def lose(
         snapshots, and for each label the index of the one served when its prediction was made, int64[n].
         None: the snapshot served on arrival.
     cells
-        inner edges of the table served on arrival, and the scores and logits at which it forecasts; None: the
-        snapshot served on arrival is evaluated at the scores themselves.
+        inner edges of the table served on arrival, and the scores and wide logits at which it forecasts;
+        None: the snapshot served on arrival is evaluated at the scores themselves.
     labels
         int8[n].
     limits
@@ -328,7 +334,7 @@ def lose(
     counted
         what each label counts for, float64[n].
     logits
-        float64[n], filled with the logits of the scores.
+        float64[n], filled with the logits of the scores, as `platt.logit` has them.
     losses
         filled with the losses, float64[2, K, n], as of the prediction and on arrival; float64[1, K, n]: as of
         the prediction only.
@@ -343,8 +349,9 @@ def lose(
     edges, middles, places = (scores, scores, scores) if cells is None else cells
     for i in range(len(scores)):
         score, weight = scores[i], counted[i]
-        inside = min(max(score, _END), 1.0 - _END)
-        x = logits[i] = math.log(inside / (1.0 - inside))
+        inside = min(max(score, _LEAST), _MOST)
+        x = math.log(inside / (1.0 - inside))
+        logits[i] = min(max(x, _LEAST_LOGIT), _MOST_LOGIT)
         if which is None or kinds > 1:
             if cells is None:
                 arrival.put(score, x, row)

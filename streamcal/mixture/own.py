@@ -82,7 +82,9 @@ def fit_own(candidate: Candidate, logits: Floats, counted: Weighed) -> Line:
     ValueError
         if it is none.
     """
-    counts = counted.masses.astype(np.float64)  # a copy
+    # Scores nearer to 0 or 1 than 2⁻⁴⁰ have the same logit.
+    first = np.flatnonzero(np.diff(logits, prepend=-np.inf))
+    logits, counts = logits[first], np.add.reduceat(counted.masses.astype(np.float64), first, axis=1)
     counts *= counted.labels / float(counts.sum())
     given = candidate.fit(logits, counts)
     knots, values = np.array(given[0], np.float64), np.array(given[1], np.float64)

@@ -15,7 +15,6 @@ from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
 from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES, WINDOWS
-from streamcal.mixture.own import FARTHEST
 from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
@@ -40,6 +39,7 @@ T = TypeVar("T")
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_LOG_ODDS: Final = 700.0
+_FARTHEST: Final = 1000.0  # bound on the logits of knots
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
 
 Odds = Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
@@ -224,7 +224,7 @@ def _weights(values: Floats, candidates: int) -> Floats:
 
 
 def _line(logits: Floats, values: Floats) -> Line:
-    within(logits, -FARTHEST, FARTHEST, "knots")
+    within(logits, -_FARTHEST, _FARTHEST, "knots")
     require(len(logits) and (np.diff(logits) >= 0.0).all(), "a map has no knots, or knots that descend")
     return Line(logits, within(values, 0.0, 1.0, "values", len(logits)))
 

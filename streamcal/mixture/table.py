@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.maps.platt import logit
+from streamcal.maps.platt import wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
@@ -27,23 +27,29 @@ __all__ = ["LAST", "Mixed", "Mixing", "Table", "choose_partition"]
 LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 """Cell of score 1 on the finest grid."""
 
-_OCTAVE: Final = 1 << (52 - grid.MIN_LEVEL)  # cells of the finest grid
+_FIRST: Final = grid.FIRST_KEY >> grid.MIN_LEVEL  # cell of score 0
+_TAIL, _HALF = grid.cells_of(np.array([2.0**-40, 0.5]), grid.MIN_LEVEL).tolist()
+_OCTAVE: Final = 1 << (52 - grid.MIN_LEVEL)  # cells of the finest grid, from 2⁻⁴⁰ to ½
+_TAIL_OCTAVE: Final = _OCTAVE >> 6  # below 2⁻⁴⁰
 _OCTAVES: Final = 39  # from 2⁻⁴⁰ to ½
 
 
 def _fixed_edges() -> Cells:
-    """Return 48 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond.
+    """Return 48 edges an octave next to ½, 8 an octave down to 2⁻¹², one an octave to 2⁻⁴⁰, and few beyond.
 
     The first and the last cell are intervals of their own: many scores may be 0 or 1.
     """
+    tail = [_TAIL - below * _TAIL_OCTAVE for below in (*range(960, 128, -64), *range(128, 0, -8))]
     below = [
-        octave * _OCTAVE + part * _OCTAVE // parts
+        _TAIL + octave * _OCTAVE + part * _OCTAVE // parts
         for octave in range(_OCTAVES)
         for parts in [48 if octave >= _OCTAVES - 3 else 8 if octave >= _OCTAVES - 11 else 1]
         for part in range(parts)
     ]
-    lower = np.array([1, *below[1:]])
-    return np.concatenate((lower, [LAST // 2], LAST - lower[::-1])).astype(np.int32)
+    lower = np.array(tail + below)
+    upper = 2 * _HALF - lower[::-1]
+    edges = [_FIRST + 1], lower, [_HALF], upper[upper < LAST], [LAST]
+    return np.concatenate(edges).astype(np.int32)
 
 
 _FIXED: Final = _fixed_edges()
@@ -172,8 +178,7 @@ class Table:
     def _set(self, partition: Cells) -> None:
         self.partition = partition
         """Left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0."""
-        middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
-        scores = grid.left_edges(middles, grid.MIN_LEVEL - 1)
+        scores = grid.middles(partition, grid.MIN_LEVEL, np.append(partition[1:], np.int32(LAST + 1)))
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self.cells = lefts[1:].copy(), scores, logit(scores)
-        """Left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
+        self.cells = lefts[1:].copy(), scores, wide_logit(scores)
+        """Left ends but the first as scores, and the scores and wide logits in the middle, float64[p]."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamcal.maps import binning
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW
-from streamcal.maps.platt import cell_logits
+from streamcal.maps.platt import cell_logits, narrowed, wide_cell_logits
 from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
@@ -130,9 +130,9 @@ class Windows:
                 lines[window], hinges[window] = lines[window - 1], hinges[window - 1]
             else:
                 cells, counted = self._newest.weighed(length)
-                logits = cell_logits(cells, grid.MIN_LEVEL)
+                logits = wide_cell_logits(cells, grid.MIN_LEVEL)
                 lines[window] = fit_isotonic(logits, *counted)
-                hinges[window] = fit_map(HINGE, logits, counted, hinges[window])
+                hinges[window] = fit_map(HINGE, narrowed(logits), counted, hinges[window])
             fitted_at[window] = n
         is_due, curve = n >= _due_at(fitted_at[_ALL], None), self.fits.curve
         if is_due:

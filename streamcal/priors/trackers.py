@@ -19,8 +19,9 @@ from streamcal.priors.history import BLOCK, History, HistoryState
 from streamcal.priors.likelihood import SourceMap, likeliest_prior
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import Count, Probability, encoded
+from streamcal.sketch.grid import left_edges
 from streamcal.sketch.label_window import LabelWindow, LabelWindowState
-from streamcal.values import Cells, Counts, Floats, Labels
+from streamcal.values import Cells, Counts, Flags, Floats, Labels
 
 __all__ = [
     "NO_LIMIT",
@@ -280,14 +281,19 @@ class ShareSinceChange(PriorTracker):
         history.observe(np.frombuffer(bytes(self._gathered), np.int8).astype(np.float64))
         self._gathered.clear()
         history.compact()
-        while cut := history.change((history.cells > 0).astype(np.float64)):
+        while cut := history.change(self._ones.astype(np.float64)):
             history.drop(cut)
             self.changes += 1
         self._count()
 
     def _count(self) -> None:
         self._n = self._history.n + len(self._gathered)
-        self._positives = int(self._history.masses @ (self._history.cells > 0)) + self._gathered.count(1)
+        self._positives = int(self._history.masses @ self._ones) + self._gathered.count(1)
+
+    @property
+    def _ones(self) -> Flags:
+        """Whether each cell of the history is that of label 1, bool[m]."""
+        return left_edges(self._history.cells, self._history.level) > 0.0
 
     def to_state(self) -> ChangeState:
         """Return the state."""

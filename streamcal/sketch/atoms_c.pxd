@@ -2,7 +2,6 @@
 cimport cython
 from streamcal.sketch.keys_c cimport key_of, score_of
 
-cdef double _END
 cdef long long _LAST_KEY
 
 
@@ -16,4 +15,5 @@ cpdef bytes pack_atoms(const double[:] atoms, int level)
     offset="long long", key="long long", first="const long long[::1]", bits="const unsigned char[::1]", out="double[::1]",
 )
 cpdef unpack_atoms(bytes data, cells, int level)
+cdef double _told(long long key) noexcept
 cdef Py_ssize_t _width(int level) noexcept

@@ -1,8 +1,8 @@
 """Atoms: the cells of a sketch that hold one score only, however often.
 
 A sketch keeps that score for each cell, NaN where a cell holds several that differ. What is kept depends only
-on the scores that a cell holds, not on their order. Scores other than 0 and 1 that share the key of an end of
-the grid, those within 2⁻⁴⁰ of it, count as several: an atom is stored by its key.
+on the scores that a cell holds, not on their order. An atom is stored by its key. Below 2⁻⁴⁰, a score of more
+than 47 binary digits is not the one that its key stands for, and counts as several; those of a float32 are.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch.keys_c import END, LAST_KEY, key_of, score_of
+from streamcal.sketch.keys_c import LAST_KEY, key_of, score_of
 from streamcal.values import Cells, Floats
 
 __all__ = ["pack_atoms", "unpack_atoms"]
 
-_END: Final = END
 _LAST_KEY: Final = LAST_KEY
 
 
@@ -31,7 +30,7 @@ def pack_atoms(atoms: Floats, level: int) -> bytes:
     bits, offsets = flags, places
     for i in range(len(atoms)):
         atom = atoms[i]
-        if _END < atom < 1.0 - _END or atom == 0.0 or atom == 1.0:
+        if atom == atom and _told(key_of(atom)) == atom:
             bits[i >> 3] |= 128 >> (i & 7)
             offset = key_of(atom)
             for _ in range(width):
@@ -62,10 +61,15 @@ def unpack_atoms(data: bytes, cells: Cells, level: int) -> Floats:
                 offset = (offset << 8) | bits[end - 1 - k]
             key = first[i] | offset
             inside = inside and offset >> level == 0 and key <= _LAST_KEY
-            out[i] = 1.0 if key == _LAST_KEY else score_of(key)
+            out[i] = _told(key)
     if not inside or end != len(bits) or (len(cells) & 7 and bits[size - 1] & (255 >> (len(cells) & 7))):
         raise ValueError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
     return atoms
+
+
+def _told(key: int) -> float:
+    """Return the score that a key stands for."""
+    return 1.0 if key >= _LAST_KEY else score_of(key)
 
 
 def _width(level: int) -> int:

@@ -1,9 +1,11 @@
 """The dyadic grid: an exact, monotone integer key for each score in [0, 1], and cells of keys.
 
-The key of a score ``z`` below ½ is its IEEE-754 bits, less those of 2⁻⁴⁰. From ½ up, the key mirrors that of
-``1 − z``, which is exact there by Sterbenz' lemma. Scores within 2⁻⁴⁰ of 0 or of 1 share the key of that end.
+The key of a score ``z`` from 2⁻⁴⁰ to ½ is its IEEE-754 bits, up to a constant. Below 2⁻⁴⁰, 64 neighbours
+share a key, so that a thousand octaves, down to where doubles end, take the room of 16. From ½ up, the key
+mirrors that of ``1 − z``, which is exact there by Sterbenz' lemma; doubles end at 2⁻⁵³ there.
 The cell is ``key >> level``: cells get logarithmically finer towards 0 and towards 1. Each cell, and so each
-bin made of cells, is closed on the left and open on the right; the last cell also contains 1.
+bin made of cells, is closed on the left and open on the right; the last cell also contains 1. No score is in
+the cells before that of 0.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from streamcal.sketch import keys_c
-from streamcal.sketch.keys_c import END, LAST_KEY
+from streamcal.sketch.keys_c import FIRST_KEY, LAST_KEY
 from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
     "CHUNK",
-    "END",
+    "FIRST_KEY",
     "LAST_KEY",
     "MAX_LEVEL",
     "MIN_LEVEL",
@@ -26,13 +28,14 @@ __all__ = [
     "keys_of",
     "lasting_level",
     "left_edges",
+    "middles",
 ]
 
 MIN_LEVEL: Final = 32
-"""The finest level: 2²⁰ cells for each halving of the distance to 0 or to 1."""
+"""The finest level: 2²⁰ cells for each halving of the distance to 0 or to 1, and 2¹⁴ below 2⁻⁴⁰."""
 
 MAX_LEVEL: Final = 58
-"""The coarsest level: two cells, one on each side of ½."""
+"""The coarsest level: two cells."""
 
 CHUNK: Final = 32_768
 """Number of scores to process at a time: their buffers fit into the second-level cache of a core."""
@@ -48,7 +51,7 @@ def keys_of(scores: Floats) -> Counts:
 
     Returns
     -------
-    int64[n], each in [0, `LAST_KEY`], non-decreasing in the score.
+    int64[n], each in [`FIRST_KEY`, `LAST_KEY`], non-decreasing in the score.
     """
     keys = np.empty(len(scores), np.int64)
     keys_c.keys_of(scores, keys)
@@ -70,7 +73,9 @@ def lasting_level(max_cells: int) -> int:
 
 
 def left_edges(cells: Cells | Counts, level: int) -> Floats:
-    """Return the smallest score of each cell: float64[m], 0 for cell 0, 1 for cells after the last.
+    """Return the smallest score of each cell: float64[m], 0 up to that of 0, 1 for cells after the last.
+
+    Of a cell without scores, it is the next score.
 
     At level 0 the cells are keys, and this is the score of each.
 
@@ -80,3 +85,13 @@ def left_edges(cells: Cells | Counts, level: int) -> Floats:
     edges = np.empty(len(cells))
     keys_c.left_edges_of(cells.astype(np.int64), level, edges)
     return edges
+
+
+def middles(cells: Cells | Counts, level: int, ends: Cells | Counts | None = None) -> Floats:
+    """Return a score in the middle of each cell, float64[m]; the cell must have scores.
+
+    ``ends`` are the cells before which others end that begin with ``cells``, int[m]; None: each is one cell.
+    """
+    out, first = np.empty(len(cells)), cells.astype(np.int64)
+    keys_c.middles_of(first, first + 1 if ends is None else ends.astype(np.int64), level, out)
+    return out

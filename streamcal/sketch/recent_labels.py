@@ -86,7 +86,7 @@ class RecentLabels:
         """
         packed = self._pack()
         latest = packed[len(packed) - length :]
-        middles = grid.left_edges(latest | np.int32(1), grid.MIN_LEVEL - 1)
+        middles = grid.middles(latest >> np.int32(1), grid.MIN_LEVEL)
         units = None
         if self._heavy is not None:
             units = self._heavy[len(packed) - length :].astype(np.int64)

@@ -116,7 +116,7 @@ class ScoreSketch:
     def atoms(self) -> Floats:
         """The one score that each cell holds, float64[m]; NaN where it holds several that differ.
 
-        A score within 2⁻⁴⁰ of an end that is not 0 or 1 counts as several.
+        Below 2⁻⁴⁰, a score of more than 47 binary digits counts as several.
         """
         return unpack_atoms(self._packed_atoms, self._cells, self._level)
 

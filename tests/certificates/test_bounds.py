@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
+from streamcal.certificates.bin_limits import LOG_GRID
 from streamcal.certificates.bounds import Bounds, ErrorBudget, PackedSketch, VersionData, _range
 from streamcal.certificates.source import version_delta
 from streamcal.engine.config import Mode
 from streamcal.engine.schedule import Schedule
 from streamcal.events import Domain
 from streamcal.maps.uniform_mass import form
+from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
+
+
+def test_no_fewer_intervals_of_the_grid_are_paid_for_than_there_are() -> None:
+    cells = (grid.LAST_KEY >> grid.MIN_LEVEL) - (grid.FIRST_KEY >> grid.MIN_LEVEL) + 1
+    assert LOG_GRID - 0.1 <= math.log(cells * (cells + 1) / 2) <= LOG_GRID
 
 
 @given(

@@ -24,8 +24,15 @@ def formed(scores: Any, labels: Any, interpolation: Interpolation, **options: bo
     return fit_curve(sketch.cells, sketch.level, sketch.counts, interpolation, **options).map
 
 
+SCORES = st.one_of(
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1100.0).map(lambda e: 2.0**-e),
+    st.floats(0.0, 55.0).map(lambda e: 1.0 - 2.0**-e),
+)
+
+
 @given(
-    st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=80),
+    st.lists(st.tuples(SCORES, st.integers(0, 1)), min_size=1, max_size=80),
     st.sampled_from(INTERPOLATIONS),
 )
 def test_it_never_decreases_and_never_says_0_or_1(
@@ -45,6 +52,21 @@ def test_it_never_decreases_and_never_says_0_or_1(
 def test_a_single_score(interpolation: Interpolation, score: float) -> None:
     assert formed([score], [1], interpolation).predict_one(0.7) == pytest.approx(0.75)  # 1 − ½/(1+1)
     assert formed([score] * 4, [0, 1, 0, 0], interpolation).predict_one(0.7) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_steps_tell_scores_apart_that_lines_do_not(monotone: bool) -> None:
+    """A line is in log odds, which it takes for within ±28: scores beyond have one forecast."""
+    scores = np.repeat([1e-300, 1e-200, 1e-100, 1e-50, 0.5, 1.0 - 2.0**-45, 1.0 - 2.0**-52], 500)
+    labels = np.tile(np.arange(500), 7) < np.repeat([10, 50, 100, 150, 200, 250, 400], 500)
+    steps, line, best = (
+        formed(scores, labels, each, monotone=monotone) for each in ("none", "linear", "auto")
+    )
+    rates = labels.reshape(7, -1).mean(axis=1)
+    assert best.predict_many(scores[::500]) == pytest.approx(steps.predict_many(scores[::500]))
+    assert steps.predict_many(scores[::500]) == pytest.approx(rates)
+    by_line = [rates[:4].mean()] * 4 + [rates[4]] + [rates[5:].mean()] * 2
+    assert line.predict_many(scores[::500]) == pytest.approx(by_line)
 
 
 def test_raw_means_may_fall() -> None:

@@ -12,15 +12,29 @@ from sklearn.isotonic import IsotonicRegression
 
 from streamcal.mixture import newton_c as newton
 
-__all__ = ["expit", "hinge", "isotonic", "log_losses", "logits_of", "online_platt", "shifted"]
+__all__ = [
+    "expit",
+    "hinge",
+    "isotonic",
+    "log_losses",
+    "logits_of",
+    "online_platt",
+    "shifted",
+    "wide_logits_of",
+]
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 
 
 def logits_of(scores: Floats) -> Floats:
-    """Return the logits, clipped as those of the grid's ends."""
+    """Return the logits, clipped as logistic maps take them."""
     return logit(np.clip(scores, 2.0**-40, 1.0 - 2.0**-40))
+
+
+def wide_logits_of(scores: Floats) -> Floats:
+    """Return the logits, clipped where doubles end."""
+    return logit(np.clip(scores, 2.0**-1022, 1.0 - 2.0**-53))
 
 
 def log_losses(forecasts: Floats, labels: Labels, least: float) -> Floats:
@@ -61,7 +75,7 @@ def isotonic(scores: Floats, labels: Labels, at: Floats) -> Floats:
         totals[end] += 1.0
         positives[end] += 0.5
     fitted = IsotonicRegression().fit_transform(values, positives / totals, sample_weight=totals)
-    return np.interp(logits_of(at), logits_of(values), fitted)
+    return np.interp(wide_logits_of(at), wide_logits_of(values), fitted)
 
 
 def hinge(scores: Floats, labels: Labels, at: Floats) -> Floats:

@@ -134,8 +134,8 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
     # All scores of an interval get the same value, which is the sum in its middle (of its cells).
     edges = np.array(mixed.map.edges)
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
-    ends = np.append(cells[1:], grid.LAST_KEY >> grid.MIN_LEVEL)
-    middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
+    ends = np.append(cells[1:], (grid.LAST_KEY >> grid.MIN_LEVEL) + 1)
+    middles = grid.middles(cells, grid.MIN_LEVEL, ends)
     served = snapshots_of(mixture)[-1]
     assert served.weights[1:] == pytest.approx(each_of(mixture))
     between = expit(state_of(mixture).weights[-1] * np.array([1.0, -1.0]))
@@ -174,16 +174,17 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     held, served = snapshots_of(mixture), np.empty((K, STRIDE))
     assert held[-1].by_scores == (prior is not None)
     then, mixed = np.empty((K, STRIDE)), list[Floats]()
-    partition = grid.left_edges(codec.checked_partition(state_of(mixture).partition), grid.MIN_LEVEL)
-    middles = np.append(partition, 1.0)
+    partition = codec.checked_partition(state_of(mixture).partition)
+    lefts = grid.left_edges(partition, grid.MIN_LEVEL)
+    middles = grid.middles(
+        partition, grid.MIN_LEVEL, np.append(partition[1:], (grid.LAST_KEY >> grid.MIN_LEVEL) + 1)
+    )
     for i, (score, count) in enumerate(zip(scores.tolist(), seen.tolist(), strict=True)):
         one = [each for each in held if count < 0 or each.observed <= count][-1]
         then[:, i] = forecasts(one, np.array([score]))[:, 0]
         mixed.append(one.weights[1:] @ then[:, i])
-        interval = int(np.searchsorted(middles, score, side="right")) - 1
-        middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
-        at = grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1)
-        served[:, i] = forecasts(held[-1], at)[:, 0]
+        interval = int(np.searchsorted(lefts, score, side="right")) - 1
+        served[:, i] = forecasts(held[-1], middles[interval : interval + 1])[:, 0]
     least = 0.5 / (mixture.n + 1.0)
     losses = log_losses(np.stack((then, then if prior else served)), labels, least)
     tracked = log_losses(np.stack(mixed, axis=1), labels, least)

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from streamcal.sketch import checks, grid
 
-SCORES = st.floats(0.0, 1.0)
+# Powers of 2 to where doubles end, and their neighbours on both sides.
+_ENDS = [2.0**-e for e in (*range(40), 40, 41, 52, 53, 149, 1021, 1022, 1023, 1073, 1074)] + [0.0]
+_NEAR = [float(np.nextafter(z, to)) for z in _ENDS for to in (0.0, 1.0)]
+SPECIAL = sorted({*_ENDS, *_NEAR, *(1.0 - z for z in _ENDS), *(1.0 - z for z in _NEAR)})
+SCORES = st.one_of(
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0, width=32),
+    st.floats(0.0, 1100.0).map(lambda e: 2.0**-e),
+    st.floats(0.0, 55.0).map(lambda e: 1.0 - 2.0**-e),
+    st.sampled_from(SPECIAL),
+)
 LEVELS = st.integers(grid.MIN_LEVEL, grid.MAX_LEVEL)
 
 
@@ -24,10 +34,13 @@ def reference_key(score: float) -> int:
     def bits(value: float) -> int:
         return int(np.float64(value).view(np.int64))
 
-    end, half = bits(2.0**-40), bits(0.5)
+    def key(distance: float) -> int:
+        above = bits(max(distance, 2.0**-1022)) - bits(2.0**-40)
+        return (16 << 52) + (above if above >= 0 else above // 64)
+
     if score < 0.5:
-        return max(bits(abs(score)), end) - end
-    return 2 * (half - end) - (max(bits(1.0 - score), end) - end)
+        return key(score)
+    return 2 * key(0.5) - key(max(1.0 - score, 2.0**-53))
 
 
 @given(st.lists(SCORES, min_size=1), LEVELS)
@@ -41,21 +54,73 @@ def test_cells_are_monotone(one: float, other: float, level: int) -> None:
     assert low <= high
 
 
-@given(SCORES | st.floats(0.5, 1.0).map(lambda z: 1 - 2.0**-30 * z), SCORES, LEVELS)
+@given(SCORES | st.floats(0.5, 1.0).map(lambda z: 1 - 2.0**-30 * z), SCORES, LEVELS | st.just(0))
 def test_left_edges_are_exact(inside: float, score: float, level: int) -> None:
-    cell = grid.cells_of(np.array([inside]), level)
+    cell = grid.keys_of(np.array([inside])) >> level
     edge = grid.left_edges(cell, level)[0]
-    assert (grid.cells_of(np.array([score]), level)[0] >= cell[0]) == (score >= edge)
     assert edge <= inside
+    for other in (score, edge, *np.nextafter(edge, [0.0, 1.0])):
+        assert ((grid.keys_of(np.array([other])) >> level)[0] >= cell[0]) == (other >= edge)
+
+
+@given(st.integers(0, grid.LAST_KEY), SCORES)
+def test_left_edges_of_cells_without_scores_are_exact(key: int, score: float) -> None:
+    edge = grid.left_edges(np.array([key]), 0)[0]
+    for other in (score, edge, *np.nextafter(edge, [0.0, 1.0])):
+        assert (grid.keys_of(np.array([other]))[0] >= key) == (other >= edge)
+
+
+@pytest.mark.parametrize("level", [0, *range(grid.MIN_LEVEL, grid.MAX_LEVEL + 1)])
+def test_edges_at_the_ends_of_doubles_are_exact(level: int) -> None:
+    scores = np.array(SPECIAL)
+    cells = grid.keys_of(scores) >> level
+    assert (np.diff(cells) >= 0).all()
+    at_least = scores >= grid.left_edges(cells, level)[:, np.newaxis]
+    assert (at_least == (cells >= cells[:, np.newaxis])).all()
+    assert ((grid.keys_of(grid.left_edges(cells, level)) >> level) == cells).all()
+
+
+@given(SCORES, LEVELS)
+def test_the_middle_of_a_cell_is_in_it(score: float, level: int) -> None:
+    cell = grid.cells_of(np.array([score]), level)
+    assert grid.cells_of(grid.middles(cell, level), level) == cell
 
 
 def test_ends_and_middle() -> None:
-    scores = np.array([0.0, 2.0**-41, 2.0**-40, np.nextafter(0.5, 0), 0.5, 1 - 2.0**-41, 1.0])
+    scores = np.array(
+        [0.0, 5e-324, 2.0**-1023, 2.0**-1021, np.nextafter(0.5, 0), 0.5, 1 - 2.0**-52, 1 - 2.0**-53, 1.0]
+    )
     cells = grid.cells_of(scores, 32)
-    assert cells[0] == cells[1] == cells[2] == 0
-    assert cells[3] < cells[4]
-    assert cells[5] == cells[6] == grid.LAST_KEY >> 32
-    assert grid.left_edges(np.array([0, cells[4], cells[6] + 1], np.int32), 32).tolist() == [0.0, 0.5, 1.0]
+    assert cells[0] == cells[1] == cells[2] == grid.FIRST_KEY >> 32
+    assert (np.diff(cells[2:8]) > 0).all()
+    assert cells[7] == cells[8] == grid.LAST_KEY >> 32
+    assert grid.left_edges(np.array([0, cells[0], cells[5], cells[8] + 1]), 32).tolist() == [
+        0.0,
+        0.0,
+        0.5,
+        1.0,
+    ]
+
+
+def test_powers_of_two_are_edges_of_cells() -> None:
+    """So that a coarse cell is not on both sides of ½."""
+    powers = 2.0 ** -np.arange(1, 41)
+    for level in (grid.MIN_LEVEL, 47, 52):
+        for scores in (powers, 1.0 - powers):
+            assert grid.left_edges(grid.cells_of(scores, level), level).tolist() == scores.tolist()
+
+
+def test_scores_that_only_their_exponent_tells_apart_have_cells_of_their_own() -> None:
+    """Down to where doubles end; and those of float32 next to 1."""
+    tail = 2.0 ** -np.arange(40.0, 1022.0)
+    assert len(np.unique(grid.cells_of(tail, 46))) == len(tail)
+    singles = np.nextafter(np.float32(1.0), np.float32(0.0)) - np.arange(64) * np.float32(2.0**-24)
+    assert len(np.unique(grid.cells_of(singles.astype(np.float64), grid.MIN_LEVEL))) == 64
+
+
+def test_the_tail_costs_no_level() -> None:
+    """What limits a sketch to so many cells is chosen by its user, most often a power of 2."""
+    assert [grid.lasting_level(1 << power) for power in (6, 9, 12)] == [53, 50, 47]
 
 
 def test_rare_scores_keep_their_resolution() -> None:

@@ -14,8 +14,8 @@ from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 # Scores of every magnitude and ties: a grid of 64 cells collapses often.
 SCORES = st.one_of(
     st.floats(0.0, 1.0),
-    st.floats(0.0, 45.0).map(lambda e: 2.0**-e),
-    st.floats(0.0, 45.0).map(lambda e: 1.0 - 2.0**-e),
+    st.floats(0.0, 1100.0).map(lambda e: 2.0**-e),
+    st.floats(0.0, 55.0).map(lambda e: 1.0 - 2.0**-e),
     st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 )
 EVENTS = st.lists(st.tuples(SCORES, st.integers(0, 1)), max_size=300)
@@ -37,13 +37,20 @@ def reference(events: Events, level: int) -> dict[int, list[int]]:
     return counts
 
 
+def told(score: float) -> bool:
+    """Whether a key stands for this score alone, or for it among those that share the key."""
+    if score in (0.0, 1.0) or 2.0**-40 <= score < 1.0 - 2.0**-53:
+        return True
+    return 2.0**-1022 < score < 0.5 and int(np.float64(score).view(np.int64)) % 64 == 0
+
+
 def atoms_of(events: Events, level: int) -> list[float]:
     """The one score of each cell by definition; NaN where there are several, or one that its key hides."""
     scores: dict[int, set[float]] = {}
     for score, _ in events:
         scores.setdefault(int(grid.cells_of(np.array([score]), level)[0]), set()).add(score)
     return [
-        score if len(held) == 1 and (score in (0.0, 1.0) or grid.END < score < 1.0 - grid.END) else np.nan
+        score if len(held) == 1 and told(score) else np.nan
         for _, held in sorted(scores.items())
         for score in (min(held),)
     ]
@@ -144,7 +151,10 @@ def test_damaged_bytes_are_refused(events: Events, data: st.DataObject) -> None:
         ScoreSketch.from_bytes(bytes(state[:index]))
 
 
-@pytest.mark.parametrize("score", [0.0, 1.0, 0.5, 0.37, 2.0**-39, 1.0 - 2.0**-39])
+@pytest.mark.parametrize("score", [
+    0.0, 1.0, 0.5, 0.37, 2.0**-39, 1.0 - 2.0**-39, 1.0 - 1e-13, 1.0 - 2.0**-52,
+    float(np.float32(1e-13)), float(np.float32(1e-45)), 2.0**-1021,
+])  # fmt: skip
 def test_an_atom_is_known_to_the_last_bit_however_often_and_however_coarse(score: float) -> None:
     sketch = ScoreSketch()
     sketch.add(np.full(100_000, score), np.zeros(100_000, np.int8))
@@ -164,8 +174,8 @@ def test_two_neighbouring_floats_are_two_scores(score: float) -> None:
         assert np.isnan(both.atoms).tolist() == [True]
 
 
-@pytest.mark.parametrize("score", [1e-13, 1.0 - 1e-13, 5e-324])
-def test_a_score_that_shares_the_key_of_an_end_is_no_atom(score: float) -> None:
+@pytest.mark.parametrize("score", [1e-13, 5e-324, 2.0**-1022, 1.0 - 2.0**-53])
+def test_a_score_whose_key_stands_for_another_is_no_atom(score: float) -> None:
     assert np.isnan(sketch_of([(score, 0)]).atoms).all()
 
 

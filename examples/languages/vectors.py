@@ -29,6 +29,8 @@ def maps() -> list[RecalibrationMap]:
     made += [RecalibrationMap(version=2, edges=(0.0, 1.0), values=(0.25,))]
     made += [RecalibrationMap(version=3, edges=edges, values=values, weights=weights) for weights in every]
     made += [RecalibrationMap(version=4, edges=(0.0, 0.5, 1.0), values=(0.0, 1.0), weights=(0.3, 2.0))]
+    far = (0.0, 2.226e-308, 1e-300, 1e-30, 0.5, 1.0 - 2.0**-45, 1.0 - 2.0**-53, 1.0)  # to where doubles end
+    made += [RecalibrationMap(version=4, edges=far, values=values[:7])]
     made += [RecalibrationMap(version=5, kind="linear", knots=(0.5,), log_odds=(-1.0,))]
     made += [
         RecalibrationMap(version=6, kind="linear", knots=knots, log_odds=log_odds, weights=weights)

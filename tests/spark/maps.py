@@ -34,6 +34,12 @@ EXACT = {
     "31 bins": step_map(31, (1.0, 1.0)),
     "254 bins": step_map(254, (0.3, 2.0)),
     "1100 bins": step_map(1100, (0.0, 1.0)),
+    "bins to where doubles end": RecalibrationMap(
+        version=1,
+        edges=(0.0, 2.226e-308, 1e-300, 1e-30, 2.0**-41, 0.5, 1.0 - 2.0**-45, 1.0 - 2.0**-53, 1.0),
+        values=tuple(np.linspace(0.01, 0.99, 8).tolist()),
+        weights=(0.3, 2.0),
+    ),
 }
 LINEAR = {
     "1 knot": linear_map(1, (1.0, 1.0)),

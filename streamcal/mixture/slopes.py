@@ -16,7 +16,7 @@ from streamcal.values import Floats
 
 __all__ = ["RATE", "SHARE", "Slopes"]
 
-RATE: Final = 0.1
+RATE: Final = 0.05
 """η: weights are multiplied by e^(−η·loss) at every label. Far below 1, as late labels err together."""
 
 SHARE: Final = 1e-5

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamcal.mixture import weights
+from streamcal.mixture import slopes, weights
+from streamcal.mixture.forecasts_c import SLOPES
 from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights import Weights
 
@@ -32,10 +33,12 @@ def said(pattern: str) -> float:
         (r"·\(1 \+ ([\d,]+)/\(n \+ 32\)\) after", weights.EARLY),
         (r"η′_b = min\(1, ([\d.]+)/λ′_b\)", weights._LEAD_RATE),
         (r"a_b = ([\d·]+⁻[⁰-⁹¹²³]+)·min\(1, λ_b/log 2\)", weights.SHARE),
-        (r"first weights ([\d.]+) and", weights._TRUST),
+        (r"first weights ([\d.]+) each", weights._TRUST),
         (r"of m_b ≤ (\d+) labels each", weights.BLOCK),
         (r"half of it is from the latest ([\d,]+) labels before", math.log(0.5) / math.log(weights._KEPT)),
         (r"kept within \[(10⁻¹²),", weights._LEAST_TRUST),
+        (r"the rate η = ([\d.]+), and the share 10", slopes.RATE),
+        (r"and the share (10⁻⁵) a label", slopes.SHARE),
     ],
 )
 def test_the_proofs_name_the_constants(pattern: str, value: float) -> None:
@@ -44,14 +47,22 @@ def test_the_proofs_name_the_constants(pattern: str, value: float) -> None:
 
 def test_the_proofs_name_the_first_weights() -> None:
     plain, sourced = Weights(), Weights()
-    sourced.set_source(new_generation=True)
+    sourced.set_source()
     first, others = plain.served[0], ~COMPOSITE
     assert (first[0], others.sum()) == (pytest.approx(1 / 5), 13)
     assert first[others][1:] == pytest.approx(1 / 15)
     assert np.array_equal(first[COMPOSITE], np.zeros(2))
-    assert sourced.served[0][COMPOSITE] == pytest.approx(3 / 8)
-    assert sourced.served[0][0] == pytest.approx(1 / 20)
-    assert sourced.served[0][others][1:] == pytest.approx(1 / 60)
+    assert sourced.served[0][COMPOSITE] == pytest.approx(1 / 8)
+    assert sourced.served[0][0] == pytest.approx(3 / 20)
+    assert sourced.served[0][others][1:] == pytest.approx(1 / 20)
+
+
+def test_the_proofs_name_the_factors_and_what_they_cost() -> None:
+    first, factors = slopes.Slopes().weights.tolist(), SLOPES.tolist()
+    assert f"the first weights ({', '.join(map(str, first))}), the rate" in PROOFS
+    assert f"The factors φ are {factors[0]:.0f}, {factors[1]}, {factors[2]} and {factors[3]}." in PROOFS
+    assert said(r"the layer costs at most ([\d.]+) nats once") == round(-math.log(first[0]) / slopes.RATE, 2)
+    assert said(r"the dearest, it is (\d+) nats once") == round(-math.log(first[3]) / slopes.RATE)
 
 
 def test_drift_names_every_candidate() -> None:

@@ -1,6 +1,8 @@
-"""Mode auto in the engine: what is served when, generations of the source, and what is told of it."""
+"""Mode auto in the engine: what is served when, what an alarm leaves alone, and what is told of it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,11 +11,11 @@ from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.engine.engine import _seen_in_call
-from streamcal.engine.mixture_controller import GENERATION
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE
+from streamcal.mixture.mixture import START, STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.testing import NormalPair
+from tests.mixture.plain import limits_of
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 
@@ -105,71 +107,116 @@ def test_under_label_shift_composites_lead() -> None:
     assert brier(engine, scores, labels) < brier(source, scores, labels)
 
 
+def flattened(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores that hardly say anything of the label any more, though more is still more likely 1."""
+    rng = np.random.default_rng(seed)
+    scores, _ = NormalPair(0.4).sample(n, rng)
+    return scores, (rng.random(n) < 0.35 + 0.1 * scores).astype(np.int8)
+
+
+def claims_by_label_shift(engine: Recalibrator) -> bool:
+    """Return whether the certificate rests on label shift."""
+    certificate = engine.certificate
+    assert certificate is not None
+    return LABEL_SHIFT_REFUTED in certificate.assumptions
+
+
 @pytest.mark.slow
-def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_source() -> None:
+@pytest.mark.parametrize("law", [flattened, moved])
+def test_an_alarm_withdraws_claims_and_leaves_the_mixture_and_the_source_alone(
+    law: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    """One alarm only, however many labels come; composites stay, with the weight that losses leave them."""
     rng = np.random.default_rng(4)
-    engine = Recalibrator()
+    engine, n = Recalibrator(), 9000
     engine.learn_many(*SOURCE.sample(20_000, rng), "source")
-    scores, labels = moved(3 * GENERATION, 5)
-    alarms, published, alarmed_at, renewed_at = [], [], None, None
-    for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
-        for emission in engine.step(LabelledEvent(score, label)):
-            if isinstance(emission, DriftAlarm) and emission.assumption == LABEL_SHIFT_REFUTED:
-                alarms.append(emission)
-                alarmed_at = i + 1
-            elif isinstance(emission, MapPublished):
-                published.append(emission)
-        names = engine.mixing.weights if engine.mixing else {}
-        shifted = any(name.startswith("composite") for name in names)
-        if alarmed_at is None:
-            assert not names or shifted or i < 30
-        elif renewed_at is None and shifted:
-            renewed_at = i + 1
+    alarms, published, claimed = [], [], []
+    for score, label in zip(*(column.tolist() for column in law(n, 5)), strict=True):
+        before = engine.mixing, engine.version
+        emissions = engine.step(LabelledEvent(score, label))
+        maps = [each for each in emissions if isinstance(each, MapPublished)]
+        published += maps
+        for each in emissions:
+            if isinstance(each, DriftAlarm) and each.assumption == LABEL_SHIFT_REFUTED:
+                alarms.append(each.target_labels)
+                # The alarm mixes nothing: until the next step, the same map is served on.
+                assert maps or (engine.mixing, engine.version) == before
+        if maps:
+            claimed.append(claims_by_label_shift(engine))
+        # What the mixture holds does not depend on the alarm: by the share, composites never go.
+        assert engine.mixing is None or {"composite/curve/all", "composite/curve/300"} <= {
+            *engine.mixing.weights
+        }
+        assert engine.source.labels == 20_000
     assert len(alarms) == 1
-    assert alarmed_at is not None
-    assert alarmed_at < 1000
-    assert renewed_at is not None
-    assert alarmed_at + GENERATION <= renewed_at <= alarmed_at + GENERATION + 300
-    assert engine.source.labels >= GENERATION
+    assert alarms[0] < 1000
+    before_alarm = sum(each.map.version <= published[0].map.version + 5 for each in published)
+    assert all(claimed[:before_alarm])
+    certificate = engine.certificate
+    assert certificate is not None
+    assert LABEL_SHIFT_REFUTED in certificate.refuted
+    assert not any(claimed[-100:])
+    assert not claims_by_label_shift(engine)
+    if law is flattened:  # what is certain by the target's own labels stays
+        assert certificate.domain == "target"
+        assert certificate.target_risk is not None
+        assert certificate.target_risk < 0.1
     assert [each.map.version for each in published] == sorted({each.map.version for each in published})
-    fresh, truth = moved(20_000, 6)
-    assert brier(engine, fresh, truth) < 0.1 < np.mean((fresh - truth) ** 2)
+    fresh, truth = law(20_000, 6)
+    assert brier(engine, fresh, truth) < np.mean((fresh - truth) ** 2) - 0.05
+    engine.learn_many(*SOURCE.sample(500, rng), "source")  # labels of the source are still learned
+    assert engine.source.labels == 20_500
+    assert len([each for each in engine.alarms if each.assumption == LABEL_SHIFT_REFUTED]) == 1
     twin = Recalibrator.from_bytes(engine.to_bytes())
     assert twin.to_bytes() == engine.to_bytes()
     assert twin.alarms == engine.alarms
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["one", "many", "step"])
-def test_labels_of_the_source_are_not_learned_once_the_target_s_have_taken_its_place(way: str) -> None:
-    """They are of another law: the next generation of the source would be of neither."""
-    rng = np.random.default_rng(14)
+# Limits
+
+
+@pytest.mark.parametrize("sure", [0.0, 1.0])
+def test_a_saturated_score_that_is_wrong_claims_no_more_than_labels_can_tell(sure: float) -> None:
+    """Before any label 1 − 1e-4; with a source of 1,000 labels, all of which it got right, 1 − 1/1,001."""
     engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(20_000, rng), "source")
-    engine.learn_many(*moved(3 * GENERATION, 5), "target")
-    held = engine.source
-    assert held.labels < 20_000
-    state = engine.to_bytes()
-    scores, labels = SOURCE.sample(500, rng)
-    for each in (engine, twin := Recalibrator.from_bytes(state)):
-        if way == "many":
-            each.learn_many(scores, labels, "source")
-        for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-            if way == "one":
-                each.learn_one(score, label, "source")
-            elif way == "step":
-                assert not any(
-                    isinstance(emission, MapPublished)
-                    for emission in each.step(LabelledEvent(score, label, domain="source"))
-                )
-        assert each.source == held
-        assert way == "step" or each.to_bytes() == state  # a step counts the event
-    fresh = Recalibrator()
-    fresh.learn_many(*SOURCE.sample(3000, rng), "source")
-    engine.merge(fresh)
-    assert engine.source == held
-    fresh.merge(twin)
-    assert fresh.source.labels == 3000
+    nearest = 1.0 - sure + (2.0 * sure - 1.0) * (1.0 - START)
+    assert engine.predict_one(sure) == pytest.approx(nearest, rel=1e-12)
+    assert engine.predict_many([sure, 0.5]).tolist() == [engine.predict_one(sure), 0.5]
+    scores = np.concatenate((np.full(500, sure), np.random.default_rng(1).uniform(0.2, 0.8, 500)))
+    labels = (np.random.default_rng(2).random(1000) < scores).astype(np.int8)
+    engine.learn_many(scores, labels, "source")
+    engine.refresh()
+    said = engine.predict_one(sure)
+    doubt = min(said, 1.0 - said)
+    # Of both classes there are at least a quarter, so a fiftieth of the share is more.
+    assert 1.0 / 1001.0 * (1.0 - 1e-9) <= doubt <= 3.0 / 1001.0
+    assert (said > 0.5) == (sure > 0.5)
+
+
+@pytest.mark.parametrize("sourced", [False, True])
+def test_nothing_is_served_beyond_the_limits_of_the_labels(sourced: bool) -> None:
+    """Scores that separate the classes, with a rare one: at all times, by the labels known at the step."""
+    rng = np.random.default_rng(40)
+    engine, source = Recalibrator(), np.empty(0, np.int8)
+    labels = (rng.random(6000) < 0.02).astype(np.int8)
+    scores = np.where(rng.random(6000) < 0.7, labels.astype(float), rng.random(6000))
+    if sourced:
+        source = labels[3000:]
+        engine.learn_many(scores[3000:], source, "source")
+    asked, closest = np.array([0.0, 1e-300, 1e-9, 0.5, 1.0 - 1e-9, 1.0]), []
+    for start in range(0, 3000, 100):
+        part = slice(start, start + 100)
+        engine.observe_many(scores[part])
+        engine.learn_many(scores[part], labels[part], prediction_index=start)
+        known = np.append(source, labels[: start + 100])
+        if not sourced and engine.mixing is not None and engine.mixing.weights == {"identity": 1.0}:
+            known = known[:0]  # labels are held until one is a positive
+        least, most = limits_of(len(known), int(known.sum()))
+        said = engine.predict_many(asked)
+        assert said.min() >= 0.99 * least
+        assert said.max() <= 1.0 - 0.99 * (1.0 - most)
+        closest.append(said.min() / least)
+    assert min(closest) < 1.3  # the limit is what is served at the ends
 
 
 def test_every_version_that_served_is_published_with_its_mixture() -> None:

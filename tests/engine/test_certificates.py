@@ -429,39 +429,6 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
     assert len(encoded(watches[0])) < 1000, "it keeps counts, not labels"
 
 
-def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() -> None:
-    """They stay those from before the alarm, at every look and restart, over the state and back."""
-    rng = np.random.default_rng(13)
-    source, target = ScoreSketch(), ScoreSketch()
-    source.add(*SOURCE.sample(50_000, rng))
-    scores, labels = shifted(20_000, rng)
-    first = LabelShiftWatch.begun(0.01, 4096)
-    start = 0
-    while not first.refuted:
-        end = first.next_look
-        target.add(scores[start:end], labels[start:end])
-        first.count(scores[start:end], labels[start:end])
-        first.look(source, target)
-        start = end
-    bins = first.cells.tolist()
-    generation = ScoreSketch()  # with other scores than those before the alarm
-    later = NormalPair(0.9)
-    generation.add(*later.sample(4096, rng))
-    target.merge(generation)
-    watch = fresh = LabelShiftWatch.begun(0.01, 4096, first)
-    for _ in range(40):
-        scores, labels = later.sample(watch.next_look - watch.labels, rng)
-        target.add(scores, labels)
-        watch.count(scores, labels)
-        assert not watch.look(generation, target)
-        watch = decoded(encoded(watch), LabelShiftWatch, "a watch")
-        watch.check(fresh)
-        assert watch.cells.tolist() == bins
-    assert watch.test is not None
-    assert watch.test.restarts > 0
-    assert watch.test.source.sum() == 4096
-
-
 def test_a_certificate_is_a_frozen_record_that_round_trips_through_json() -> None:
     engine = engine_of(5000, 90, mode="composite")
     certificate = the(engine.certificate)

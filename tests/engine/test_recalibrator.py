@@ -30,6 +30,7 @@ from streamcal import (
 from streamcal.engine.schedule import Schedule
 from streamcal.engine.state import compressed, expanded
 from streamcal.maps.uniform_mass import uniform_mass_binning
+from streamcal.mixture.mixture import START
 from streamcal.testing import NormalPair
 
 MODES = ["auto", "source", "label_shift", "target", "composite"]
@@ -54,9 +55,14 @@ def test_schedule_counts_by_definition(labels: int, growth: float) -> None:
 def test_before_any_label_the_score_is_its_own_probability() -> None:
     for mode in MODES:
         engine = Recalibrator(mode=mode)
-        assert [engine.predict_one(z) for z in (0.0, 0.1, 1 / 3, 1.0)] == [0.0, 0.1, 1 / 3, 1.0]
+        # Mode auto says nothing that is more certain than 1e-4 before there is any label.
+        ends = [START, 1.0 - START] if mode == "auto" else [0.0, 1.0]
+        said = [engine.predict_one(z) for z in (0.0, 0.1, 1 / 3, 1.0)]
+        assert said[1:3] == [0.1, 1 / 3]
+        assert [said[0], said[3]] == (pytest.approx(ends, rel=1e-12) if mode == "auto" else ends)
         assert engine.predict_many([0.1, 1 / 3]).tolist() == [0.1, 1 / 3]
-        assert (engine.version, engine.map.bins, engine.source.prior) == (0, 0, None)
+        assert (engine.version, engine.map.version, engine.source.prior) == (0, 0, None)
+        assert engine.map.kind == ("linear" if mode == "auto" else "step")
 
 
 def test_the_first_map_comes_with_the_64th_label() -> None:

@@ -11,15 +11,20 @@ from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
 from streamcal.mixture import newton_c as newton
+from streamcal.mixture.forecasts_c import Snapshot
 
 __all__ = [
+    "drawn",
     "expit",
     "hinge",
     "isotonic",
+    "limits_of",
     "log_losses",
     "logits_of",
     "online_platt",
+    "served",
     "shifted",
+    "slopes_after",
     "wide_logits_of",
 ]
 
@@ -37,11 +42,52 @@ def wide_logits_of(scores: Floats) -> Floats:
     return logit(np.clip(scores, 2.0**-1022, 1.0 - 2.0**-53))
 
 
-def log_losses(forecasts: Floats, labels: Labels, least: float) -> Floats:
-    """Return the losses in nats of forecasts, float64[..., n], none taken for nearer to 0 or 1 than so."""
-    right = np.where(labels == 1, forecasts, 1.0 - forecasts)
-    losses: Floats = -np.log(np.clip(right, least, 1.0 - least))
+def log_losses(forecasts: Floats, labels: Labels, least: float, most: float | None = None) -> Floats:
+    """Return the losses in nats of forecasts, float64[..., n], kept from least to most (1 − least)."""
+    inside = np.clip(forecasts, least, 1.0 - least if most is None else most)
+    losses: Floats = -np.log(np.where(labels == 1, inside, 1.0 - inside))
     return losses
+
+
+def limits_of(n: int, positives: float) -> tuple[float, float]:
+    """Return the least and greatest probability that n labels allow to be served, so many of them 1.
+
+    Of a class, one label in n + 1, of n at most 16,000, or a fiftieth of its share, if that is less.
+    """
+    if not n:
+        return 1e-4, 1.0 - 1e-4
+    one = 1.0 / (min(n, 16_000) + 1.0)
+    of_ones, of_zeros = (0.02 * (labels + 0.5) / (n + 1.0) for labels in (positives, n - positives))
+    return min(one, of_ones), 1.0 - min(one, of_zeros)
+
+
+FACTORS = (1.0, 0.85, 0.7, 0.5)
+
+
+def drawn(forecasts: Floats, centre: float) -> Floats:
+    """Return forecasts, float64[n], with log odds drawn towards the centre by each factor, float64[4, n]."""
+    values = [expit(factor * logit(forecasts) + (1.0 - factor) * centre) for factor in FACTORS]
+    return np.stack(values)
+
+
+def served(snapshot: Snapshot, forecasts: Floats) -> Floats:
+    """Return what a snapshot serves where its candidates forecast so, float64[K, n]."""
+    mixed: Floats = np.clip(snapshot.weights[0] @ forecasts, *snapshot.limits)
+    if snapshot.source is None and snapshot.curve is None:
+        return mixed
+    return np.clip(snapshot.slopes @ drawn(mixed, snapshot.centre), *snapshot.limits)
+
+
+def slopes_after(start: Floats, calls: Sequence[Floats], rate: float, share: float, first: Floats) -> Floats:
+    """Return the weights of the slopes after calls with these losses, float64[4, n], factor by factor."""
+    weights = [*start.tolist()]
+    for losses in calls:
+        moved = [w * np.exp(-rate * sum(row)) for w, row in zip(weights, losses.tolist(), strict=True)]
+        kept = 1.0
+        for _ in range(losses.shape[1]):
+            kept *= 1.0 - share
+        weights = [kept * m / sum(moved) + (1.0 - kept) * f for m, f in zip(moved, first, strict=True)]
+    return np.array(weights)
 
 
 def online_platt(

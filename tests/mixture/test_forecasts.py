@@ -26,7 +26,18 @@ from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import expit, hinge, isotonic, log_losses, logits_of, online_platt, shifted
+from tests.mixture.plain import (
+    FACTORS,
+    drawn,
+    expit,
+    hinge,
+    isotonic,
+    log_losses,
+    logits_of,
+    online_platt,
+    served,
+    shifted,
+)
 
 Floats = npt.NDArray[np.float64]
 SourceOf = Callable[[int, float, int], ScoreSketch]
@@ -98,7 +109,7 @@ def line(rng: np.random.Generator) -> Line:
 
 def source(rng: np.random.Generator) -> Source:
     platt = float(rng.normal(1.0, 2.0)), float(rng.normal(0.0, 2.0))
-    return Source(100, float(rng.random()), platt, line(rng), (0.1, 0.1, 0.1))
+    return Source(100, float(rng.random()), platt, line(rng), (0.1, 0.1, 0.1), (0.3, 0.3))
 
 
 def snapshots(
@@ -119,7 +130,10 @@ def snapshots(
             odds = tuple(np.exp(rng.normal(0.0, 2.0, 2)).tolist())
         logistic = rng.normal(0.0, 1.0, (LOGISTIC_ROWS + exposures, FEATURES))
         weights = rng.dirichlet(np.ones(K + exposures), 3)
-        made.append(Snapshot(moment, weights, logistic, lines, curve, here, odds, False))
+        limits = float(rng.uniform(1e-9, 0.1)), float(rng.uniform(0.9, 1.0 - 1e-9))
+        slopes, centre = rng.dirichlet(np.ones(len(FACTORS))), float(rng.normal(0.0, 2.0))
+        of_source = here, odds, False, limits, slopes, centre
+        made.append(Snapshot(moment, weights, logistic, lines, curve, *of_source))
     return made
 
 
@@ -163,18 +177,27 @@ def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, expos
     which = rng.integers(0, len(held) + 1, len(z))
     labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
     losses, tracked = np.empty((2, K + exposures, len(z))), np.empty((2, len(z)))
-    for least, shares in ((0.02, np.ones(len(z))), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
-        lose(arrival, (*held, arrival), which, None, z, labels, least, shares, logits, losses, tracked)
+    sloped = np.empty((len(FACTORS), len(z)))
+    for limits, shares in (
+        ((0.02, 0.9), np.ones(len(z))),
+        ((1e-9, 1.0 - 1e-9), rng.uniform(0.1, 3.0, len(z))),
+    ):
+        of_labels = z, labels, limits, shares
+        lose(arrival, (*held, arrival), which, None, *of_labels, logits, losses, tracked, sloped)
         assert logits == pytest.approx(logits_of(z))
-        expected = shares * log_losses(forecasts(arrival, z, logits), labels, least)
+        expected = shares * log_losses(forecasts(arrival, z, logits), labels, *limits)
         assert losses[1] == pytest.approx(expected, abs=1e-9)
         for index, snapshot in enumerate([*held, arrival]):
             here = np.flatnonzero(which == index)
             alone = forecasts(snapshot, z[here], logits[here])
-            expected = shares[here] * log_losses(alone, labels[here], least)
+            expected = shares[here] * log_losses(alone, labels[here], *limits)
             assert losses[0][:, here] == pytest.approx(expected, abs=1e-9)
-            mixed = shares[here] * log_losses(snapshot.weights[1:] @ alone, labels[here], least)
+            mixed = shares[here] * log_losses(snapshot.weights[1:] @ alone, labels[here], *limits)
             assert tracked[:, here] == pytest.approx(mixed, abs=1e-9)
+            # With each slope, of what was served within the limits of then.
+            each = drawn(np.clip(snapshot.weights[0] @ alone, *snapshot.limits), snapshot.centre)
+            expected = snapshot.knows * shares[here] * log_losses(each, labels[here], *limits)
+            assert sloped[:, here] == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made() -> None:
@@ -185,7 +208,7 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
     def observing(observed: int) -> Snapshot:
         one = template
         parts = one.weights, one.logistic, one.isotonic, one.curve, one.source, one.odds, one.by_scores
-        return Snapshot(observed, *parts)
+        return Snapshot(observed, *parts, one.limits, one.slopes, one.centre)
 
     kept = Snapshots([(0, observing(0))])
     observed = [0]
@@ -232,12 +255,17 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
     held = snapshots(rng, [None, fit_source(sketch)])
     for snapshot in (held[-1], held[0], held[-2], held[-1]):
         mixed = MixedSteps(table.cells, snapshot).values()
-        assert mixed == pytest.approx(snapshot.weights[0] @ forecasts(snapshot, points), abs=1e-12)
-        served = RecalibrationMap(version=1, edges=tuple(edges.tolist()), values=tuple(mixed.tolist()))
+        assert mixed == pytest.approx(served(snapshot, forecasts(snapshot, points)), abs=1e-12)
+        serving = RecalibrationMap(version=1, edges=tuple(edges.tolist()), values=tuple(mixed.tolist()))
         losses, tracked = np.empty((1, K, len(z))), np.empty((2, len(z)))
-        lose(snapshot, (), None, table.cells, z, labels, 1e-9, np.ones(len(z)), logits, losses, tracked)
-        said = snapshot.weights[0] @ np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
-        assert said == pytest.approx(served.predict_many(z), abs=1e-7)
+        ones, sloped, wide = np.ones(len(z)), np.empty((len(FACTORS), len(z))), (1e-9, 1.0 - 1e-9)
+        lose(snapshot, (), None, table.cells, z, labels, wide, ones, logits, losses, tracked, sloped)
+        said = np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
+        assert served(snapshot, said) == pytest.approx(serving.predict_many(z), abs=1e-7)
+        if snapshot.knows:  # and so is what is scored with each slope
+            each = np.where(labels == 1, np.exp(-sloped), 1.0 - np.exp(-sloped))
+            total = np.clip(snapshot.slopes @ each, *snapshot.limits)
+            assert total == pytest.approx(serving.predict_many(z), abs=1e-7)
 
 
 def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:

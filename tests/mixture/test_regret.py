@@ -16,12 +16,14 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture import mixture as mixture_module
+from streamcal.mixture import slopes as slopes_module
 from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixing, Mixture
 from streamcal.mixture.names import DELAYED
+from streamcal.mixture.slopes import Slopes
 from streamcal.mixture.weights import Weights
 from streamcal.sketch.buffers_c import AT_ONCE
-from tests.mixture.plain import log_losses
+from tests.mixture.plain import limits_of, log_losses
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -32,6 +34,7 @@ ROUNDING = 1e-6  # nats, in sums of thousands
 # What the page says; read before a test breaks it in the module.
 RATE, LEAD_RATE, SHARE, BLOCK = module.RATE, module._LEAD_RATE, module.SHARE, module.BLOCK
 EARLY = module.EARLY
+SLOPE_RATE, SLOPE_SHARE = slopes_module.RATE, slopes_module.SHARE
 KEPT, COIN, FIRST, TRUST = module._KEPT, module._COIN, module._FIRST_LABELS, module._TRUST
 
 
@@ -275,7 +278,7 @@ def played(
     rng = np.random.default_rng(23)
     weights = Recorded(delayed=delayed)
     if sourced:
-        weights.set_source(new_generation=True)
+        weights.set_source()
     for block in range(blocks):
         served = weights.served[1]
         losses = log_losses(*adversary(rng, block, served, m), LEAST)
@@ -449,7 +452,7 @@ def test_the_mixture_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Theorems 1 and 2 for what mode ``auto`` serves, with its own candidates, labels at once."""
     monkeypatch.setattr(mixture_module, "Weights", Recorded)
     rng = np.random.default_rng(5)
-    mixture, leasts = Mixture(), []
+    mixture, limits, seen = Mixture(), list[Floats](), np.empty(0, np.int8)
     weights = mixture._weights
     assert isinstance(weights, Recorded)
     trials = weights.trials
@@ -460,23 +463,58 @@ def test_the_mixture_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         against = (served < 0.5).astype(np.int8)
         drawn = (rng.random(len(scores)) < rates).astype(np.int8)
         labels = np.where(rng.random(len(scores)) < 0.1, against, drawn).astype(np.int8)
-        least, before = 0.5 / (mixture.n + 1.0), len(trials)
+        least, most = limits_of(len(seen), int(seen.sum()))
+        of_labels, before = np.where(labels == 1, least, 1.0 - most), len(trials)
         mixture.learn(scores, labels, np.full(len(scores), AT_ONCE))
         mixture.step(mixture.n)
-        leasts += [least] * (len(trials) - before)
+        seen = np.append(seen, labels)
+        limits += [of_labels[i * BLOCK : (i + 1) * BLOCK] for i in range(len(trials) - before)]
     terms = terms_of(trials, 0)
     lost = np.array([trial.tracked[0].sum() for trial in trials])
     # What is served mixes forecasts that are not clipped: that costs little (lemma 2).
-    more = [clipping(trial, least) for trial, least in zip(trials, leasts, strict=True)]
+    more = np.array([clipping(trial, least) for trial, least in zip(trials, limits, strict=True)])
+    assert (more > 0.0).mean() > 0.1
     assert (lost <= terms.lost + more + ROUNDING).all()
     assert excess_weighted(terms) <= ROUNDING
     assert excess_plain(terms) <= ROUNDING
 
 
-def clipping(trial: Trial, least: float) -> float:
-    """Return what clipping the mixture and not the candidates may cost on a block (lemma 2)."""
-    low = trial.losses[0] >= -math.log(least) - 1e-9
+def clipping(trial: Trial, least: Floats) -> float:
+    """Return what clipping the mixture and not the candidates may cost on a block (lemma 2).
+
+    ``least`` is the limit of the probability of each label, float64[m].
+    """
+    low = trial.losses[0] >= -np.log(least) - 1e-9
+    assert (trial.losses[0] <= -np.log(least) + 1e-9).all()
     return float(np.log1p(trial.weights[1] @ low).sum())
+
+
+# The slopes: experts in a layer of their own, with a fixed rate and share
+
+
+def sloped(adversary: Adversary, m: int, blocks: int = 700) -> Terms:
+    """Return the terms of the weights of the slopes, whose labels come m at a time."""
+    rng, slopes = np.random.default_rng(29), Slopes()
+    first, rate, share = slopes_module._FIRST, SLOPE_RATE, SLOPE_SHARE
+    losses, lost, extra = [], [], []
+    for block in range(blocks):
+        own = log_losses(*adversary(rng, block, slopes.weights, m), LEAST)
+        lost.append(float(mixed(slopes.weights, own).sum()))
+        losses.append(own.sum(axis=1))
+        extra.append(max(rate * m - 1.0, 0.0) * float(np.square(np.ptp(own, axis=0)).sum()) / 8.0)
+        slopes.track(own)
+    shares = np.full(blocks, 1.0 - (1.0 - share) ** m)
+    return Terms(first, np.full(blocks, rate), shares, np.array(losses), np.array(lost), np.array(extra))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_the_slopes(adversary: Adversary, m: int) -> None:
+    """Theorems 1 and 2 with four experts, labels at once."""
+    terms = sloped(adversary, m)
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
 
 
 # The bounds notice what is broken
@@ -542,3 +580,21 @@ def test_the_bound_of_the_lead_fails_where_it_is_broken(
     constants = np.where(getattr(module, constant) == module._CONSTANTS, factor, 1.0) * module._CONSTANTS
     monkeypatch.setattr(module, "_CONSTANTS", constants)
     assert excess_weighted(led(better)) > 0.1
+
+
+BROKEN_SLOPES = [
+    pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
+    pytest.param("RATE", 0.1, never_changes, id="a tenth of the rate"),
+    pytest.param("SHARE", 0.0, changes_once, id="no share"),
+    pytest.param("SHARE", 30.0, never_changes, id="thirty times the share"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN_SLOPES)
+def test_the_bound_of_the_slopes_fails_where_it_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
+) -> None:
+    assert excess_weighted(sloped(adversary, 16, 2500)) <= ROUNDING
+    monkeypatch.setattr(slopes_module, constant, factor * getattr(slopes_module, constant))
+    assert excess_weighted(sloped(adversary, 16, 2500)) > 0.1

@@ -24,7 +24,7 @@ COIN = np.log(2.0)
 def made(*, sourced: bool = False, delayed: bool = False) -> Weights:
     weights = Weights(delayed=delayed)
     if sourced:
-        weights.set_source(new_generation=True)
+        weights.set_source()
     return weights
 
 
@@ -188,30 +188,32 @@ def test_a_candidate_that_loses_without_end_comes_back_by_the_share() -> None:
 # Who takes part
 
 
-def test_a_source_gives_the_composites_their_part_once_in_each_generation() -> None:
+def test_a_source_gives_the_composites_their_part_once() -> None:
+    """A quarter of the weight; a second source finds them where losses have brought them."""
     weights = made()
     first = weights.served[0]
     assert first[0] == pytest.approx(module._IDENTITY / (module._IDENTITY + (~COMPOSITE).sum() - 1))
     assert not first[COMPOSITE].any()
-    assert weights.set_source(new_generation=False)
+    assert weights.set_source()
+    assert weights.served[0][COMPOSITE].sum() == pytest.approx(0.25)
     assert weights.served[0][COMPOSITE] == pytest.approx(module._COMPOSITES / COMPOSITE.sum())
     assert weights.served[0][~COMPOSITE] == pytest.approx((1.0 - module._COMPOSITES) * first[~COMPOSITE])
     weights.track(*losses_of(np.random.default_rng(3), 100), earlier=5000)
     before = each_of(weights)
-    assert not weights.set_source(new_generation=False)
-    assert not weights.set_source(new_generation=True)
+    assert not weights.set_source()
     assert np.array_equal(each_of(weights), before)
-    weights.refute_label_shift()
-    assert not weights.shift_allowed
-    assert not weights.served[0][COMPOSITE].any()
-    kept = before[:, ~COMPOSITE]
-    assert each_of(weights)[:, ~COMPOSITE] == pytest.approx(kept / kept.sum(axis=1, keepdims=True))
-    weights.track(*losses_of(np.random.default_rng(4), 100), earlier=5000)
-    assert not weights.served[0][COMPOSITE].any()  # nor does the share bring them back
-    assert not weights.set_source(new_generation=False)
-    assert weights.set_source(new_generation=True)
-    assert weights.served[0][COMPOSITE].sum() == pytest.approx(module._COMPOSITES)
     assert weights.served[0].sum() == pytest.approx(1.0)
+
+
+def test_a_source_that_comes_late_finds_the_proportions_that_labels_have_made() -> None:
+    weights = made()
+    weights.track(*losses_of(np.random.default_rng(4), 100), earlier=5000)
+    before = each_of(weights)
+    assert np.abs(before - before[:, [0]]).max() > 0.01
+    assert weights.set_source()
+    after = each_of(weights)
+    assert after[:, ~COMPOSITE] == pytest.approx((1.0 - module._COMPOSITES) * before[:, ~COMPOSITE])
+    assert after[:, COMPOSITE] == pytest.approx(module._COMPOSITES / COMPOSITE.sum())
 
 
 def test_labels_of_the_source_never_move_the_composites() -> None:
@@ -299,7 +301,7 @@ def test_the_state_is_all_there_is_and_damage_is_told(delayed: bool) -> None:
     losses, tracked = losses_of(np.random.default_rng(6), 300, candidates)
     weights.track(losses[:, :, :150], tracked[:, :150], earlier=5000)
     again, state = Weights(delayed=delayed), weights.to_state()
-    assert again.restore(state.copy(), sourced=True, shift_allowed=True)
+    assert again.restore(state.copy(), sourced=True)
     assert np.array_equal(again.served, weights.served)
     for each in (weights, again):
         each.track(losses[:, :, 150:], tracked[:, 150:], earlier=5000)
@@ -316,16 +318,17 @@ def test_the_state_is_all_there_is_and_damage_is_told(delayed: bool) -> None:
     ):
         bad = state.copy()
         bad[place] = value
-        assert not Weights(delayed=delayed).restore(bad, sourced=True, shift_allowed=True)
-    for facts in ({"sourced": False, "shift_allowed": True}, {"sourced": True, "shift_allowed": False}):
-        assert not Weights(delayed=delayed).restore(state.copy(), **facts)
+        assert not Weights(delayed=delayed).restore(bad, sourced=True)
+    # Without a source, composites cannot have weight.
+    assert not Weights(delayed=delayed).restore(state.copy(), sourced=False)
 
 
 # Before the first target label
 
 
-def source(labels: int, losses: tuple[float, float, float]) -> Source:
-    return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), losses)
+def source(labels: int, losses: tuple[float, float, float], ahead: float = 0.0) -> Source:
+    """Return a source whose identity loses so much less than its Platt map, in nats a label."""
+    return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), losses, (0.3, 0.3 + ahead))
 
 
 ROWS = (*(np.array(NAMES) == name for name in ("identity", "target/hinge/all")), COMPOSITE)
@@ -335,27 +338,45 @@ ROWS = (*(np.array(NAMES) == name for name in ("identity", "target/hinge/all")),
 @pytest.mark.parametrize("best", range(3))
 @pytest.mark.parametrize("delayed", [False, True])
 def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int, delayed: bool) -> None:
-    losses = np.full(3, 0.102)
-    losses[best] = 0.1
+    """The identity by its log loss, against Platt; Platt and the curve by their Brier losses.
+
+    The identity's Brier loss says nothing: it is the least of all here.
+    """
+    losses, ahead = {
+        0: ((0.0, 0.1, 0.102), 0.002),
+        1: ((0.0, 0.1, 0.102), -0.002),
+        2: ((0.0, 0.102, 0.1), -0.002),
+    }[best]
     own, got = np.stack(ROWS), []
     rest = 1.0 - module._DELAYED if delayed else 1.0
     for labels in (1, 100, 1000, 10_000, 10**12):
-        weights = by_source(source(labels, tuple(losses.tolist())), shifted=False, delayed=delayed)
+        weights = by_source(source(labels, losses, ahead), shifted=False, delayed=delayed)
         assert weights.sum() == pytest.approx(1.0)
         assert weights[K:] == pytest.approx([module._DELAYED / 2] * (len(DELAYED) if delayed else 0))
         assert not weights[:K][~own.any(axis=0)].any()
         assert np.ptp(weights[:K][COMPOSITE]) == 0.0
         got.append(weights[:K][own[best]].sum() / rest)
-        others = np.exp(-module._FASTEST * labels * 0.002)
-        assert got[-1] == pytest.approx(1.0 / (1.0 + 2.0 * others))
+        platt = np.exp(-module._FASTEST * labels * max(0.0, losses[1] - losses[2]))
+        curve = np.exp(-module._FASTEST * labels * max(0.0, losses[2] - losses[1]))
+        identity = platt * np.exp(min(labels * ahead, module._MOST_LEAD))
+        parts = np.array([identity, platt, curve])
+        assert got[-1] == pytest.approx(parts[best] / parts.sum())
     assert got == sorted(got)
     assert got[-1] == pytest.approx(1.0)
+
+
+def test_a_score_that_is_nearly_certain_and_wrong_is_told_by_its_log_loss() -> None:
+    """Once in a thousand labels: the Brier loss differs by .001, the log loss by several times that."""
+    some = by_source(source(2000, (0.1, 0.1, 0.1), -0.005), shifted=False)
+    alike = by_source(source(2000, (0.1, 0.1, 0.1), 0.0), shifted=False)
+    assert alike[0] == pytest.approx(1.0 / 3.0)
+    assert some[0] < 1e-4
 
 
 def test_where_the_prior_is_known_to_differ_only_composites_follow() -> None:
     some = by_source(source(100, (0.1, 0.101, 0.103)), shifted=True)
     assert not some[~COMPOSITE].any()
     assert some == pytest.approx(COMPOSITE / COMPOSITE.sum())
-    # The composites are so far behind the identity that nothing is left of them.
-    lost = by_source(source(10**12, (0.1, 0.2, 0.2)), shifted=True)
+    # The composites are so far behind Platt's map that nothing is left of them.
+    lost = by_source(source(10**12, (0.2, 0.1, 0.2)), shifted=True)
     assert np.array_equal(lost, COMPOSITE / COMPOSITE.sum())

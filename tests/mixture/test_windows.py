@@ -119,6 +119,30 @@ def test_a_restored_window_and_a_merged_one_go_on() -> None:
     check_all(one.fits.curve, one.fits.hinges[-1], scores, labels)
 
 
+def test_positives_are_counted_whatever_happens_to_labels() -> None:
+    """As they come, with weights, when a label is replaced, merged and restored."""
+    scores, labels = stream(2000, 5)
+    windows, other = Windows(), Windows()
+    windows.add(scores[:900], labels[:900])
+    windows.add(scores[900:1500], labels[900:1500], np.full(600, 512))
+    assert windows.positives == labels[:1500].sum()
+    one = int(np.flatnonzero(labels == 1)[0])
+    assert windows.relabel(float(scores[one]), 0)
+    assert windows.positives == labels[:1500].sum() - 1
+    assert windows.relabel(float(scores[one]), 1)
+    nowhere = 0.123456
+    assert not windows.relabel(nowhere, 1)
+    assert windows.positives == labels[:1500].sum()
+    other.add(scores[1500:], labels[1500:])
+    windows.merge(other)
+    assert windows.positives == labels.sum()
+    assert windows.n == 2000
+    windows.fit()
+    again = Windows()
+    again.restore(windows.to_state(), windows.fits)
+    assert again.positives == labels.sum()
+
+
 def test_a_state_that_does_not_fit_its_maps_is_refused() -> None:
     windows = Windows()
     windows.add(*stream(2000, 3))
@@ -128,6 +152,7 @@ def test_a_state_that_does_not_fit_its_maps_is_refused() -> None:
         ({"fitted_at": [10**9] * len(state.fitted_at)}, fits),
         ({"fitted_at": state.fitted_at[:2]}, fits),
         ({"n": state.n - 1}, fits),
+        ({"positives": state.n + 1}, fits),
         ({"newest": Windows().to_state().newest}, fits),
         ({"all": ScoreSketch(64)}, fits),
         ({}, Fits((), fits.hinges, fits.curve)),

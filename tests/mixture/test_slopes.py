@@ -1,0 +1,146 @@
+"""The slopes: a plain recursion, weights that stay weights, and what they are for."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import expit
+
+from streamcal import Recalibrator
+from streamcal.mixture import slopes as module
+from streamcal.mixture.forecasts_c import SLOPES
+from streamcal.mixture.slopes import RATE, SHARE, Slopes
+from tests.mixture.plain import FACTORS, slopes_after
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+FIXED = np.array((1.0, 0.0, 0.0, 0.0))
+DELAY, BLOCK, WARM = 3000, 100, 6000
+
+
+def losses_of(rng: np.random.Generator, n: int) -> Floats:
+    """Return log losses of the forecasts with each factor on n labels."""
+    return rng.exponential(0.5, (len(SLOPES), n))
+
+
+def test_the_factors_are_those_of_the_plain_reference() -> None:
+    assert tuple(SLOPES.tolist()) == FACTORS == (1.0, 0.85, 0.7, 0.5)
+    assert len(Slopes().weights) == len(FACTORS)
+    assert Slopes().weights.sum() == pytest.approx(1.0)
+    assert Slopes().weights[0] > 0.8  # without labels, what is served is hardly drawn
+
+
+def test_the_weights_are_the_plain_recursion() -> None:
+    """Call after call: exponential weights by the sums of a call, and a share that goes back a label."""
+    rng, slopes, calls, moved = np.random.default_rng(1), Slopes(), list[Floats](), 0.0
+    for n, scale in ((1, 1.0), (64, 0.1), (7, 20.0), (500, 0.001), (16, 1.0), (3000, 1.0), (1, 0.0)):
+        calls.append(losses_of(rng, n) * scale)
+        before = slopes.weights
+        kept = before.copy()
+        slopes.track(calls[-1])
+        assert np.array_equal(before, kept)  # what a snapshot holds does not change
+        expected = slopes_after(module._FIRST, calls, RATE, SHARE, module._FIRST)
+        assert slopes.weights == pytest.approx(expected, rel=1e-9, abs=1e-300)
+        moved = max(moved, float(np.abs(expected - module._FIRST).max()))
+    assert moved > 0.05
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e6])
+def test_weights_stay_weights(scale: float) -> None:
+    """Not negative, with sum 1, and by the share none of them 0, whatever is lost."""
+    rng, slopes = np.random.default_rng(2), Slopes()
+    for worst in (0, 1, 2, 3, 0):
+        for _ in range(50):
+            losses = losses_of(rng, 64) * scale
+            losses[worst] *= 10.0
+            slopes.track(losses)
+            assert slopes.weights.sum() == pytest.approx(1.0, abs=1e-12)
+            assert (slopes.weights > 0.0).all()
+    if not scale:
+        assert slopes.weights == pytest.approx(module._FIRST)
+
+
+def test_a_factor_that_has_lost_without_end_comes_back_by_the_share() -> None:
+    slopes, losses = Slopes(), np.zeros((len(SLOPES), 5000))
+    losses[:3] = 1.0
+    slopes.track(losses)
+    assert slopes.weights[3] > 0.9
+    assert slopes.weights[0] > 0.0
+    slopes.track(np.roll(losses, 1, axis=0))
+    assert slopes.weights[0] > 0.9
+
+
+def test_merging_averages() -> None:
+    rng, one, other = np.random.default_rng(3), Slopes(), Slopes()
+    one.track(losses_of(rng, 200))
+    other.track(losses_of(rng, 200))
+    expected = 0.25 * one.weights + 0.75 * other.weights
+    one.merge(other, 0.25)
+    assert one.weights == pytest.approx(expected)
+
+
+# What it is for
+
+
+def stream(seed: int, *, falls: bool, n: int = 24_000) -> tuple[Floats, Labels]:
+    """Return scores whose slope falls by a third in every 4,000 predictions, or whose log odds are right."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(0.0, 1.5, n)
+    slope = 3.0 * np.exp(-np.arange(n) / 10_000.0) if falls else np.ones(n)
+    return expit(x), (rng.random(n) < expit(slope * x - 1.0)).astype(np.int8)
+
+
+def served(scores: Floats, labels: Labels, *, restarted_at: int = -1) -> tuple[Floats, Recalibrator]:
+    """Return what is served where labels are 3,000 predictions late, and the engine."""
+    engine, said = Recalibrator(), np.empty(len(scores))
+    for start in range(0, len(scores), BLOCK):
+        if start == restarted_at:
+            engine = Recalibrator.from_bytes(engine.to_bytes())
+        part, late = slice(start, start + BLOCK), slice(start - DELAY, start - DELAY + BLOCK)
+        said[part] = engine.predict_many(scores[part])
+        engine.observe_many(scores[part])
+        if start >= DELAY:
+            engine.learn_many(scores[late], labels[late], prediction_index=start - DELAY)
+    return said, engine
+
+
+def ratio(monkeypatch: pytest.MonkeyPatch, seed: int, *, falls: bool) -> float:
+    """Return the log loss with slopes over that without, once labels have come for one more delay."""
+    scores, labels = stream(seed, falls=falls)
+    with_slopes = served(scores, labels)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_FIRST", FIXED)
+        without = served(scores, labels)[0]
+    losses = [
+        -np.log(np.where(labels == 1, said, 1.0 - said))[WARM:].mean() for said in (with_slopes, without)
+    ]
+    return float(losses[0] / losses[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_scores_have_lost_meaning_by_the_time_that_labels_come(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """What was learned 3,000 labels ago and before is about 1.5 times too sharp, and stays so.
+
+    Log loss was .986, .985 and .985 times that with weights fixed at (1, 0, 0, 0), the truth's .964 to .969.
+    """
+    assert ratio(monkeypatch, seed, falls=True) <= 0.99
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nothing_changes_slopes_cost_next_to_nothing(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Log loss was .99998, 1.00003 and 1.00004 times that with weights fixed at (1, 0, 0, 0)."""
+    assert ratio(monkeypatch, seed, falls=False) <= 1.002
+
+
+def test_a_restart_goes_on_to_the_same_bytes() -> None:
+    scores, labels = stream(3, falls=True, n=9000)
+    said, engine = served(scores, labels)
+    again, restarted = served(scores, labels, restarted_at=7000)
+    assert np.array_equal(said, again)
+    assert engine.to_bytes() == restarted.to_bytes()

@@ -15,6 +15,7 @@ from streamcal import Recalibrator
 from streamcal.mixture import first_labels as module
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.mixture import Mixture
+from streamcal.sketch.score_sketch import ScoreSketch
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -367,4 +368,29 @@ def test_labels_of_a_class_that_came_first_are_dropped() -> None:
     assert positives == mixture._windows.positives
     assert mixture._counts.prior(0.5) == pytest.approx((positives + 0.5) / (known + 1.0))
     assert len(mixture._held) == 0
+    assert Mixture.from_bytes(mixture.to_bytes()).to_bytes() == mixture.to_bytes()
+
+
+@pytest.mark.parametrize("sourced", [False, True])
+def test_a_state_goes_on_after_so_many_labels_as_can_be_held(sourced: bool) -> None:
+    """A class that never comes, 70 labels at a time: of all that were held, the latest 16,000 are learned."""
+    mixture, n = Mixture(), 70 * (940 if sourced else 230)
+    if sourced:
+        source = ScoreSketch()
+        source.add(*drawn(2000, 9))
+        mixture.set_source(source)
+        mixture.step(0)
+    scores, index = np.random.default_rng(10).uniform(0.3, 0.7, n), np.arange(0, 2 * n, 2)
+    for start in range(0, n, 70):
+        part, made = slice(start, start + 70), 2 * (start + 70)
+        assert mixture.holds
+        # The predictions without a label look like those of the class that is missing.
+        seen = Observed(made, 0.6 * made, 0.43 * made)
+        mixture.learn(scores[part], np.zeros(70, np.int8), index[part], None, seen)
+        if not mixture.holds:
+            break
+    assert not mixture.holds
+    assert (module._HELD_BY_SOURCE if sourced else module._HELD) < mixture.n == start + 70
+    assert mixture._windows.n == 16_000
+    mixture.step(2 * n)
     assert Mixture.from_bytes(mixture.to_bytes()).to_bytes() == mixture.to_bytes()

@@ -399,7 +399,7 @@ def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(
     scores = rng.random(5 * step - 50)
     labels = (rng.random(len(scores)) < scores**3).astype(np.int8)
 
-    def before(end: int) -> Mixture:
+    def before(end: int, *, sourced: bool = sourced) -> Mixture:
         """Return the mixture that has continued from the first labels only."""
         mixture = Mixture()
         if sourced:
@@ -411,7 +411,9 @@ def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(
     first = weights.served[0].copy()
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
-        values = forecasts(before(start)._snapshot(0, None), scores[part])
+        # Once there are labels, the maps of the target are theirs, whatever source there is.
+        knew = before(start, sourced=sourced and not start)
+        values = forecasts(knew._snapshot(0, None), scores[part])
         losses = log_losses(values, labels[part], *limits_of(before(start)))
         weights.track(losses[np.newaxis], np.zeros((2, losses.shape[1])), earlier=None)
     part_of_composites = first[COMPOSITE].sum()

@@ -188,7 +188,7 @@ class Mixture:
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
             told, counted = labels[part], shares[part]
-            now, logits = self._snapshot(self.observed, None), np.empty(len(told))
+            now, logits = self._snapshot(self.observed, None, earlier=True), np.empty(len(told))
             losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
             sloped = np.empty((len(SLOPES), len(told)))
             lose(
@@ -424,7 +424,10 @@ class Mixture:
         if state.held is not None:
             self._held.restore(state.held)
         known = self._windows.n
-        require(n <= known or not first.fair or first.one_class_late, f"{n} labels, with windows of {known}")
+        require(
+            min(n, EARLIER) <= known or not first.fair or first.one_class_late,
+            f"{n} labels, with windows of {known}",
+        )
         require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
         online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
         require(self._online.restore(online), "online Platt scalings are damaged")
@@ -437,7 +440,7 @@ class Mixture:
         partition = codec.checked_partition(state.partition)
         self._table.restore(state.chosen_at, codec.checked_edges(state.source_edges), partition)
 
-    def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
+    def _snapshot(self, observed: int, prior: float | None, *, earlier: bool = False) -> Snapshot:
         """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
@@ -445,9 +448,9 @@ class Mixture:
         logistic[:_HINGES] = fits.hinges
         logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
         isotonic, curve = fits.isotonic, fits.curve
-        begins = self.holds or not self.n
+        begins = not earlier and (self.holds or not self.n)
         if source is None:
-            if begins:  # the score is served as it is
+            if self.holds:  # the score is served as it is
                 weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         else:
             if begins or not windows.n:  # the target's maps are those of the source

@@ -73,6 +73,11 @@ class ClassDelays(msgspec.Struct):
         right = right and all(positives <= labels > 0 for _, labels, positives, *_ in cells)
         require(right and (self.latest is None) == (not cells), "delays by class are damaged")
 
+    def to_state(self) -> ClassDelays:
+        """Return a copy whose bytes do not depend on the order in which labels came."""
+        panes = {pane: dict(sorted(cells.items())) for pane, cells in sorted(self.panes.items())}
+        return ClassDelays(self.width, self.latest, panes)
+
     def add(self, delays: Floats, labels: Labels, forecasts: Floats, predicted_at: Floats) -> None:
         """Add labels, int8[n], with their delays, and the forecasts and times of their predictions."""
         if not len(delays):

@@ -463,7 +463,7 @@ class Quality(msgspec.Struct):
             self.history,
             self.by_key,
             self.delays.counts,
-            self.delays.by_class,
+            self.delays.by_class.to_state(),
             self.coverage.state,
             self.watches,
             self.watch,

@@ -198,17 +198,22 @@ def test_forecasts_of_the_mixture() -> None:
     made = []
     for module in (forecasts_c, uncompiled("streamcal.mixture.forecasts_c")):
         line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy())
-        source = Source(9, 0.5, (1.0, 0.0), other, (0.1, 0.1, 0.1))
-        first = module.Snapshot(0, weights[0], theta[0], (), None, None, (1.0, 1.0), False)
+        source = Source(9, 0.5, (1.0, 0.0), other, (0.1, 0.1, 0.1), (0.3, 0.3))
+        last = (1e-3, 0.99), np.array((0.4, 0.3, 0.2, 0.1)), -1.2
+        first = module.Snapshot(0, weights[0], theta[0], (), None, None, (1.0, 1.0), False, *last)
         parts = (line, other, line, line), other, source, tuple(odds[0].tolist())
-        second = module.Snapshot(9, weights[1], theta[1], *parts, True)
+        second = module.Snapshot(9, weights[1], theta[1], *parts, True, *last)
         assert not first.knows
         assert second.knows
         logits, losses, tracked = np.empty(64), np.empty((2, 17, 64)), np.empty((2, 64))
+        sloped, limits = np.empty((4, 64)), (1e-3, 0.999)
         served, cells = (first, second), (edges, scores, logit(scores))
-        module.lose(second, served, which, cells, scores, labels, 1e-3, counted, logits, losses, tracked)
-        alone, one = np.empty((1, 17, 64)), np.empty((2, 64))
-        module.lose(first, (), None, None, scores, labels, 1e-3, np.ones(64), logits, alone, one)
+        lost = losses, tracked, sloped
+        module.lose(second, served, which, cells, scores, labels, limits, counted, logits, *lost)
+        alone, one, other_slopes = np.empty((1, 17, 64)), np.empty((2, 64)), np.empty((4, 64))
+        lost = alone, one, other_slopes
+        module.lose(first, (), None, None, scores, labels, limits, np.ones(64), logits, *lost)
+        assert not other_slopes.any()
         rows = np.empty((17, 64))
         module.forecast(second, scores, logits, rows)
         steps = module.MixedSteps(cells, second)
@@ -217,7 +222,8 @@ def test_forecasts_of_the_mixture() -> None:
         looked = *module.look(seen, -1, 9, True), *module.look(seen[2:], -1, 9, False)
         leaders = np.array((first.leader(), second.leader(), *looked))
         assert np.array_equal(some, steps.values()[np.searchsorted(edges, scores[::3], "right")])
-        made.append((line.at(logits), losses, tracked, alone, one, rows, steps.values(), some, leaders))
+        figures = losses, tracked, sloped, alone, one, rows
+        made.append((line.at(logits), *figures, steps.values(), some, leaders))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     assert np.array_equal(made[0][0], np.interp(logit(scores), knots, values))
     assert made[0][-1].tolist()[2:] == [20, True, 4, 20, False, 0]

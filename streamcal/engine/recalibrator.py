@@ -116,7 +116,7 @@ class Recalibrator:
 
     @property
     def version(self) -> int:
-        """Number of the served map version: 0 for the identity, before the first."""
+        """Number of the served map version: 0 before the first."""
         return self._engine.version
 
     @property

@@ -69,7 +69,8 @@ class RecalibrationMap(BaseModel):
     )
 
     version: Annotated[int, Field(ge=0, lt=1 << 63)]
-    """Number of the map version; version 0 is the identity, served before the first map."""
+    """Number of the map version. Version 0 is served before the first map: the identity, or in mode ``auto``
+    the score kept within 0.0001 and 0.9999."""
 
     format: Literal[2] = 2
     """The format of these fields: a reader that does not know it must refuse the map."""

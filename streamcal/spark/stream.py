@@ -76,7 +76,7 @@ class Batch(NamedTuple):
     rejects: DataFrame
     """A row for each event that changed nothing: id, time, reason."""
     maps: dict[str | None, RecalibrationMap]
-    """The map of each key that answered; keys that are not here are answered with their score, version 0.
+    """The map of each key that answered; keys that are not here are answered by the map before any label.
     With segments, the map of all, before corrections. Many classes have none."""
 
 
@@ -282,7 +282,9 @@ class _Learner:
         try:
             rows = outcomes.where(wanted).collect()
             maps = {key: kind.map_of(engines[key]) for key in before.engines}
-            self.write(_batch(number, outcomes, kind, {key: each for key, each in maps.items() if each}))
+            first = kind.map_of(kind.new(self.config))
+            found = {key: each for key, each in maps.items() if each}
+            self.write(_batch(number, outcomes, kind, found, first))
             kept = self._learn(before, number, engines, rows)
         finally:
             outcomes.unpersist()
@@ -340,14 +342,22 @@ def _learn_labels(kind: Carrying, engines: Engines, rows: list[Row]) -> None:
         kind.learn(engines[key], [row["answer"] for row in predictions], labels)
 
 
-def _batch(number: int, outcomes: DataFrame, kind: Kind, maps: dict[str | None, RecalibrationMap]) -> Batch:
+def _batch(
+    number: int,
+    outcomes: DataFrame,
+    kind: Kind,
+    maps: dict[str | None, RecalibrationMap],
+    first: RecalibrationMap | None,
+) -> Batch:
+    """Return a micro-batch answered by the map of each key, or by the first, of version 0."""
+
     def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        identity = RecalibrationMap(version=0)
+        unknown = first or RecalibrationMap(version=0)
         for batch in batches:
             table = pa.Table.from_batches([batch])
             for key in table["key"].unique().to_pylist():
                 rows = table.filter(pc.is_in(table["key"], pa.array([key], pa.string())))
-                found = maps.get(key, identity)
+                found = maps.get(key, unknown)
                 columns = {name: rows[name] for name in ("id", "score", "key", "domain", "time")}
                 columns["probability"] = pa.array(found.predict_many(rows["score"]))
                 columns["version"] = pa.array([found.version] * rows.num_rows, pa.int64())

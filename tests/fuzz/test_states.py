@@ -118,7 +118,7 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/first_labels/before", 10**6, "first labels"),
     ({}, f"{VERSIONS}/auto/mixture/first_labels/positives", 10**6, "first labels"),
     ({}, f"{VERSIONS}/auto/mixture/first_labels/labels", -1, "labels"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/scores", float("nan"), "scores"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/expected", float("nan"), "expected"),
     ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
     ({}, f"{VERSIONS}/auto/mixture/windows/newest/packed", bytes(7), "newest"),
     ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),

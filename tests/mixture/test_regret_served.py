@@ -1,0 +1,125 @@
+"""What docs/proofs/mixture.md proves of exact block costs, and of what is served in the end (corollary 6)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streamcal.mixture import mixture as mixture_module
+from streamcal.mixture.first_labels import Observed
+from streamcal.mixture.mixture import Mixing, Mixture
+from streamcal.mixture.slopes import RATE as SLOPE_RATE
+from streamcal.mixture.slopes import Slopes
+from streamcal.sketch.buffers_c import AT_ONCE
+from tests.mixture.test_regret import (
+    ADVERSARIES,
+    BLOCK,
+    ROUNDING,
+    Adversary,
+    Floats,
+    Recorded,
+    Terms,
+    excess_plain,
+    excess_weighted,
+    mixed,
+    never_changes,
+    played,
+    taking_part,
+    terms_of,
+)
+
+
+def charged(weights: Floats, rate: float, losses: Floats) -> float:
+    """Return M, what exponential weights charge for a block with these losses, float64[K]."""
+    least = losses.min()
+    return float(least - np.log(weights @ np.exp(-rate * (losses - least))) / rate)
+
+
+def with_exact_costs(terms: Terms, weights: list[Floats]) -> Terms:
+    """Return terms with the block costs themselves, given the weights before each block."""
+    blocks = zip(weights, terms.rates, terms.losses, strict=True)
+    return terms._replace(extra=terms.lost - [charged(*block) for block in blocks])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize("sourced", [False, True])
+def test_exact_block_costs(adversary: Adversary, m: int, sourced: bool) -> None:
+    """Theorems 1 and 2 with the costs that lemma 1 bounds; where nothing changes, both sides are near."""
+    trials = played(adversary, m, sourced=sourced)
+    bounded, taking = terms_of(trials, 0), taking_part(trials[0])
+    terms = with_exact_costs(bounded, [trial.weights[1][taking] for trial in trials])
+    assert (terms.extra <= bounded.extra + ROUNDING).all()
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
+    if adversary is never_changes and m == 1:
+        assert excess_weighted(terms) > -0.01
+
+
+class RecordedSlopes(Slopes):
+    """Slopes that keep the weights before each block, and its losses."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[tuple[Floats, Floats]] = []
+
+    def track(self, losses: Floats) -> None:
+        """Keep the block, and move the weights."""
+        self.blocks.append((self.weights, losses.copy()))
+        super().track(losses)
+
+
+def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corollary 6, labels at once, against every candidate and the worst sequence."""
+    monkeypatch.setattr(mixture_module, "Weights", Recorded)
+    monkeypatch.setattr(mixture_module, "Slopes", RecordedSlopes)
+    rng, mixture, served, more = np.random.default_rng(5), Mixture(), [], []
+    assert isinstance(mixture._weights, Recorded)
+    assert isinstance(mixture._slopes, RecordedSlopes)
+    trials, blocks, seen, begins = mixture._weights.trials, mixture._slopes.blocks, 0, 0
+    while mixture.n < 8000:
+        scores = rng.random(mixture.next_step - mixture.n)
+        rates = (scores, 1.0 - scores, np.full(len(scores), 0.02), 0.5 * scores)[mixture.n // 2000]
+        forecasts = mixture.mixed(Mixing("", {})).map.predict_many(scores)
+        against = (forecasts < 0.5).astype(np.int8)
+        told = rng.random(len(scores)) < 0.1
+        labels = np.where(told, against, rng.random(len(scores)) < rates).astype(np.int8)
+        (low, high), holds, seen = mixture._limits(), mixture.holds, seen + len(scores)
+        mixture.learn(scores, labels, np.full(len(scores), AT_ONCE), None, Observed(seen))
+        mixture.step(seen)
+        if holds:  # the sums begin after what was held
+            begins = len(trials)
+            continue
+        served.append(-np.log(np.where(labels == 1, forecasts, 1.0 - forecasts)).sum())
+        clipped = -np.log(np.where(labels == 1, low, 1.0 - high)) - 1e-9
+        weights, losses = blocks[-1]
+        more.append(np.log1p(trials[-1].weights[1] @ (trials[-1].losses[0] >= clipped)).sum())
+        more[-1] += np.log1p(weights @ (losses >= clipped)).sum()
+        np.testing.assert_allclose(losses[0], trials[-1].tracked[0], rtol=1e-9)  # x is z₁
+    taking, own = taking_part(trials[0]), trials[begins:]
+    terms = terms_of(trials, 0)
+    first = np.minimum(trials[0].weights[1], trials[begins].weights[1])[taking]  # of a start, and a switch
+    terms = Terms(first, *(each[begins:] for each in terms[1:]))
+    before = [trial.weights[1][taking] for trial in own]
+    terms = with_exact_costs(terms, before)
+    last = blocks[len(blocks) - len(own) :]
+    factors = sum(
+        float(mixed(weights, losses).sum()) - charged(weights, SLOPE_RATE, losses.sum(axis=1))
+        for weights, losses in last
+    )
+    factors += 2.0001e-4 * sum(losses.shape[1] for _, losses in last) - 20.0 * math.log(last[0][0][0])
+    extra = float(terms.extra.sum() - np.log1p(-terms.shares) @ (1.0 / terms.rates)) + factors + sum(more)
+    # Against one candidate for all labels, with the weights that it had.
+    inverse = 1.0 / terms.rates
+    rises = np.maximum(np.diff(inverse, prepend=inverse[0]), 0.0)
+    prices = -np.log(np.array(before))
+    fixed = terms.losses.sum(axis=0) + inverse[0] * prices[0] + rises @ prices
+    assert sum(served) <= fixed.min() + extra + ROUNDING
+    assert fixed.min() + extra - sum(served) < 20.0  # it is not vacuous
+    # Against the worst sequence.
+    assert sum(served) + excess_plain(terms) <= terms.lost.sum() + factors + sum(more) + ROUNDING

@@ -1,4 +1,4 @@
-"""How sharp the mixture is served: its log odds, drawn towards those of the class prior by a factor.
+"""Sharpness of what is served: log odds of the mixture, drawn towards those of the class prior by a factor.
 
 A map that was fitted to the past is too sharp for the future, the more so the later labels come: scores lose
 their meaning while nobody sees it. How much, the mixture itself cannot tell, as all of its candidates are

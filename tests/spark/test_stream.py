@@ -188,5 +188,6 @@ def test_a_new_key_beside_the_only_map_is_answered_once(spark: SparkSession) -> 
 
     rows = [("prediction", id_, 0.0, 0.5, id_, "target", None, None) for id_ in ("a", "b")]
     outcomes = spark.createDataFrame(rows, OUTCOMES).coalesce(1)
-    answers = _batch(0, outcomes, Plain(), {"a": RecalibrationMap(version=3)}).answers.collect()
+    maps, first = {"a": RecalibrationMap(version=3)}, RecalibrationMap(version=0)
+    answers = _batch(0, outcomes, Plain(), maps, first).answers.collect()
     assert sorted((row["id"], row["version"]) for row in answers) == [("a", 3), ("b", 0)]

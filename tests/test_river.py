@@ -232,14 +232,14 @@ def test_which_prediction_a_label_belongs_to(
     stage.learn_one(a, True)  # no prediction was made
     for x in (a, b, c):
         stage.predict_proba_one(x)
-    stage.learn_one(dict(b), False)  # the oldest: the order decides, not the values
+    stage.learn_one(dict(b), False)  # that with the same values, not the oldest
     stage.predict_proba_one(a)
     stage.learn_one(a, True)  # the latest; two others are lost
     stage.learn_one(dict(b), False)  # no prediction waits
     stage.predict_proba_one(b)
     stage.learn_one(dict(a), True)
     assert [(score, seen) for score, _, _, seen in told] == [
-        (0.1, None), (0.2, 0), (0.1, None), (0.2, None), (0.1, 4),
+        (0.1, None), (0.2, 1), (0.1, None), (0.2, None), (0.1, 4),
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.river.waiting import Waiting
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
@@ -64,7 +65,7 @@ class _Stage(base.Classifier):
         self._engine: Recalibrator | SegmentedRecalibrator = (
             SegmentedRecalibrator(segments, engine) if segments else engine
         )
-        self._waiting = 0  # predictions whose label has not arrived
+        self._waiting = Waiting()
         self._forget()
 
     @property
@@ -129,12 +130,11 @@ class _Stage(base.Classifier):
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
             self._learn_label(self._score, label, self._names(x), None, weight)
-            self._last, self._waiting = NOTHING, 0
+            self._last = NOTHING
+            self._waiting.clear()
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
-            # Of the oldest prediction that waits, or of none if none waits.
-            prediction_index = self.engine.prediction_count - self._waiting if self._waiting else None
-            self._learn_label(score, label, self._names(x), prediction_index, weight)
-            self._waiting = max(0, self._waiting - 1)
+            # Of the prediction with the same values; else of the oldest that waits, or of none if none waits.
+            self._learn_label(score, label, self._names(x), self._waiting.take(self._key(x)), weight)
             self._last = NOTHING
 
     # Mini-batches
@@ -152,8 +152,9 @@ class _Stage(base.Classifier):
             probabilities = engine.predict_many(scores, self._names_many(X))
         else:
             probabilities = engine.predict_many(scores)
+        for number in range(self.engine.prediction_count, self.engine.prediction_count + len(scores)):
+            self._waiting.add(None, number)
         self.engine.observe_many(scores)
-        self._waiting += len(scores)
         self._forget()
         return probabilities
 
@@ -204,7 +205,8 @@ class _Stage(base.Classifier):
             weights = given.tolist()
         for score, label, names, weight in zip(values, labels, self._names_many(X), weights, strict=True):
             self._learn_label(score, label, names, None, weight)
-        self._waiting = max(0, self._waiting - len(labels))
+        for _ in values:
+            self._waiting.take(None)
         self._forget()
 
     # The latest prediction is remembered until a label is learned. Its features are kept by reference and as
@@ -213,6 +215,14 @@ class _Stage(base.Classifier):
     def _forget(self) -> None:
         self._last = self._copy = NOTHING
         self._score = _UNDECIDED
+
+    @staticmethod
+    def _key(x: Any) -> int | None:
+        """Return a hash of the values of an event; None if it has values without a hash."""
+        try:
+            return hash(frozenset(x.items()))
+        except TypeError:
+            return None
 
     def _is_unchanged(self) -> bool:
         """Return whether the features of the latest prediction still have the values they had then."""
@@ -226,8 +236,8 @@ class _Stage(base.Classifier):
         else:
             probability = engine.predict_one(score)
         if x is not self._last or not self._is_unchanged():
+            self._waiting.add(self._key(x), self.engine.prediction_count)
             self.engine.observe_one(score)
-            self._waiting += 1
             self._last, self._score = x, score
             self._copy = x.copy() if type(x) is dict else x
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}

@@ -118,6 +118,8 @@ class TargetData(NamedTuple):
     """Labels of the target."""
     weighted: Collection[Domain] = ()
     """Domains with a label whose weight is not 1."""
+    sampled: bool = True
+    """Whether labels as they came may be a sample: not while one class may come later."""
 
     def doubled(self, doublings: int) -> TargetData:
         """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.

@@ -184,6 +184,20 @@ class Ledger:
         if self.watch is not None and not self.watch.refuted:
             self.watch = None
 
+    def rest_on_cohorts(self) -> None:
+        """Let claims about the target rest on matured cohorts from now on.
+
+        Labels that come later for their value are no sample of one law: what was counted of them claims
+        nothing any more. Later claims may spend δ anew: those made before fail more often only if one class
+        comes later, and then none of them held.
+        """
+        self.about = self.about._replace(matured=True)
+        self.forecasts.pop("target", None)
+        self.tests.pop("target", None)
+        self.formed.pop("target", None)
+        self._bounds.pop("target", None)
+        self.watch = None
+
     def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
         """Add the forecasts of another, before the labels are merged.
 
@@ -280,7 +294,8 @@ class Ledger:
         blind, weighted = self._is_blind(data.domain, target), target.weighted
         drifting, scores = self._drifting, None
         # The bound in the domain whose labels formed the version.
-        if blind or data.domain in drifting:
+        unsampled = not (target.sampled or self.about.matured)
+        if blind or data.domain in drifting or (unsampled and by_target):
             bound = bounds.by_limits(certified).withdrawn()
         else:
             scores = target.scores() if self.about.observes(data.domain) else None
@@ -293,7 +308,7 @@ class Ledger:
             shifted, latest = 1.0, self._shifted_target(target)
             unshifted = any(self._is_blind(domain, target) for domain in DOMAINS)
             blind |= unshifted
-            if latest is not None and not label_shift_refuted and not unshifted and not drifting:
+            if latest is not None and not (label_shift_refuted or unshifted or drifting or unsampled):
                 shifted = self._bounds_of(source).target_risk(served, latest, delta=self.about.delta_of_shift)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
@@ -320,7 +335,11 @@ class Ledger:
             *((UNWEIGHTED,) if blind else ()),
         )
         needed = None
-        if foresees and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
+        if (
+            foresees
+            and not (refuted or unsampled)
+            and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM
+        ):
             shifts = not by_target and target_risk is not None
             needed = self._labels_needed(bounds, served, target if shifts else None, scores)
         matured = self.about.matured and (by_target or by_label_shift)

@@ -42,7 +42,7 @@ UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and cla
 """Assumption that fails if labels have weights other than 1."""
 
 ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
-"""Assumption that no test checks, as labels that have not arrived cannot be looked at."""
+"""Assumption that only mode ``auto`` tests, by the delays of each class; it then certifies other labels."""
 
 ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the source", 1)
 """Assumption about the source alone, if the target's labels are those of matured cohorts."""

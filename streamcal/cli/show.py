@@ -18,9 +18,9 @@ from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.build import class_rating, group_columns, verdicts
-from streamcal.monitor.status import ClassRating, GroupColumns
-from streamcal.monitor.summary import delay_rows, rating_rows, shown_value
+from streamcal.monitor.build import class_rating, group_columns, held_labels, verdicts
+from streamcal.monitor.status import ClassRating, GroupColumns, HeldLabels
+from streamcal.monitor.summary import delay_rows, held_rows, rating_rows, shown_value
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
@@ -54,6 +54,8 @@ class ServedEngine(msgspec.Struct):
     source_prior: float | None
     target_labels: int
     target_prior: float | None
+    held: HeldLabels | None
+    """Labels held until both classes are equally complete; None: none are, and no class comes later."""
     certificate: Any
     """The certificate of the map as of now; computed when it is shown."""
 
@@ -151,6 +153,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
                 source.prior,
                 target.labels,
                 target.prior,
+                held_labels(engine),
                 None if certificate is None else certificate.model_dump(mode="json"),
             )
         )
@@ -220,6 +223,9 @@ def show_table(found: Served) -> Group:
     came.show_header = False
     for name, value in delay_rows(found.delay):
         came.add_row(name, value)
+    for engine in found.engines:
+        for name, value in held_rows(engine.held, "" if len(found.engines) == 1 else f" [{engine.key}]"):
+            came.add_row(Text(name), value)
     judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
     for figures in rating_rows(found.quality, found.classes):
         judged.add_row(*figures)
@@ -242,7 +248,7 @@ def show_table(found: Served) -> Group:
     )
     below = []
     for engine in found.engines:
-        *values, claimed = msgspec.structs.astuple(engine)
+        *values, _, claimed = msgspec.structs.astuple(engine)
         risks = _risks(claimed)
         now.add_row(*map(shown_value, (*values, *risks)))
         name = "" if engine.key is None else f"{engine.key}: "

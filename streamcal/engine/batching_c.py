@@ -23,6 +23,7 @@ from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
 from streamcal.join.rules_c import DONE, JoinRules
+from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats
 
 __all__ = ["AT_MOST", "BlockSteps", "Taken"]
@@ -36,7 +37,7 @@ before an event by whose time something expires."""
 
 # As C has them.
 _END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
-_DONE, _LABELLED = DONE, LABELLED
+_DONE, _LABELLED, _ONE = DONE, LABELLED, ONE
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 
@@ -212,7 +213,7 @@ class BlockSteps:
                     self._weights[run, 0] = weights[0]
                     self._weights[run, 1] = weights[1]
                 if is_target:
-                    engine.observe_one(score)  # type: ignore[union-attr]
+                    engine.observe_one(score, time)  # type: ignore[union-attr]
                 if engine.carries:  # type: ignore[union-attr]
                     kept = () if self._kept is None else self._kept[at]
                     probability = engine.correct(kept, score, probability)  # type: ignore[union-attr]
@@ -251,9 +252,7 @@ class BlockSteps:
                     if is_target:
                         engine.judge(score, probability, label, 1.0)  # type: ignore[union-attr]
                     latest = time if time == time else _NO_TIME
-                    engine.learn_label(score, label, is_target, latest, prediction_index)  # type: ignore[union-attr]
-                    if carried is not None and is_target:
-                        engine.learn_carried(score, label, carried)  # type: ignore[union-attr]
+                    engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, carried)  # type: ignore[union-attr]
             at += 1
         self._predictions, self._joins, self._at = predictions, joins, at
         return why

@@ -64,14 +64,14 @@ class Cohorts:
     max_cells
         largest number of cells of each sketch.
     horizon
-        number of later predictions after which a cohort is matured, at least 1.
+        number of later predictions after which a cohort is matured, at least 1; None: `mature` says when.
     growth
         ρ > 1; a cohort has at least (ρ − 1) times as many predictions as there are before it.
     """
 
     __slots__ = ("_growth", "_horizon", "_max_cells", "_open", "_whole", "labelled", "n", "number")
 
-    def __init__(self, max_cells: int, horizon: int, growth: float) -> None:
+    def __init__(self, max_cells: int, horizon: int | None, growth: float) -> None:
         self._max_cells, self._horizon, self._growth = max_cells, horizon, growth
         self.n = 0
         """Number of predictions made."""
@@ -79,13 +79,13 @@ class Cohorts:
         """Number of matured cohorts."""
         self._whole = self._cohort(0)  # all matured ones as one
         self._open: list[Cohort] = []  # the others, one after the other
-        self.labelled = NumberSet(max(REMEMBERED * horizon, _LEAST_REMEMBERED))
+        self.labelled = NumberSet(max(REMEMBERED * (horizon or 0), _LEAST_REMEMBERED))
         """Numbers of predictions that have a label. Callers of `label` take the numbers from it first."""
 
     @property
     def first(self) -> int:
         """Number of predictions at which the next cohort matures."""
-        return self._next_end(0) + self._horizon
+        return self._next_end(0) + (self._horizon or 0)
 
     @property
     def matured(self) -> Cohort | None:
@@ -103,8 +103,13 @@ class Cohorts:
             cohort.predictions.add_checked(part, None)
             start += len(part)
             self.n += len(part)
-            while self._open and self._open[0].end + self._horizon <= self.n:
-                self._mature()
+            if self._horizon is not None:
+                self.mature(self.n - self._horizon)
+
+    def mature(self, end: int) -> None:
+        """Count the cohorts up to this number of predictions as matured."""
+        while self._open and self._open[0].end <= min(end, self.n):
+            self._mature()
 
     def label(self, scores: Floats, labels: Labels, numbers: Counts) -> None:
         """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
@@ -145,7 +150,7 @@ class Cohorts:
     def _next_end(self, end: int) -> int:
         """Return the end of a cohort that begins at this number."""
         growth = min(end * (self._growth - 1.0), float(MOST))
-        return end + max(_LEAST, -(-self._horizon // PARTS), math.ceil(growth))
+        return end + max(_LEAST, -(-(self._horizon or 0) // PARTS), math.ceil(growth))
 
     def _cohort(self, end: int) -> Cohort:
         return Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))

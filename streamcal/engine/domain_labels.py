@@ -9,7 +9,7 @@ Memory: the log, and 21 bytes for each of at most about `BUFFERED` labels.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -141,18 +141,13 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     # Appending
 
-    def extend(
-        self, scores: Floats, labels: Labels, prediction_index: Counts | int | None, units: Counts
-    ) -> None:
+    def extend(self, scores: Floats, labels: Labels, prediction_index: Counts | None, units: Counts) -> None:
         """Take checked labels, float64[k] and int8[k], with the units of their weights, int64[k].
 
-        ``prediction_index`` is of each, int64[k], or of all; for cohorts, of the first, and the others
-        follow it.
+        ``prediction_index`` is int64[k]; None: the labels came at once.
         """
-        index = AT_ONCE if prediction_index is None else prediction_index
-        if self._cohorts is not None:
-            if not isinstance(index, np.ndarray):
-                index = np.arange(index, index + len(labels)) if index >= 0 else np.full(len(labels), index)
+        index: Any = AT_ONCE if prediction_index is None else prediction_index
+        if self._cohorts is not None and prediction_index is not None:
             numbered = np.flatnonzero(index >= 0)
             again = numbered[~self._cohorts.labelled.take_many(index[numbered])]
             self._again += (again + self.end).tolist()

@@ -30,6 +30,8 @@ from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.trackers import TrackerState
+from streamcal.release.label_delays import LabelDelays, label_delays
+from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -43,7 +45,7 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Counts and prior of one domain."""
 
     labels: int
-    """Number of labelled scores, including those that a window has dropped."""
+    """Number of labelled scores, including those that a window has dropped, or that are still held."""
     positives: int
     """Number of labelled scores with label 1."""
     prior: float | None
@@ -61,6 +63,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     versions: VersionsState
     cohorts: CohortsState | None = None
     guard: GuardState | None = None
+    release: ReleaseState | None = None
 
 
 class Engine(EventRules):
@@ -99,7 +102,11 @@ class Engine(EventRules):
     def target(self) -> DomainSummary:
         """Counts and prior of the target."""
         prior = self._priors.of("target")
-        return DomainSummary(self._target.n, self._target.positives, prior, self._unlabelled.n)
+        labels, positives = self._target.n, self._target.positives
+        if self.release is not None:
+            more = self.release.beyond(1)
+            labels, positives = labels + self.release.beyond(0) + more, positives + more
+        return DomainSummary(labels, positives, prior, self._unlabelled.n)
 
     @property
     def lacks_source(self) -> bool:
@@ -158,6 +165,11 @@ class Engine(EventRules):
         """Log of the e-value against label shift, as of the last look; None before there is one."""
         return self._versions.log_e_value
 
+    @property
+    def label_delays(self) -> LabelDelays | None:
+        """Delays of labels by class, and labels held; None where labels are learned whenever they come."""
+        return None if self.release is None else label_delays(self.release)
+
     # Events
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
@@ -180,7 +192,14 @@ class Engine(EventRules):
         Counts are then as if the first label had never been: sketches, windows of event time, class priors.
         The map follows at its next version. Losses that have moved the mixture's weights stay, and so does a
         label that has left the window.
+        If the first is still held, the other is learned in its place.
         """
+        if (
+            self.release is not None
+            and relabelled.domain == "target"
+            and self.release.relabel(relabelled.score, relabelled.label, relabelled.prediction_index)
+        ):
+            return
         if self._versions.relabel(
             relabelled.domain,
             relabelled.score,
@@ -215,11 +234,35 @@ class Engine(EventRules):
         See `Recalibrator.learn_many`.
         """
         known = self._target if domain == "target" else self._source
-        versions, size, start = self._versions, len(scores), 0
+        size = len(scores)
         units = unit_weights(size) if units is None else units
         before: Counts | None = None
-        if prediction_index is None and self.config.mode == "auto":
-            before = _seen_in_call(size, known.n)
+        if prediction_index is None:
+            if self.config.mode == "auto":
+                before = _seen_in_call(size, known.n)
+        elif self._cohorts is None:
+            before = np.full(size, prediction_index)
+        else:
+            before = np.arange(prediction_index, prediction_index + size)
+        if domain == "target" and before is not None and self.release is not None:
+            passed = self._pass_many(scores, labels, times, before, units)
+            if not passed.all():
+                scores, labels, before, units = (each[passed] for each in (scores, labels, before, units))
+                times = None if times is None else times[passed]
+        self._learn_many(scores, labels, domain, times, before, units)
+
+    def _learn_many(
+        self,
+        scores: Floats,
+        labels: Labels,
+        domain: Domain,
+        times: Floats | None,
+        prediction_index: Counts | None,
+        units: Counts,
+    ) -> None:
+        """Learn labels that do not wait."""
+        known = self._target if domain == "target" else self._source
+        versions, size, start = self._versions, len(scores), 0
         last = versions.last_version(domain, size)
         # Past the buffer, where labels are read by no more than the log and the counts.
         direct = domain == "source" or not (
@@ -241,9 +284,7 @@ class Engine(EventRules):
                     versions.flush(domain)
                     known.add(scores[part], labels[part], units[part])
                 else:
-                    number: Counts | int | None = None if before is None else before[part]
-                    if prediction_index is not None:
-                        number = prediction_index if self._cohorts is None else prediction_index + part.start
+                    number = None if prediction_index is None else prediction_index[part]
                     known.extend(scores[part], labels[part], number, units[part])
                 if versions.labels_until_due(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
                     self._catch_up(domain, forms=known.n >= last)
@@ -262,6 +303,33 @@ class Engine(EventRules):
 
     def observe_many(self, scores: Floats) -> None:
         """Take checked target scores, their labels not known."""
+        release, start = self.release, 0
+        if release is None:
+            self._observe_many(scores)
+            return
+        while start < len(scores):
+            count = release.remaining()
+            if release.unsettled and self._priors.takes_scores:
+                count = min(count, self._unlabelled.remaining)  # a map may begin behind it
+            part = scores[start : start + count]
+            if release.unsettled:
+                for score in part.tolist():
+                    release.expect(self.served.forecast(score))
+            self._observe_many(part)
+            if release.holds:
+                release.note_many(part)
+            if self._complete is not None:
+                for score in part.tolist():
+                    self._complete.predict(score)
+            if release.predict_many(len(part)):
+                some = release.end()
+                if release.on and self._complete is None:
+                    self._begin_cohorts()
+                if some:
+                    self._learn_released()
+            start += len(part)
+
+    def _observe_many(self, scores: Floats) -> None:
         if len(scores) > self._unlabelled.remaining and not self._priors.takes_scores:
             self._unlabelled.add(scores)
             return
@@ -279,13 +347,25 @@ class Engine(EventRules):
 
     def merge(self, others: list[Self]) -> None:
         """Add labels and scores of others, and re-form the map: a new version; there must be no cohorts."""
-        for other in others:
+        if self.release is not None and self.release.release_all():
+            self._learn_released()
+        for each in others:
+            other = each
+            if other.release is not None and other.release.held:  # a copy learns what the other still holds
+                other = type(self).from_bytes(other.to_bytes())
+                if other.release.release_all():
+                    other._learn_released()
             for domain in DOMAINS:
                 self._versions.flush(domain)
                 other._versions.flush(domain)
             self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
             self._priors.merge(other._priors)
             self._versions.merge(other._versions)
+        if self.release is not None:
+            self.release.begin_anew(self.prediction_count)
+            if self._complete is not None:
+                self._begin_cohorts()
+                self._complete.exact = False
         self._versions.fit_forecasts()
         self.refresh()
 
@@ -308,6 +388,7 @@ class Engine(EventRules):
             self._versions.to_state(),
             None if self._cohorts is None else self._cohorts.to_state(),
             None if self.guard is None else self.guard.to_state(),
+            None if self.release is None else self.release.to_state(),
         )
         config = self.config.model_dump_json().encode()
         return [config, compressed(encoded(state))]
@@ -340,6 +421,12 @@ class Engine(EventRules):
         observed = None if state.cohorts is None else state.cohorts.n
         expected = None if self._cohorts is None else self._unlabelled.n
         require(observed == expected, f"cohorts of {observed} scores, not {expected}")
+        require((state.release is None) == (self.release is None), "held labels where the options have none")
+        if self.release is not None and state.release is not None:
+            with restoring("release"):
+                self.release.restore(state.release)
+                require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
+        self._complete = self._versions.complete
         require((state.guard is None) == (self.guard is None), "a guard where the options have one")
         if self.guard is not None and state.guard is not None:
             with restoring("guard"):

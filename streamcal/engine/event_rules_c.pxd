@@ -1,9 +1,10 @@
 # The types with which event_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
 from streamcal.engine cimport guard_c, served_map_c
+from streamcal.release cimport label_release_c
 from streamcal.sketch cimport buffers_c
 
-cdef double _NEVER
+cdef double _NEVER, _NO_TIME
 cdef long long _AT_ONCE
 cdef int _ONE
 
@@ -13,20 +14,28 @@ cdef class EventRules:
     cdef public buffers_c.ScoreBuffer _unlabelled
     cdef public served_map_c.ServedMap served
     cdef public guard_c.Guard guard
+    cdef public label_release_c.LabelRelease release
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
     cdef public bint carries
     cdef bint _begins_by_scores
+    cdef public object on_carried, _complete
     cdef public object config, _cohorts, _priors, _versions
     cdef object _key, _certifies
 
-    @cython.locals(score=double, prediction_index=cython.longlong, begins=bint)
+    @cython.locals(score=double, prediction_index=cython.longlong, begins=bint, version=cython.longlong)
     cpdef tuple answer(self, event)
     cpdef double correct(self, kept, double score, double probability) except? -1.0
     cpdef carried(self)
     cpdef learn_carried(self, double score, int label, carried)
-    cpdef bint observe_one(self, double score) except -1
+    @cython.locals(version=cython.longlong, begins=bint)
+    cpdef bint observe_one(self, double score, double time=*) except -1
+    cdef _expect(self, double score)
+    cdef bint _observe(self, double score) except -1
+    cpdef _begin_cohorts(self)
+    @cython.locals(release=label_release_c.LabelRelease, some=bint)
+    cdef bint _count(self, double score, double time) except -1
     cpdef bint may_begin(self, bint is_target) noexcept
     @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
     cpdef bint is_due(self, bint is_target) noexcept
@@ -38,12 +47,24 @@ cdef class EventRules:
     cpdef as_answered(self, joined)
     @cython.locals(guard=guard_c.Guard)
     cpdef double answered(self, double score, double forecast, bint is_target, long long prediction_index) except? -1.0
+    @cython.locals(came=double)
     cpdef learn_label(
-        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*
+        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, carried=*
     )
+    @cython.locals(release=label_release_c.LabelRelease, expected=double)
+    cdef bint _waits(
+        self, double score, int label, long long prediction_index, int units, double came, double time, carried
+    ) except -1
+    @cython.locals(release=label_release_c.LabelRelease, size=Py_ssize_t, passes="unsigned char[::1]", i=Py_ssize_t, time=double)
+    cpdef _pass_many(
+        self, const double[:] scores, const signed char[:] labels, const double[:] times,
+        const long long[:] prediction_index, const long long[:] units,
+    )
+    cpdef _learn_released(self)
+    cdef _take(self, double score, int label, bint is_target, time, long long index, int units, carried)
     @cython.locals(is_target=bint, index=cython.longlong)
     cpdef bint learn_usual(self, score, label, domain, time, prediction_index, weight, positive) except -1
     @cython.locals(index=cython.longlong)
-    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units)
+    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, carried=*)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)

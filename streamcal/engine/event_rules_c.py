@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
@@ -25,13 +26,15 @@ from streamcal.join.entries import Carried
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
+from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.weighing import ONE, units_of
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["EventRules"]
 
-_NEVER = float("-inf")
+_NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
 _ONE = ONE
 
@@ -75,9 +78,16 @@ class EventRules:
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
+        self.on_carried: Callable[[float, int, Carried], None] | None = None
+        """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False
         """Whether the join is to keep values with each prediction."""
         self._latest = _NEVER  # the latest event time of a label
+        # Under a limit, labels are learned in the order of their predictions.
+        self.release: Any = None
+        if auto and config.label_delay_limit is None:
+            self.release = self._versions.release = LabelRelease(weighs=config.why_unweighted is None)
+        self._complete: Any = None  # cohorts of the versions
         self._set_stops()
 
     # A prediction
@@ -104,10 +114,16 @@ class EventRules:
             event.time,
         )
         if event.domain == "target":
-            begins = self.observe_one(score)
+            version, alarms = self.served.version, len(self._versions.alarms)
+            self._expect(score)
+            begins = self._observe(score)
             if self._delayed and event.time is not None and self._versions.predicted(score, event.time):
                 self._set_stops()
                 begins = True
+            if self.release is not None and self._count(
+                score, _NO_TIME if event.time is None else event.time
+            ):
+                return answer, prediction_index, self._begun(version, alarms)
             if begins:
                 return answer, prediction_index, (self._published(None),)
         return answer, prediction_index, ()
@@ -125,17 +141,57 @@ class EventRules:
         return probability
 
     def learn_carried(self, score: float, label: int, carried: Carried) -> None:
-        """Learn what the join has kept with a prediction of the target, once its label is learned."""
+        """Learn what was kept with a prediction of the target, after its label is learned."""
+        if self.on_carried is not None:
+            self.on_carried(score, label, carried)
 
-    def observe_one(self, score: float) -> bool:
-        """Note a checked target score; return whether that began a version."""
-        if self._unlabelled.append(score):
-            return self._drain_scores()
-        return False
+    def observe_one(self, score: float, time: float = _NO_TIME) -> bool:
+        """Note a checked target score and its event time, or NaN; return whether that began a version."""
+        version = self.served.version
+        self._expect(score)
+        begins = self._observe(score)
+        if self.release is not None and self._count(score, time):
+            return bool(self.served.version != version)
+        return begins
+
+    def _observe(self, score: float) -> bool:
+        """Buffer a target score; return whether that began a version."""
+        return self._unlabelled.append(score) and self._drain_scores()
+
+    def _expect(self, score: float) -> None:
+        """Note what is expected of a prediction, as long as labels are held until the first are fair."""
+        if self.release is not None and self.release.unsettled:
+            self.release.expect(self.served.forecast(score))
+
+    def _count(self, score: float, time: float) -> bool:
+        """Let a prediction make labels of others come of age; return whether some were learned."""
+        release = self.release
+        if release.unsettled or release.on:
+            release.note(score)
+        if self._complete is not None:
+            self._complete.predict(score)
+        if not release.predict(time):
+            return False
+        some: bool = release.end()
+        if release.on and self._complete is None:
+            self._begin_cohorts()
+        if some:
+            self._learn_released()
+        return some
+
+    def _begin_cohorts(self) -> None:
+        """Let certificates rest on the predictions from now on."""
+        self._versions.begin_cohorts()
+        self._complete = self._versions.complete
+        self._set_stops()
 
     def may_begin(self, is_target: bool) -> bool:
         """Whether the next score may begin a version."""
-        return bool(is_target and self._begins_by_scores and self._unlabelled.remaining <= 1)
+        if not is_target:
+            return False
+        if self._begins_by_scores and self._unlabelled.remaining <= 1:
+            return True
+        return self.release is not None and self.release.may_release() and self.release.remaining() <= 1
 
     # A label
 
@@ -143,6 +199,8 @@ class EventRules:
         """Whether something is due with the next label of a domain."""
         labels = self._target if is_target else self._source
         stop = self._target_stop if is_target else self._source_stop
+        if is_target and self.release is not None and self.release.unsettled:
+            return True
         return bool(labels.windowed or labels.n + 1 >= stop)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
@@ -160,7 +218,9 @@ class EventRules:
             self.judge(joined.score, joined.probability, joined.label, joined.weight)
         if self.is_due(is_target):
             return self._learn_due(joined, latest, units)
-        self.learn_label(joined.score, joined.label, is_target, latest, joined.prediction_index, units)
+        self.learn_label(
+            joined.score, joined.label, is_target, latest, joined.prediction_index, units, joined.carried
+        )
         return ()
 
     def judge(self, score: float, forecast: float, label: int, weight: float) -> None:
@@ -195,13 +255,91 @@ class EventRules:
         time: float,
         prediction_index: int,
         units: int = _ONE,
+        carried: Carried | None = None,
     ) -> None:
-        """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units."""
+        """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units.
+
+        ``carried`` is what the join has kept with a prediction of the target.
+        """
+        came = time
         if time > self._latest:
             self._latest = time
         elif time == _NEVER:
             time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
+        if is_target and self.release is not None:
+            if self._complete is not None:
+                self._complete.label(score, label, prediction_index)
+            if self._waits(score, label, prediction_index, units, came, time, carried):
+                return
         self._learn(score, label, is_target, time, prediction_index, units)
+        if carried is not None and is_target:
+            self.learn_carried(score, label, carried)
+
+    def _waits(
+        self,
+        score: float,
+        label: int,
+        prediction_index: int,
+        units: int,
+        came: float,
+        time: float,
+        carried: Carried | None,
+    ) -> bool:
+        """Let a label of the target wait, if it is to; return whether it does, or has been learned."""
+        release = self.release
+        if self._target.windowed:
+            self._target.next_pane(None if time != time else time)  # which needs its time
+        expected = self.served.forecast(score) if release.unsettled else 0.0
+        if release.take(score, label, prediction_index, units, came, time, expected, carried):
+            return False
+        if release.ready:
+            self._learn_released()
+        return True
+
+    def _learn_released(self) -> None:
+        """Learn the labels that are released."""
+        given = self.release.released_labels()
+        # In a window, both classes of a cohort count from the moment at which they are learned.
+        times = given.times
+        if self._target.windowed and self._latest != _NEVER:
+            times = np.full(len(times), self._latest)
+        self._learn_many(given.scores, given.labels, "target", times, given.prediction_index, given.units)
+        for score, label, carried in zip(
+            given.scores.tolist(), given.labels.tolist(), given.carried, strict=True
+        ):
+            if carried is not None:
+                self.learn_carried(score, label, carried)
+
+    def _pass_many(
+        self, scores: Floats, labels: Labels, times: Floats | None, prediction_index: Counts, units: Counts
+    ) -> Any:
+        """Return which labels of the target are to be learned now, bool[n]; let the others wait."""
+        release, size = self.release, len(scores)
+        if self._complete is not None:
+            self._complete.exact = False
+        passed = np.ones(size, np.bool_)
+        passes: Any = passed.view(np.uint8)
+        time = _NO_TIME
+        for i in range(size):
+            if prediction_index[i] < 0 and not release.unsettled:
+                break  # they came at once, and so do those behind them
+            if times is not None:
+                time = times[i]
+            if self._waits(scores[i], labels[i], prediction_index[i], units[i], time, time, None):
+                passes[i] = False
+        return passed
+
+    def _learn_many(
+        self,
+        scores: Floats,
+        labels: Labels,
+        domain: Domain,
+        times: Floats | None,
+        prediction_index: Counts | None,
+        units: Counts,
+    ) -> None:
+        """Learn labels that do not wait, see `streamcal.engine.engine.Engine`."""
+        raise NotImplementedError
 
     def learn_usual(
         self,
@@ -229,7 +367,7 @@ class EventRules:
         if not (0.0 <= score <= 1.0 and (label == 0 or label == 1) and (is_target or domain == "source")):
             return False
         index = _AT_ONCE if prediction_index is None else prediction_index
-        self._learn(score, label, is_target, None, index, _ONE)
+        self._take(score, label, is_target, None, index, _ONE, None)
         return True
 
     def learn_one(
@@ -240,10 +378,32 @@ class EventRules:
         time: float | None,
         prediction_index: int | None,
         units: int,
+        carried: Carried | None = None,
     ) -> None:
         """Learn one checked score with its label; ``units`` are those of its weight, in 1/256."""
         index = _AT_ONCE if prediction_index is None else prediction_index
-        self._learn(score, label, domain == "target", time, index, units)
+        self._take(score, label, domain == "target", time, index, units, carried)
+
+    def _take(
+        self,
+        score: float,
+        label: int,
+        is_target: bool,
+        time: float | None,
+        index: int,
+        units: int,
+        carried: Carried | None,
+    ) -> None:
+        """Learn a label, or let it wait."""
+        if is_target and self.release is not None:
+            if self._complete is not None:
+                self._complete.exact = False
+            came = _NO_TIME if time is None else time
+            if self._waits(score, label, index, units, came, came, carried):
+                return
+        self._learn(score, label, is_target, time, index, units)
+        if carried is not None:
+            self.learn_carried(score, label, carried)
 
     def _learn(
         self, score: float, label: int, is_target: bool, time: float | None, index: int, units: int
@@ -299,10 +459,16 @@ class EventRules:
 
     def _learn_due(self, joined: Joined, time: float, units: int) -> tuple[Emission, ...]:
         """Learn a label with which something is due; return the emissions."""
-        versions = self._versions
-        version, alarms = self.served.version, len(versions.alarms)
+        version, alarms = self.served.version, len(self._versions.alarms)
         is_target = joined.domain == "target"
-        self.learn_label(joined.score, joined.label, is_target, time, joined.prediction_index, units)
+        self.learn_label(
+            joined.score, joined.label, is_target, time, joined.prediction_index, units, joined.carried
+        )
+        return self._begun(version, alarms)
+
+    def _begun(self, version: int, alarms: int) -> tuple[Emission, ...]:
+        """Return what was begun by labels since this version and this number of alarms."""
+        versions = self._versions
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
             due = versions.is_certified or len(versions.alarms) > alarms  # it says what was refuted

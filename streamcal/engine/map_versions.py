@@ -18,7 +18,8 @@ from streamcal.certificates.ledger import Ledger, LedgerState
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import LabelCounts
 from streamcal.engine.class_priors_c import ClassPriors
-from streamcal.engine.cohorts import Cohorts
+from streamcal.engine.cohorts import Cohort, Cohorts
+from streamcal.engine.complete_cohorts import CompleteCohorts, CompleteState
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
@@ -32,6 +33,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import FIRST, Mixed
+from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -59,6 +61,7 @@ class VersionsState(msgspec.Struct):
     ledger: LedgerState
     auto: ControllerState | None
     mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
+    complete: CompleteState | None = None
 
 
 class MapVersions:
@@ -109,6 +112,10 @@ class MapVersions:
             {domain: Schedule(config.growth, steps[domain]) for domain in counted},
             ("source",) if mode == "auto" else counted,
         )
+        self.release: LabelRelease | None = None
+        """Labels in front of the engine; None: all are learned when they come."""
+        self.complete: CompleteCohorts | None = None
+        """Predictions since one class was found to come later; None: certificates rest on labels so far."""
         self._mixed_prior: float | None = None  # the prior from scores, as of the last mix
         self._watched = 0  # number of the first target label that the test of label shift has not counted
 
@@ -163,11 +170,17 @@ class MapVersions:
     def _known_of_target(self) -> TargetData:
         """Scores and labels of the target for a certificate."""
         labels = LabelCounts(self._target.positives, self._target.n)
-        return TargetData(self._target_scores, labels, self._weighted)
+        sampled = self.release is None or self.release.sampled()
+        return TargetData(self._target_scores, labels, self._weighted, sampled)
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""
         self._ledger.contradicted += 1
+
+    def begin_cohorts(self) -> None:
+        """Let certificates of the target rest on the predictions from now on: one class comes later."""
+        self.complete = CompleteCohorts(self._config.max_cells, self._unlabelled.n)
+        self._ledger.rest_on_cohorts()
 
     # When something is due
 
@@ -332,6 +345,7 @@ class MapVersions:
             self._ledger.to_state(),
             None if self._auto is None else self._auto.to_state(),
             self._mixed_prior,
+            None if self.complete is None else self.complete.to_state(),
         )
 
     def restore(self, state: VersionsState) -> None:
@@ -341,6 +355,11 @@ class MapVersions:
             base = RecalibrationMap.model_validate_json(state.base or b"")
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
+        if state.complete is not None:
+            self.begin_cohorts()
+            with restoring("cohorts"):
+                require(self.release is not None, "cohorts where no labels are held")
+                self.complete.restore(state.complete, self._unlabelled.n)  # type: ignore[union-attr]
         with restoring("certificates"):
             self._ledger.restore(state.ledger)
         for domain, labels in self._labels.items():
@@ -394,16 +413,16 @@ class MapVersions:
 
     def _form_on_schedule(self, domain: Domain) -> None:
         formed = self._form(domain)
-        if domain == "target" and self._cohorts is not None:
-            formed = self._data_of(self._cohorts)
+        if domain == "target" and self._certifies_cohorts:
+            formed = self._matured()
         if formed is not None:
             self._ledger.form(formed)
 
     def _count_target(self) -> None:
         """Record the target's window or cohorts at this version: claims by label shift rest on them."""
         self.flush("target")
-        if self._cohorts is not None:
-            matured = self._data_of(self._cohorts)
+        if self._certifies_cohorts:
+            matured = self._matured()
             if matured is not None:
                 self._ledger.count(matured)
             return
@@ -413,14 +432,25 @@ class MapVersions:
             before = self._versions.begun["target"] - 1
             self._ledger.count(VersionData(PackedSketch(sketch), whole, 1, before, "target"))
 
-    def _data_of(self, cohorts: Cohorts) -> VersionData | None:
+    @property
+    def _certifies_cohorts(self) -> bool:
+        """Whether certificates of the target rest on matured cohorts."""
+        return self._cohorts is not None or self.complete is not None
+
+    def _matured(self) -> VersionData | None:
         """Return the record of the matured cohorts to certify, all labels flushed; None if there are none."""
-        matured = cohorts.matured
+        matured: Cohort | None = None
+        number = 0
+        if self._cohorts is not None:
+            matured, number = self._cohorts.matured, self._cohorts.number
+        elif self.complete is not None and self.release is not None:
+            found = self.complete.matured(self.release.complete_until())
+            matured, number = found or (None, 0)
         if matured is None:
             return None
         labels, predictions = PackedSketch(matured.labels), PackedSketch(matured.predictions)
         whole = np.array([0, len(matured.predictions.cells)], np.int64)
-        return VersionData(labels, whole, 1, cohorts.number - 1, "target", predictions=predictions)
+        return VersionData(labels, whole, 1, number - 1, "target", predictions=predictions)
 
     def _form(self, domain: Domain) -> VersionData | None:
         """Form h from the labels of a domain so far; None if there are none."""

@@ -15,7 +15,7 @@ from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
+from streamcal.mixture.mixture import Mixed, Mixing, Mixture
 from streamcal.mixture.names import DELAYED, NAMES, NAMES_BY_SCORES
 from streamcal.mixture.own import registered
 from streamcal.sketch import grid
@@ -151,7 +151,7 @@ class MixtureController:
         if other._mixture is not None and other.begun and self._mixture is not None:
             # What comes to the other later must not depend on this: a copy reads its labels.
             theirs = Mixture.from_bytes(other._mixture.to_bytes())
-            theirs.learn(*other._target.since(other._counted), other._observed(theirs))
+            theirs.learn(*other._target.since(other._counted), other._unlabelled.n)
             self._learn(self._mixture)
             self._mixture.merge(theirs)
         if self._delayed is not None and other._delayed is not None:
@@ -198,14 +198,5 @@ class MixtureController:
 
     def _learn(self, mixture: Mixture) -> None:
         if self.begun and self._counted < self._target.end:
-            mixture.learn(*self._target.since(self._counted), self._observed(mixture))
+            mixture.learn(*self._target.since(self._counted), self._unlabelled.n)
             self._counted = self._target.end
-
-    def _observed(self, mixture: Mixture) -> Observed:
-        """Return the scores observed so far, with sums only if the mixture asks for them."""
-        if not mixture.holds:
-            return Observed(self._unlabelled.n)
-        sketch = self._unlabelled.sketch
-        scores, counts = grid.middles(sketch.cells, sketch.level), sketch.totals
-        expected = mixture.expected(scores)
-        return Observed(self._unlabelled.n, float(expected @ counts), float(expected**2 @ counts))

@@ -30,6 +30,7 @@ from streamcal.engine.stepping_c import emitted, step
 from streamcal.events import Domain, Event
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.release.label_delays import LabelDelays
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import restoring
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -172,6 +173,15 @@ class Recalibrator:
         return self._engine.log_e_value
 
     @property
+    def label_delays(self) -> LabelDelays | None:
+        """Delays of labels by class, and labels that are held until both classes are equally complete.
+
+        None in other modes than ``auto`` and under a ``label_delay_limit``, where labels are learned in the
+        order in which they come.
+        """
+        return self._engine.label_delays
+
+    @property
     def join(self) -> Join:
         """The join of predictions and labels that `step` uses."""
         return self._join
@@ -203,7 +213,8 @@ class Recalibrator:
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
             text; UTC if it has no zone.
         prediction_index
-            for a target score: the `prediction_count` when it was predicted; None: its label came at once.
+            for a target score: the `prediction_count` when it was predicted; None: its label came at once, so
+            it tells nothing of delays, and is not held though one class comes later.
             Under a ``label_delay_limit`` it numbers the prediction, which must have been given to
             `observe_one`; the label of a score without it teaches the map, and counts for no certificate.
         weight
@@ -228,19 +239,33 @@ class Recalibrator:
             unchanged. Once, if under a ``label_delay_limit`` a label of the target comes without
             ``prediction_index``.
         """
-        engine = self._engine
-        if self._numbers or not engine.learn_usual(
+        if self._numbers or not self._engine.learn_usual(
             score, label, domain, time, prediction_index, weight, positive
         ):
             score, label = checks.check_score(score), checks.check_label(label, positive)
             check_domain(domain)
-            if self._numbers and domain == "target":
-                self._check_index(prediction_index, 1)
-            moment = check_time(time)
-            units = ONE if weight is None else units_of(check_weight(weight))
-            if units != ONE:
-                self._check_weighs()
-            engine.learn_one(score, label, domain, moment, prediction_index, units)
+            self._learn_one(score, label, domain, time, prediction_index, weight, None)
+        elif self._seeks_source:
+            self._seek_source()
+
+    def _learn_one(
+        self,
+        score: float,
+        label: int,
+        domain: Domain,
+        time: Time | None,
+        prediction_index: int | None,
+        weight: float | None,
+        carried: bytes | None,
+    ) -> None:
+        """Learn a checked score with its label, and what is kept with it."""
+        if self._numbers and domain == "target":
+            self._check_index(prediction_index, 1)
+        moment = check_time(time)
+        units = ONE if weight is None else units_of(check_weight(weight))
+        if units != ONE:
+            self._check_weighs()
+        self._engine.learn_one(score, label, domain, moment, prediction_index, units, carried)
         if self._seeks_source:
             self._seek_source()
 

@@ -45,6 +45,7 @@ _IN_PYTHON: Final = (
     (r"\bline (?=\d)", "row "),
     (r"with --calibration", "as calibration"),
     (r"(?:\ba )?\[recalibrator\] (\w+)", r"option \1"),
+    (r"\[join\] (\w+) = (\"\w+\")", r'join={"\1": \2}'),
     (r"(?:\ba )?\[join\] (\w+)", r'join={"\1": …}'),
 )
 """Words of the command line in messages, and what a caller of `backtest` can do."""

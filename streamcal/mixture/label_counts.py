@@ -61,11 +61,6 @@ class TargetCounts:
         self.latest.add(labels, units)
         return shared(units, self._mass, self.n, len(labels))
 
-    def forget(self) -> None:
-        """Let no label so far say anything of the prior."""
-        self._forgotten, self._positives, self._mass = self.n, 0, NONE
-        self.latest = LabelWindow(RECENT_PRIOR)
-
     def relabel(self, label: int) -> None:
         """Replace a label of the other class by this one."""
         self._positives += 2 * label - 1

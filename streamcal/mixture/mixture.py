@@ -7,8 +7,7 @@ before their label is final tilt the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
 earlier labels of the same stream, and so do the weights, which decide how long these labels count for the
-target. Nothing is learned of the target until its first labels are a fair sample (`first_labels`): until then
-the maps of the source are served, or the score.
+target. Until the target's first label, the maps of the source are served, or the score.
 
 No probability is served that is smaller than the labels so far can tell (`Mixture._limits`).
 
@@ -24,12 +23,10 @@ from typing import Final, Self
 import numpy as np
 
 from streamcal.maps.logistic import FEATURES
-from streamcal.maps.platt import wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
-from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
 from streamcal.mixture.forecasts_c import SLOPES, Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
@@ -44,12 +41,11 @@ from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
-from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["EARLIER", "FIRST", "START", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
+__all__ = ["EARLIER", "FIRST", "START", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture"]
 
 EARLIER: Final = WINDOWS[-1]
 """Number of the source's newest labels that the candidates can continue from."""
@@ -86,8 +82,6 @@ class Mixture:
         "_at_once",
         "_counts",
         "_evidence",
-        "_first_labels",
-        "_held",
         "_leader",
         "_next_step",
         "_online",
@@ -107,9 +101,6 @@ class Mixture:
         self._windows = Windows(self._own)
         self._online = OnlinePlatt()
         self._source: Source | None = None
-        # Labels that are final come in the order of their predictions: neither class comes first.
-        self._first_labels = FirstLabels(fair=delayed)
-        self._held = RecentLabels(EARLIER)  # labels that wait until the first are fair
         self._evidence = NO_EVIDENCE if delayed else None
         self._weights = Weights(delayed=delayed, own=len(self._own))
         self._slopes = Slopes()
@@ -149,15 +140,6 @@ class Mixture:
         mixed = self._mixed(NAMES, "", None)
         mixed.mixing = mixing
         return mixed
-
-    @property
-    def holds(self) -> bool:
-        """Whether labels are held back until they are a fair sample; `learn` then needs `Observed`."""
-        return not self._first_labels.fair
-
-    def expected(self, scores: Floats) -> Floats:
-        """Return the probabilities by the source's map, or the scores without a source, float64[n]."""
-        return scores if self._source is None else self._source.curve.at(wide_logit(scores))
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Set the source; it is served from the next step on.
@@ -214,12 +196,9 @@ class Mixture:
         labels: Labels,
         prediction_index: Counts,
         units: Counts | None = None,
-        observed: Observed | None = None,
+        observed: int = 0,
     ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
-
-        While it `holds`, labels wait; once they are fair, they are learned together, or dropped, if one class
-        came first: then they are no sample.
 
         Parameters
         ----------
@@ -232,59 +211,25 @@ class Mixture:
             int64[k], the labels' weights in units of 1/256; None: all are 1. The labels of all calls so far
             then count for their effective number together: weights shift what is learned, not how fast.
         observed
-            The target's scores so far. Their sums, of what is `expected` of them, are only used while
-            `holds`. None: none were observed.
+            Number of the target's scores so far.
         """
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
         shares = self._counts.add(labels, units)
-        number = 0 if observed is None else observed.number
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
-        tells = n + len(labels) <= number <= before.observed
+        tells = n + len(labels) <= observed <= before.observed
         newest, some_at_once, fresh = look(
-            prediction_index, AT_ONCE, before.observed, number > before.observed
+            prediction_index, AT_ONCE, before.observed, observed > before.observed
         )
         if newest == AT_ONCE or (newest >= 0 and (not tells or some_at_once)):
             self._arrival = before
         self._at_once = bool(newest < 0 or 2 * fresh > len(prediction_index))
-        if self.holds:
-            first = self._first_labels
-            first.add(self.expected(scores), labels, prediction_index)
-            self._held.add(scores, labels, units)
-            # Weights say for which predictions a label stands: a class may be rare, but is not late.
-            if units is not None or first.judge(observed or Observed(0), sourced=self._source is not None):
-                self._release()
-        else:
-            index = prediction_index if newest >= 0 else None
-            self._take(scores, labels, index, units, shares, earlier=n)
-
-    def _release(self) -> None:
-        """Learn the labels that were held, or drop them if one class came first; hold no more."""
-        held, self._held = self._held, RecentLabels(EARLIER)
-        self._first_labels.fair = True
-        if self._first_labels.one_class_late:
-            self._counts.forget()
-        elif len(held):
-            scores, labels, units = held.latest(len(held))
-            shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
-            self._take(scores, labels, None, units, shares, earlier=0)
-
-    def _take(
-        self,
-        scores: Floats,
-        labels: Labels,
-        prediction_index: Counts | None,
-        units: Counts | None,
-        shares: Floats,
-        *,
-        earlier: int,
-    ) -> None:
-        """Score the candidates on labels, move the weights, and add the labels to the candidates'."""
+        index = prediction_index if newest >= 0 else None
         logits = np.empty(len(scores))
-        losses, tracked, sloped = self._losses(scores, labels, prediction_index, shares, logits)
-        self._weights.track(losses, tracked, shares, earlier=earlier)
+        losses, tracked, sloped = self._losses(scores, labels, index, shares, logits)
+        self._weights.track(losses, tracked, shares, earlier=n)
         self._slopes.track(sloped)
         self._recent.add(losses)
         self._online.learn(logits, labels, shares)
@@ -333,13 +278,6 @@ class Mixture:
 
         The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
         """
-        if self.holds and other.holds:
-            self._first_labels.merge(other._first_labels)
-            self._held.merge(other._held)
-        else:
-            for each in (self, other):
-                if each.holds:
-                    each._release()
         share = self.n / (self.n + other.n or 1)
         self._weights.merge(other._weights, share)
         self._slopes.merge(other._slopes, share)
@@ -371,8 +309,6 @@ class Mixture:
                 arrival=snapshots[-2] if arrivals else None,
                 now=snapshots[-1],
                 online=self._online.to_state(),
-                first_labels=self._first_labels,
-                held=self._held.to_state() if self.holds else None,
                 source_edges=source_edges,
                 partition=partition,
                 chosen_at=chosen_at,
@@ -418,16 +354,8 @@ class Mixture:
         self._arrival = self._snapshots.latest if state.arrival is None else arrival
         self._counts.restore(state.counts)
         self._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
-        first = self._first_labels = state.first_labels
-        first.check()
-        require(first.fair == (state.held is None), "labels that are held where none are to be, or none")
-        if state.held is not None:
-            self._held.restore(state.held)
         known = self._windows.n
-        require(
-            min(n, EARLIER) <= known or not first.fair or first.one_class_late,
-            f"{n} labels, with windows of {known}",
-        )
+        require(min(n, EARLIER) <= known, f"{n} labels, with windows of {known}")
         require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
         online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
         require(self._online.restore(online), "online Platt scalings are damaged")
@@ -448,9 +376,9 @@ class Mixture:
         logistic[:_HINGES] = fits.hinges
         logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
         isotonic, curve = fits.isotonic, fits.curve
-        begins = not earlier and (self.holds or not self.n)
+        begins, waits = not earlier and not self.n, not self.n and not self.delayed
         if source is None:
-            if self.holds:  # the score is served as it is
+            if waits:  # the score is served as it is
                 weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         else:
             if begins or not windows.n:  # the target's maps are those of the source
@@ -462,11 +390,11 @@ class Mixture:
                     source, shifted=prior is not None, delayed=self.delayed, own=len(self._own)
                 )
                 weights = np.tile(weights, (3, 1))
-            if prior is not None or not self.holds:
+            if prior is not None or not waits:
                 odds = self._counts.odds(source.prior, prior)
         by_scores, limits = source is not None and prior is not None, self._limits()
         known = 0.5 if source is None else source.prior
-        if by_scores or not self.holds:
+        if by_scores or not waits:
             known = self._counts.prior(known, prior if by_scores else None)
         slopes, centre = self._slopes.weights, math.log(known / (1.0 - known))
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamcal.maps.logistic import FEATURES
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
@@ -19,7 +18,6 @@ from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Positive, ascending, require, within
-from streamcal.sketch.recent_labels import RecentLabelsState
 from streamcal.values import Cells, Floats
 
 __all__ = [
@@ -96,9 +94,6 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     now: SnapshotState
     """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
     online: Floats
-    first_labels: FirstLabels
-    held: RecentLabelsState | None
-    """Labels that wait until the first are a fair sample; None: they are."""
     source_edges: Cells
     partition: Cells
     chosen_at: Annotated[int, msgspec.Meta(ge=-1)]

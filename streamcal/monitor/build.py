@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from streamcal.monitor.status import (
     CurveColumns,
     DelayQuantile,
     GroupColumns,
+    HeldLabels,
     Priors,
     Rating,
     RejectPlace,
@@ -47,7 +49,7 @@ from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "class_rating", "group_columns", "verdicts"]
+__all__ = ["build_status", "class_rating", "group_columns", "held_labels", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -116,7 +118,6 @@ def build_status(
         pending=join.pending,
         delay=pipeline.delay,
         delays=[DelayQuantile(share, delays.quantile(share)) for share in _SHARES if delays.labels],
-        trend=delays.trend,
         labelled=labelled,
         unlabelled=unlabelled,
         labels=quality.after.labels,
@@ -311,6 +312,30 @@ def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
         log_e_value=engine.log_e_value,
         certified=None if certificate is None else _certified(certificate),
         no_claim=None if certificate is not None or not claims else _no_claim(engine),
+        held=held_labels(engine),
+    )
+
+
+def held_labels(engine: Engine) -> HeldLabels | None:
+    """Return the labels that an engine holds; None where there is nothing to say."""
+    found = engine.label_delays
+    if found is None or (found.late is None and not found.held + found.excluded):
+        return None
+    within = None
+    if found.within is not None:
+        of_0, of_1 = (age if age < math.inf else None for age in found.within)
+        within = of_0, of_1
+    return HeldLabels(
+        found.by_time,
+        found.late,
+        found.missing,
+        found.first,
+        found.held,
+        found.oldest,
+        found.complete,
+        within,
+        found.excluded,
+        found.mistaken,
     )
 
 

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from streamcal.engine.emissions import Mixing
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.status import Served, Status
+from streamcal.monitor.status import HeldLabels, Served, Status
 from streamcal.quality.figures import WINDOW
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
@@ -198,6 +198,55 @@ class RunMetrics(Collector):
             gauges.append(("streamcal_certified_pending", text, ["key"], pending))
         for gauge in gauges:
             yield _gauge(*gauge)
+        yield from _of_held([(name, each.held) for name, each in named if each.held is not None])
+
+
+def _of_held(named: Sequence[tuple[str, HeldLabels]]) -> Iterable[Metric]:
+    """Return the metrics of labels held, by key; none where no engine holds any."""
+    if not named:
+        return
+    timed = [(name, held) for name, held in named if held.by_time]
+    yield _gauge(
+        "streamcal_labels_held", "Labels held.", ["key"], [([name], held.held) for name, held in named]
+    )
+    yield _gauge(
+        "streamcal_oldest_held_seconds",
+        "Age of the oldest prediction whose label is held.",
+        ["key"],
+        [([name], held.oldest) for name, held in timed],
+    )
+    for metric, text, values in (
+        (
+            "streamcal_late_class",
+            "1 of the class whose labels come later.",
+            [(name, [float(label == held.late) for label in (0, 1)]) for name, held in named],
+        ),
+        (
+            "streamcal_missing_class",
+            "1 of the class of which no label has come.",
+            [(name, [float(label == held.missing) for label in (0, 1)]) for name, held in named],
+        ),
+        (
+            "streamcal_class_completeness_ratio",
+            "Share of the labels that have come, of predictions whose labels are held.",
+            [(name, held.complete or ()) for name, held in named],
+        ),
+        (
+            "streamcal_class_delay_seconds",
+            "Age at which 90% of the labels have come.",
+            [(name, held.within or ()) for name, held in timed],
+        ),
+    ):
+        by_class = [([name, str(label)], value) for name, each in values for label, value in enumerate(each)]
+        yield _gauge(metric, text, ["key", "class"], by_class)
+    for metric, text, field in (
+        ("streamcal_labels_by_exclusion", "Predictions learned without a label.", "excluded"),
+        ("streamcal_mistaken_labels_by_exclusion", "Those whose label was another.", "mistaken"),
+    ):
+        family = CounterMetricFamily(metric, text, labels=["key"])
+        for name, held in named:
+            family.add_metric([name], getattr(held, field))
+        yield family
 
 
 def _gauge(

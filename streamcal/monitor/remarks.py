@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
 from streamcal.events.columns import did_you_mean
-from streamcal.monitor.status import Status
+from streamcal.monitor.status import Served, Status
 from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.times import show_duration
 from streamcal.values import shown
@@ -24,8 +24,15 @@ _SHOWN_FIELDS: Final = 5
 _BACKWARDS: Final = 0.01  # share of the events
 _SHOWN_RANGES: Final = 3
 _SEVERAL: Final = 3  # keys
+_MANY: Final = 1000  # first labels that are held
 _PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
+
+_NEVER_TOLD: Final = (
+    f'If negatives are never told, set [join] missing_labels = "negative" with label_delay_limit: {_PAGE}.',
+    "Check how labels are coded, and whether positives are told at all.",
+)
+"""By the class of which no label has come: what to do."""
 
 _OVER_HTTP: Final = (
     ("--rejects FILE keeps each with its reason.", "The answer to each says why."),
@@ -45,8 +52,8 @@ def remarks(status: Status, *, over_http: bool = False) -> list[str]:
     words = [
         *of_rejects(status),
         *_join(status),
+        *_held(status),
         *_classes(status),
-        *_trend(status),
         *_coverage(status),
         *_source(status),
         *_guarded(status),
@@ -130,10 +137,44 @@ def _join(status: Status) -> list[str]:
     return words
 
 
+def _held(status: Status) -> list[str]:
+    """Return the remarks that no label of a class has come, and that the first labels are held for long."""
+    waiting = [(engine, engine.held) for engine in status.engines if engine.held and engine.held.first]
+    missing = [each for each in waiting if each[1].missing is not None and each[1].held >= _FEW]
+    short = [each for each in waiting if each[1].missing is None and each[1].held >= _MANY]
+    words = []
+    for engine, held in missing[:1]:
+        which = held.missing or 0
+        words.append(
+            f"No label {which}{_of_keys(engine, missing)} has come for {held.age(held.oldest)}, though some"
+            f" are expected: {held.held:,} labels {1 - which} are held, and {_serves(engine)} is served,"
+            f" until one does. {_NEVER_TOLD[which]}"
+        )
+    for engine, held in short[:1]:
+        words.append(
+            f"The first {held.held:,} labels{_of_keys(engine, short)} are held, the oldest for"
+            f" {held.age(held.oldest)}: of one class, fewer than expected have come. Meanwhile"
+            f" {_serves(engine)} is served. They are used once they are a fair sample."
+        )
+    return words
+
+
+def _of_keys(engine: Served, all_: Sequence[object]) -> str:
+    """Return which keys a remark is about; nothing of an engine without one."""
+    more = f" and {len(all_) - 1} more" if len(all_) > 1 else ""
+    return "" if engine.key is None else f" of key {shown(engine.key)}{more}"
+
+
+def _serves(engine: Served) -> str:
+    return "the source's map" if engine.source_labels and engine.raw_since is None else "the score"
+
+
 def _classes(status: Status) -> list[str]:
     if status.classes:  # a model whose decisions are all right is no mistake
         return []
     joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
+    if any(engine.held is not None and engine.held.missing is not None for engine in status.engines):
+        joined = []  # which has a remark of its own
     return [
         f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."
         " Check how the labels are coded, and whether those of the other class come at all."
@@ -142,21 +183,6 @@ def _classes(status: Status) -> list[str]:
             ("joined", status.labels, joined),
         )
         if labels >= _FEW and len(classes) == 1
-    ]
-
-
-def _trend(status: Status) -> list[str]:
-    trend, out = status.trend, status.delay.out or 0.0
-    if trend is None or status.label_delay_limit is not None or not trend.matters(out):
-        return []  # what is matured is learned with all its labels
-    off = trend.bias(out)
-    more, low = ("more", "low") if off > 0.0 else ("less", "high")
-    return [
-        f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
-        f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
-        " theirs. If these will be like those of the slower half, the share of positives that was learned,"
-        f" {status.positives / status.labels:.1%}, is too {low} by {abs(off):.1%}. With [join]"
-        f' missing_labels = "negative", predictions mature before they are learned: {_PAGE}.'
     ]
 
 

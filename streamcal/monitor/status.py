@@ -12,11 +12,12 @@ import msgspec
 
 from streamcal.join.outcomes import JoinCounts
 from streamcal.quality.class_sums import ClassFigures
-from streamcal.quality.delays import Delay, Trend
+from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
+from streamcal.times import show_duration
 
 __all__ = [
     "SHOWN_GROUPS",
@@ -30,6 +31,7 @@ __all__ = [
     "CurveColumns",
     "DelayQuantile",
     "GroupColumns",
+    "HeldLabels",
     "Priors",
     "Rating",
     "RecordedAlarm",
@@ -167,6 +169,40 @@ class Certified(msgspec.Struct):
     assumptions: list[str]
 
 
+class HeldLabels(msgspec.Struct):
+    """Labels that are held until both classes are equally complete, and what is known of their delays.
+
+    Values of two are those of class 0 and of class 1. Ages are those of predictions.
+    """
+
+    by_time: bool
+    """Whether ages are in seconds of event time; otherwise in predictions."""
+    late: int | None
+    """Class whose labels come later than those of the other; None: neither surely does."""
+    missing: int | None
+    """Class of which no label has come, though some are expected."""
+    first: bool
+    """Whether all labels so far are held, because they are no fair sample yet."""
+    held: int
+    """Number of labels held."""
+    oldest: float | None
+    """Age of the oldest prediction whose label is held."""
+    complete: tuple[float, float] | None
+    """Shares of the labels that have come, of predictions whose labels are held."""
+    within: tuple[float | None, float | None] | None
+    """Ages at which 90% of the labels have come; None: they never do."""
+    excluded: int
+    """Number of predictions that were learned without a label, because all labels of one class had come."""
+    mistaken: int
+    """Number of these whose label came later, and was another."""
+
+    def age(self, value: float | None) -> str:
+        """Return an age in words."""
+        if value is None:
+            return "never"
+        return show_duration(value) if self.by_time else f"{value:,.0f} predictions"
+
+
 class Served(msgspec.Struct):
     """The engine of a key now."""
 
@@ -192,6 +228,8 @@ class Served(msgspec.Struct):
     certified: Certified | None
     no_claim: str | None
     """Reason for which there is no certificate, in words."""
+    held: HeldLabels | None
+    """Labels held; None: no class comes later, and every label is learned when it comes."""
 
 
 class View(msgspec.Struct):
@@ -316,8 +354,6 @@ class Status(msgspec.Struct):
     delay: Delay
     delays: list[DelayQuantile]
     """Empty where no times are known."""
-    trend: Trend | None
-    """Whether the share of positives changes with the delay; None with too few labels."""
     labelled: float
     """Share of the predictions that got a label, of those old enough."""
     unlabelled: list[UncoveredScores]

@@ -7,12 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import ClassRating, Served, Status
+from streamcal.monitor.status import ClassRating, HeldLabels, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
 
-__all__ = ["closing_rows", "delay_rows", "quality_rows", "rating_rows", "run_summary", "shown_value"]
+__all__ = [
+    "closing_rows",
+    "delay_rows",
+    "held_rows",
+    "quality_rows",
+    "rating_rows",
+    "run_summary",
+    "shown_value",
+]
 
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
@@ -66,6 +74,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
             (f"prior, source{name}", engine.source_prior),
             (f"prior, target{name}", engine.target_prior),
             *_claims(engine, name),
+            *held_rows(engine.held, name),
         ]
     if status.keys > len(status.engines):
         rows.append(("keys", status.keys))
@@ -81,6 +90,32 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
         ("  the oldest of them waits for", delay.oldest, show_duration),
     )
     return [(name, shown(value)) for name, value, shown in rows if value is not None]
+
+
+def held_rows(held: HeldLabels | None, name: str = "") -> list[tuple[str, str]]:
+    """Return the rows of labels held, and of the class that comes later; none where there is nothing to say.
+
+    ``name`` is that of the engine, behind what each row is.
+    """
+    rows = list[tuple[str, str]]()
+    if held is None:
+        return rows
+    if held.late is not None:
+        ages = "–" if held.missing is None else "none has come"
+        if held.within is not None:
+            later, first = held.within[held.late], held.within[1 - held.late]
+            ages = f"90% {'' if later is None else 'within '}{held.age(later)}, others {held.age(first)}"
+        rows.append((f"labels {held.late} come later{name}", ages))
+    if held.held:
+        oldest = "" if held.oldest is None else f", the oldest for {held.age(held.oldest)}"
+        which = "first labels held" if held.first else "labels held"
+        rows.append((f"{which}{name}", f"{held.held:,}{oldest}"))
+    if held.complete is not None:
+        shares = "{:.0%}, {:.0%}".format(*held.complete)
+        rows.append((f"  labels 0, 1 there that have come{name}", shares))
+    if held.excluded:
+        rows.append((f"labels by exclusion{name}", f"{held.excluded:,}, of which {held.mistaken:,} wrong"))
+    return rows
 
 
 def rating_rows(
@@ -152,6 +187,7 @@ def run_summary(status: Status) -> dict[str, Any]:
         **({"classes": msgspec.to_builtins(status.classes)} if status.classes else {}),
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
+        "held": {each.key or "": msgspec.to_builtins(each.held) for each in status.engines if each.held},
         "remarks": status.warnings,
     }
 

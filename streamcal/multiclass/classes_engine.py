@@ -142,7 +142,7 @@ class ClassesEngine(Engine):
         """Let both engines learn."""
         numbers, classes = self._kept(joined), len(self.classes.classes)
         is_right = int(joined.label == self._decided(numbers))
-        emissions = super().learn(msgspec.structs.replace(joined, label=is_right))
+        emissions = super().learn(msgspec.structs.replace(joined, label=is_right, carried=None))
         timed = self.config.needs_time(joined.domain)
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_one(

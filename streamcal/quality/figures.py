@@ -19,7 +19,6 @@ import numpy as np
 
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
-from streamcal.quality.class_delays import ClassDelays
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
@@ -56,7 +55,6 @@ WINDOW: Final = 5_000
 RATED_KEYS: Final = 8
 """Number of keys that are rated one by one: the first whose labels come. Each adds kilobytes to a commit."""
 
-_NEARLY_ALL: Final = 0.9  # of the labels: how many came within the delay of `Arrival`
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
 
@@ -328,11 +326,10 @@ class QualityState(msgspec.Struct):
     history: History | None = None
     by_key: dict[str, History] = {}
     delays: list[Count] = []
-    class_delays: ClassDelays = msgspec.field(default_factory=ClassDelays)
     reach: CoverageState | None = None
     watches: dict[str, ForecastWatch] = {}
     watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
-    arrival: Arrival = msgspec.field(default_factory=Arrival)
+    arrivals: list[tuple[str | None, Arrival]] = []
     groups: GroupsState | None = None
     segments: dict[str, GroupsState] = {}
     classes: ClassSums | msgspec.UnsetType = msgspec.UNSET
@@ -367,8 +364,8 @@ class Quality(msgspec.Struct):
     """Watch over all forecasts."""
     watches: dict[str, ForecastWatch] = msgspec.field(default_factory=dict)
     """Watch over the forecasts of each key in `by_key`."""
-    arrival: Arrival = msgspec.field(default_factory=Arrival)
-    """Arrival of the labels, as of the latest look."""
+    arrivals: dict[str | None, Arrival] = msgspec.field(default_factory=dict)
+    """Delays of labels, by the key of an engine that has found that one class comes later."""
     matures: bool = False
     """Whether labels count when their predictions mature, in the order of these."""
     groups: Groups = msgspec.field(default_factory=Groups)
@@ -392,14 +389,15 @@ class Quality(msgspec.Struct):
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
         if self.weighted:
             return weighted_verdict(self.before.labels)
-        return judge((self.watch if key is None else self.watches[key]).sequences, self._arrival())
+        watch = self.watch if key is None else self.watches[key]
+        return judge(watch.sequences, self._arrival(key))
 
-    def _arrival(self) -> Arrival:
-        """Return how labels arrived so far."""
-        trend = self.delays.trend
-        if self.matures or trend is None:
-            return Arrival(in_order=self.matures)
-        return Arrival(trend.bias(1.0), self.delays.quantile(_NEARLY_ALL), tilt=self.delays.tilt)
+    def _arrival(self, key: str | None) -> Arrival:
+        """Return how labels arrive, of a key; of None, as of the first key that has a late class."""
+        if self.matures:
+            return Arrival(in_order=True)
+        keys = [key] if key is not None else [None, *self.by_key]
+        return next((self.arrivals[each] for each in keys if each in self.arrivals), Arrival())
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
         """Add predictions and joined labels; return the alarms that were raised.
@@ -426,12 +424,10 @@ class Quality(msgspec.Struct):
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, losses, labels_01, times)
-        self.delays.add(np.array(unrated.delays[part]), labels, forecasts[1], predicted_at)
+        self.delays.add(np.array(unrated.delays[part]))
         self.coverage.add_labels(forecasts[0], predicted_at)
         until_look = self.watch.until_look
-        if end - begin == until_look:
-            self.arrival = self._arrival()
-        found = self.watch.add(forecasts, labels_01, predicted_at, self.arrival)
+        found = self.watch.add(forecasts, labels_01, predicted_at, self._arrival(None))
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
         self.groups.add(keys, forecasts, labels_01)
@@ -449,7 +445,7 @@ class Quality(msgspec.Struct):
                 own = np.array([each == key for each in keys])
                 self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
                 found = self.watches[key].add(
-                    forecasts[:, own], labels_01[own], predicted_at[own], self.arrival
+                    forecasts[:, own], labels_01[own], predicted_at[own], self._arrival(key)
                 )
                 raised += [Raised(key, *each) for each in found]
         return [] if self.weighted else raised
@@ -463,11 +459,10 @@ class Quality(msgspec.Struct):
             self.history,
             self.by_key,
             self.delays.counts,
-            self.delays.by_class.to_state(),
             self.coverage.state,
             self.watches,
             self.watch,
-            self.arrival,
+            sorted(self.arrivals.items(), key=lambda item: (item[0] is not None, item[0] or "")),
             self.groups.state,
             {field: groups.state for field, groups in self.segments.items()},
             self.classes or msgspec.UNSET,
@@ -476,7 +471,7 @@ class Quality(msgspec.Struct):
     @classmethod
     def restore(cls, state: QualityState) -> Self:
         """Go on from a state; raise ValueError if it is none."""
-        delays = Delays(state.delays, state.class_delays)
+        delays = Delays(state.delays)
         coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
         require(state.watches.keys() == state.by_key.keys(), "a watch over each key that is rated")
         return cls(
@@ -488,7 +483,7 @@ class Quality(msgspec.Struct):
             coverage,
             state.watch,
             state.watches,
-            state.arrival,
+            dict(state.arrivals),
             groups=Groups() if state.groups is None else Groups.restore(state.groups),
             segments={field: Groups.restore(each) for field, each in state.segments.items()},
             classes=state.classes or None,

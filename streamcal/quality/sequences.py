@@ -88,7 +88,7 @@ class Sequences(msgspec.Struct):
     """Number of labels before each start: 0, and multiples of `STRIDE`, ascending; of the multiples of each
     power of two times it, about the latest three."""
     times: list[Finite | None] = []
-    """Event time of the prediction whose label came first after each start, in seconds; None: unknown."""
+    """Latest event time of a prediction whose label had come at each start, in seconds; None: unknown."""
     parts: list[npt.NDArray[np.float32]] = []
     """Sums from each start to the next, but for the last start: float32[columns] each."""
     open: Floats = msgspec.field(default_factory=lambda: np.zeros(_COLUMNS))
@@ -120,14 +120,12 @@ class Sequences(msgspec.Struct):
             event times of the predictions, in seconds; NaN: unknown. float64[n].
         """
         at, forecasts = 0, np.ascontiguousarray(forecasts)
-        known = times[~np.isnan(times)]
-        if len(known):
-            latest = float(known.max())
-            self.latest = latest if self.latest is None else max(latest, self.latest)
         while at < len(labels):
-            if not self.labels % STRIDE:
-                self._begin(None if math.isnan(times[at]) else float(times[at]))
             end = min(len(labels), at + STRIDE - self.labels % STRIDE)
+            if not self.labels % STRIDE:
+                self._see(times[at : at + 1])
+                self._begin(self.latest)
+            self._see(times[at:end])
             add_sums(self.open, _BAND_EDGES, _RANGES, forecasts, labels, at, end)
             self.labels += end - at
             at = end
@@ -200,6 +198,14 @@ class Sequences(msgspec.Struct):
 
         return between
 
+    def differences(self) -> Floats:
+        """Return the mean difference of score and served probability, without its sign: float64[starts].
+
+        It is since each start. The extremes of half the difference of their squared errors lie so far apart.
+        """
+        extremes = self._sums[:, 8 * _M + 2 : -1 : 3].sum(axis=1)
+        return np.asarray(extremes / (self.labels - np.array(self.starts, np.float64)))
+
     def counts(self) -> Floats:
         """Return the labels since each start, by band of the scores and class: float64[starts, bands, 2]."""
         return self._sums[:, : 4 * _M].reshape(-1, _M, 4)[..., ::2]
@@ -241,6 +247,12 @@ class Sequences(msgspec.Struct):
     def _shares(self) -> Floats:
         """Share of `DELTA` that each start has, float64[starts]; those of all that may come sum to 1."""
         return np.array([_share(start // STRIDE) for start in self.starts])
+
+    def _see(self, times: Floats) -> None:
+        """Take note of the event times of predictions; NaN: unknown."""
+        latest = float(np.fmax.reduce(times))
+        if not math.isnan(latest):
+            self.latest = latest if self.latest is None else max(latest, self.latest)
 
     def _begin(self, time: float | None) -> None:
         """Begin a start, and forget those that lie too near to one another."""

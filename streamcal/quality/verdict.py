@@ -9,12 +9,13 @@ evidence says since when.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences, discoveries
+from streamcal.sketch.decoding import MOST, Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
 
@@ -27,10 +28,11 @@ _TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
 _BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
 _LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
 _FEWEST_FOR_CAUSE: Final = 100  # labels before a change, and after it, by which causes are distinguished
-_TILT: Final = 0.1  # in log odds: what late labels of one class take from the latest ones, to be a cause
 _STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
 _MOST_POWER: Final = 6  # of DELTA, for the evidence of a reversed ranking
 _ENDS: Final = (0.0, *BANDS, 1.0)
+_TINY: Final = 1e-12
+_LONG: Final = 0.5  # of the time since a start: a delay that is longer hides what forecasts are
 
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
 
@@ -49,19 +51,18 @@ _BALANCE: Final = "the class balance moved"
 _SEEMS: Final = "the class balance moved, or seems to because one class comes later than the other"
 _SCORES: Final = "the scores moved, and the rate of each score did not"
 _RELATION: Final = "the scores mean something else than before"
-_LATER: Final = "one class comes later than the other, and forecasts learn from the labels that come first"
+_LATER: Final = "one class comes later than the other, and forecasts learned from the labels that came first"
+_HELD: Final = "Labels of the class that comes first are held until both are equally complete."
 
 _ADVICE: Final = {
     _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
     " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
     _BALANCE: 'Mode "auto" follows it by labels; in another mode, take a window or a new --calibration.',
-    _SEEMS: 'Mode "auto" follows a balance that moved. Labels of one class that come later, as in bulk,'
-    " mislead it: give both classes the same delay, or set [join] label_delay_limit.",
+    _SEEMS: f'Mode "auto" follows a balance that moved. {_HELD}',
     _SCORES: "Another population, or a changed feature: look at what feeds the model.",
     _RELATION: "Look at the features of the model, and whether it was replaced."
     ' Mode "auto" follows by labels.',
-    _LATER: "Give labels of both classes the same delay; or, if predictions without a label are negative, set"
-    " [join] label_delay_limit.",
+    _LATER: f"Nothing is to be done. {_HELD}",
     None: 'Mode "auto" learns the right forecasts by labels. If it is on, look at which keys and segments'
     " deviate, and since when; whether features, the model or the meaning of labels changed; and whether"
     " labels have the ids of"
@@ -104,17 +105,14 @@ class Verdict(msgspec.Struct, frozen=True):
 class Arrival(msgspec.Struct, frozen=True):
     """Arrival of labels, as far as it decides what they show."""
 
-    later: float = 0.0
-    """Rate of label 1 among the slower half of the labels − that among all.
-
-    0: neither class surely comes later.
-    """
-    delay: float = 0.0
-    """Event time within which nearly all labels come, in seconds."""
+    late: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
+    """Class whose labels come later than those of the other; None: neither surely does."""
+    delay: Finite | None = None
+    """Age of predictions of that class by which nearly all labels have come; None: it is unknown."""
+    by_time: bool = True
+    """Whether it is in seconds of event time; otherwise in predictions."""
     in_order: bool = False
     """Whether labels come in the order of their predictions, whatever they are."""
-    tilt: float = 0.0
-    """By how much, in log odds, label 1 is too frequent among those told of the latest predictions."""
 
 
 _UNKNOWN: Final = Arrival()
@@ -134,9 +132,10 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     if not labels:
         return Verdict("too few labels", "No label has met its prediction yet.", "", 0)
     counts = sequences.counts()
-    if not arrival.in_order and not counts[0, :, 0].any():
-        words = f"Cannot tell: all {labels:,} labels so far are 1, and those of class 0 may come later."
-        return Verdict("cannot tell", words, "", labels)
+    late = arrival.late or 0  # that labels 1 have not come yet may be chance
+    if not arrival.in_order and not counts[0, :, late].any():
+        words = f"all {labels:,} labels so far are {1 - late}, and those of class {late} may come later."
+        return Verdict("cannot tell", f"Cannot tell: {words}", "", labels)
     after, gains = sequences.gaps("after"), sequences.gains()
     reversal = None
     if (turned := _reversed(counts)).any():
@@ -144,14 +143,16 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
         reversal = _surest(
             _descends(rates) & turned, _ascends(rates) & (_areas(counts) > 0.5), _log_likelihoods(counts)
         )
-    missing = _missing(sequences, arrival)
-    found = _deviating_gap(sequences, after, missing)
+    missing, more = _uneven(sequences, after.level, arrival)
+    allowed = (missing, more) if late else (more, missing)
+    found = _deviating_gap(sequences, after, allowed)
     if found is not None:
         cause = _REVERSED if reversal is not None else _cause(sequences, found.start, arrival)
         return _of_gap(sequences, after, found, cause)
     if reversal is not None:
         return _of_reversal(sequences, reversal, float(_areas(counts[reversal])))
-    lost = _surest(gains.high < -_LOSS * gains.level, gains.low > 0.0, gains.log_e)
+    unsure = 2.0 * np.maximum(missing, more)[:, 0] * sequences.differences()
+    lost = _surest(gains.high < -_LOSS * gains.level - unsure, gains.low > 0.0, gains.log_e)
     if lost is not None:
         return _of_loss(sequences, gains, lost, _cause(sequences, lost, arrival))
     mean, low, high = (float(each[0, 0]) for each in after[1:4])
@@ -161,13 +162,14 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     )
     state: State = "well calibrated"
     sentence = "Well calibrated: nothing deviates."
-    if missing[0] > _tolerance(after)[0, 0]:
-        often = "more" if arrival.later > 0.0 else "less"
-        state = "cannot tell"
-        sentence = (
-            f"Cannot tell: labels that come later are {often} often 1, so that the rate of label 1 may yet"
-            f" move by {_points(missing[0])} points. {_ADVICE[_LATER]}"
-        )
+    if missing[0, 0] > _tolerance(after)[0, 0]:
+        all_ = after.level[0, 0] if late else 1.0 - after.level[0, 0]
+        words = f"come later, and may yet move the rate of label 1 by {_points(missing[0, 0])} points"
+        if arrival.delay is None:
+            words = "may come later: fewer than expected have come"
+        elif missing[0, 0] >= all_ - _TINY:
+            words = "come later, and too few of them have come"
+        state, sentence = "cannot tell", f"Cannot tell: labels of class {late} {words}. {_HELD}"
     elif labels < FEWEST:
         state, sentence = "too few labels", "Too few labels to tell."
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
@@ -196,13 +198,19 @@ def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     return [key for key, is_found in zip(order, found, strict=True) if is_found and verdicts[key].deviates]
 
 
-def _deviating_gap(sequences: Sequences, gaps: Intervals, missing: Floats) -> _Deviation | None:
+def _deviating_gap(
+    sequences: Sequences, gaps: Intervals, allowed: tuple[Floats, Floats]
+) -> _Deviation | None:
     """Return the gap that deviates: of all forecasts if it does, else of the band with the most evidence.
 
-    ``missing`` is what labels still to come may add to each gap: float64[starts].
+    ``allowed`` is how far forecasts may seem too high, and too low, for the order in which labels come:
+    float64[starts, 1 + bands] each.
     """
-    tolerance = _tolerance(gaps) + missing[:, None]
-    surely = {sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance for sign in (1.0, -1.0)}
+    tolerance = _tolerance(gaps)
+    surely = {
+        sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance + of_order
+        for sign, of_order in zip((1.0, -1.0), allowed, strict=True)
+    }
     some = [
         (sign, column)
         for sign, each in surely.items()
@@ -248,18 +256,26 @@ def _tolerance(gaps: Intervals) -> Floats:
     return np.asarray(tolerance)
 
 
-def _missing(sequences: Sequences, arrival: Arrival) -> Floats:
-    """Return by how much the rate since each start may yet move by labels to come: float64[starts].
+def _uneven(sequences: Sequences, forecast: Floats, arrival: Arrival) -> tuple[Floats, Floats]:
+    """Return how far the share of the late class since each start may be off for the order of labels.
 
-    If one class comes later, labels of the last predictions are missing, and may be like the slower half.
-    They are the same part of all labels since a start as the delay is of the time since then.
+    The first array is of its labels that are still to come, the second of those that came for predictions
+    before the start, as in bulk: each at most as many as in the delay. Of shorter than two delays, nothing is
+    known. ``forecast`` is taken for the rate that all labels have; the arrays are of its shape.
     """
-    moved = np.zeros(len(sequences.starts))
-    if arrival.later and sequences.latest is not None:
-        since = sequences.latest - np.array([np.nan if time is None else time for time in sequences.times])
-        share = arrival.delay / np.maximum(since, arrival.delay)
-        moved = abs(arrival.later) * np.where(np.isnan(share), 1.0, share)
-    return moved
+    if arrival.late is None:
+        return np.zeros(forecast.shape), np.zeros(forecast.shape)
+    since = sequences.labels - np.array(sequences.starts, np.float64)
+    if arrival.by_time:
+        latest = np.nan if sequences.latest is None else sequences.latest
+        since = latest - np.array([np.nan if time is None else time for time in sequences.times])
+    since = np.where(since > 0.0, since, _TINY)[:, None]
+    part = (MOST if arrival.delay is None else arrival.delay) / since
+    part = np.where(part <= _LONG, part, MOST)
+    rate = forecast if arrival.late else 1.0 - forecast
+    lacks = np.minimum(part, 1.0)
+    missing = rate * (1.0 - rate) * lacks / np.maximum(1.0 - rate * lacks, _TINY)
+    return missing, rate * (1.0 - rate) * part / (1.0 + rate * part)
 
 
 def _surest(holds: Flags, over: Flags, evidence: Floats) -> int | None:
@@ -399,14 +415,14 @@ def _points(value: float) -> str:
 def _cause(sequences: Sequences, start: int, arrival: Arrival) -> str | None:
     """Return the likely cause of a deviation since a start, by the labels in bands of the scores.
 
-    That one class comes later is one only where the delays by class show it, whatever the sign of the
-    deviation: labels that are missing make forecasts seem off, and are learned as a rate that moved.
+    That one class comes later is one only where the engine has found so, whatever the sign of the deviation:
+    labels that are missing make forecasts seem off, and were learned as a rate that moved.
 
     The labels since then are given the likelihood of each cause, with rates and frequencies as before them
     where the cause leaves these as they were, and fitted ones elsewhere, each of which costs ½ ln n
     (Schwarz 1978).
     """
-    late = abs(arrival.tilt) >= _TILT
+    late = arrival.late is not None and arrival.delay is not None
     if late and not start:
         return _LATER
     counts = sequences.counts()

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.monitor.status import GroupColumns, Served, View
-from streamcal.monitor.summary import delay_rows
+from streamcal.monitor.summary import delay_rows, held_rows
 from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.quality.reliability import INTERVAL
 from streamcal.report.markup import Markup, data_table, tag
@@ -175,6 +175,10 @@ def _doubts(report: Report) -> Markup | None:
     return tag("ul", *found, class_="notes") if found else None
 
 
+def _in_words(key: str | None) -> str:
+    return "" if key is None else f", key {key}"
+
+
 def _of_key(key: str | None) -> list[object]:
     return [] if key is None else [", key ", tag("bdi", key)]
 
@@ -239,6 +243,7 @@ def _labels(report: Report) -> Markup:
         ["predictions that expired without one", f"{join.expired:,}"],
         ["predictions that counted as 0 without one", f"{join.implied:,}"],
         *map(list, delay_rows(report.status.delay)),
+        *(list(row) for each in report.status.engines for row in held_rows(each.held, _in_words(each.key))),
     ]
     delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.status.delays]
     return tag(

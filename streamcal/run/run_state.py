@@ -5,6 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -20,8 +21,9 @@ from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import NUMBER_BYTES, ClassesEngine
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
-from streamcal.quality.figures import Quality, Raised, Unrated
+from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
+from streamcal.quality.verdict import Arrival
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.outcome import Outcome, PipelineState, Tally
@@ -224,7 +226,19 @@ class RunState:
         unrated, self._unrated = self._unrated, Unrated()
         count = len(self.segments.fields)
         names = [names_of(unrated.carried, count, field) for field in range(count)]
+        keys = dict.fromkeys(unrated.keys)
+        rated = (key for key in dict.fromkeys([*self._quality.by_key, *keys]) if key is not None)
+        for key in keys.keys() & {None, *islice(rated, RATED_KEYS)}:
+            self._see_arrival(key)
         self._raised += self._quality.add(unrated, names)
+
+    def _see_arrival(self, key: str | None) -> None:
+        """Take note of whether one class comes later, as the engine of a key has found."""
+        delays, arrivals = self.engines[key].label_delays, self._quality.arrivals
+        arrivals.pop(key, None)
+        if delays is not None and delays.late is not None:
+            delay = math.inf if delays.within is None else delays.within[delays.late]
+            arrivals[key] = Arrival(delays.late, delay if delay < math.inf else None, delays.by_time)
 
     def _emit_raised(self, outcome: Outcome) -> None:
         """Add the alarms of the watch over forecasts to an outcome.

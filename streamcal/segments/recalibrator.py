@@ -8,14 +8,16 @@ pooled engine; and ``own_engines`` further engines at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, Self
+from typing import Any, Self, cast
 
+import msgspec
 import numpy as np
 
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import pack, unpack
 from streamcal.events import Domain
+from streamcal.join.entries import Carried
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.fields_c import TERMS
 from streamcal.segments.names_c import Name, name_of
@@ -77,7 +79,7 @@ class SegmentedRecalibrator:
     ) -> None:
         self._names = check_fields(fields)
         self._pooled = Recalibrator() if pooled is None else _check_pooled(pooled)
-        self._segments = Segments(self._names, check_own_engines(own_engines))
+        self._use(Segments(self._names, check_own_engines(own_engines)))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {count:,}" for name, count in self.segments.items())
@@ -262,9 +264,8 @@ class SegmentedRecalibrator:
         row = self._forecast(value, names)
         if forecast is not None:
             row = self._check_forecasts(np.asarray(forecast)[np.newaxis], 1)[0].tolist()
-        self._pooled.learn_one(value, known, domain, time=time, prediction_index=prediction_index)
-        if domain == "target":
-            self._segments.learn([value], [known], [names], [row])
+        check_domain(domain)
+        self._learn_one(value, known, names, row, domain, time, prediction_index)
 
     def learn_many(
         self,
@@ -315,10 +316,18 @@ class SegmentedRecalibrator:
         else:
             ends = [*parts_of_call(len(values), self._pooled.target.labels)[1:], len(values)]
         given = None if forecasts is None else self._check_forecasts(forecasts, len(values))
+        release = self._pooled._engine.release
         start = 0
         for end in ends:
             part = slice(start, end)
             start = end
+            if domain == "target" and release is not None and release.holds:
+                each = zip(values[part].tolist(), known[part].tolist(), names[part], strict=True)
+                each_row = self._forecasts(values[part], names[part]) if given is None else given[part]
+                for i, (score, label, its) in enumerate(each):
+                    moment = None if moments is None else float(moments[part][i])
+                    self._learn_one(score, label, its, each_row[i].tolist(), domain, moment, prediction_index)
+                continue
             rows = None
             if domain == "target":
                 rows = self._forecasts(values[part], names[part]) if given is None else given[part]
@@ -378,10 +387,35 @@ class SegmentedRecalibrator:
         with restoring("not the state of segments"):
             segments = Segments.restored(state)
             restored = cls(state.names, Recalibrator.from_bytes(pooled))
-            restored._segments = segments
+            restored._use(segments)
         return restored
 
     # Inside
+
+    def _use(self, segments: Segments) -> None:
+        """Let the pooled engine hand over labels that it has held, with their segments."""
+        engine = self._pooled._engine
+        self._segments, engine.on_carried = segments, self._learn_carried
+        if engine.release is not None:
+            engine.release.excludes = False  # of such predictions no segments are known
+
+    def _learn_one(
+        self,
+        score: float,
+        label: int,
+        names: tuple[Name, ...],
+        row: list[float],
+        domain: Domain,
+        time: Any,
+        prediction_index: int | None,
+    ) -> None:
+        """Learn a checked score with its label, now or when the pooled engine learns it."""
+        kept = msgspec.msgpack.encode((names, row)) if domain == "target" else None
+        self._pooled._learn_one(score, label, domain, time, prediction_index, None, kept)
+
+    def _learn_carried(self, score: float, label: int, carried: Carried) -> None:
+        names, row = msgspec.msgpack.decode(cast(bytes, carried))
+        self._segments.learn([score], [label], [names], [row])
 
     def _forecast(self, score: float, names: tuple[Name, ...]) -> list[float]:
         return self._segments.forecast(score, self._pooled.predict_one(score), names)

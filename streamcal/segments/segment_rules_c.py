@@ -34,6 +34,8 @@ class SegmentRules(event_rules_c.EventRules):
         self._places = list(places)
         self._given = b""
         self.carries = True
+        if self.release is not None:
+            self.release.excludes = False  # of predictions without a label, nothing was kept
 
     def correct(self, kept: Kept, score: float, probability: float) -> float:
         """Return the corrected probability of a score, of which the pooled one is given."""

@@ -18,7 +18,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.events import LabelledEvent, PredictionEvent
-from streamcal.join.outcomes import Joined, Relabelled
+from streamcal.join.outcomes import Relabelled
 from streamcal.segments.segment_rules_c import SegmentRules
 from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
@@ -118,15 +118,15 @@ class SegmentedEngine(SegmentRules, Engine):
 
     # A label
 
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Let the pooled engine learn, then corrections; a label of the source teaches the former only."""
-        emissions = super().learn(joined)
-        if joined.domain == "target" and joined.carried is not None:
-            self.learn_carried(joined.score, joined.label, joined.carried)
-        return emissions
-
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label by another; see `Engine.relabel`."""
+        is_target, score, label = relabelled.domain == "target", relabelled.score, relabelled.label
+        if (
+            is_target
+            and self.release is not None
+            and self.release.relabel(score, label, relabelled.prediction_index)
+        ):
+            return  # corrections have not learned it either
         super().relabel(relabelled)
-        if relabelled.domain == "target" and isinstance(relabelled.carried, bytes):
-            self.segments.relabel(relabelled.score, relabelled.label, relabelled.carried)
+        if is_target and isinstance(relabelled.carried, bytes):
+            self.segments.relabel(score, label, relabelled.carried)

@@ -79,20 +79,24 @@ def corpus() -> tuple[bytes, ...]:
     engines += [make(options, 300, rng, weight=2.5) for options in weighable]
     merged = make({}, 300, rng)
     merged.merge(make({}, 200, rng))
-    engines += [merged, *(make_late(late, rng) for late in (100, 250))]
-    burst = make({}, 300, rng)
+    engines += [merged, *(make_late(n, rng) for n in (300, 1500))]
+    at_once, burst = Recalibrator(), make({}, 300, rng)
+    for _ in range(20):  # rare positives: none so far says nothing
+        at_once.observe_one(0.02)
+        at_once.learn_one(0.02, 0)
     burst.learn_many(*NormalPair(0.2).sample(200, rng))
-    return tuple(engine.to_bytes() for engine in [*engines, burst])
+    return tuple(engine.to_bytes() for engine in [*engines, at_once, burst])
 
 
-def make_late(late: int, rng: np.random.Generator) -> Recalibrator:
-    """Return an engine without a source, after 300 predictions whose positives come so much later."""
+def make_late(n: int, rng: np.random.Generator) -> Recalibrator:
+    """Return an engine without a source, after n predictions whose positives come 250 predictions later."""
     engine = Recalibrator(RecalibratorConfig(max_cells=64))
-    scores, labels = NormalPair(0.5).sample(300, rng)
-    events = [(i + late * label, i) for i, label in enumerate(labels.tolist())]
-    engine.observe_many(scores)
-    for _, i in sorted(event for event in events if event[0] < 300):
-        engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+    scores, labels = NormalPair(0.5).sample(n, rng)
+    due = np.arange(n) + np.where(labels == 1, 250, 0)
+    for now in range(0, n, 20):
+        engine.observe_many(scores[now : now + 20])
+        for i in np.flatnonzero((due >= now) & (due < now + 20)).tolist():
+            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
     return engine
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamcal import DamagedStateError, Recalibrator
+from streamcal.release.delay_laws_c import BANDS, BINS
+from streamcal.release.label_release_c import ReleaseState
 from streamcal.sketch.cells import pack_numbers
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.fuzz.states import OPTIONS, corpus, make, use
@@ -24,14 +27,22 @@ def test_a_state_taken_apart_and_packed_again_is_the_same() -> None:
         assert use(Recalibrator.from_bytes(data), data, random.Random(1))
 
 
-def test_the_corpus_has_labels_that_are_held_back_and_a_burst() -> None:
+def test_the_corpus_has_labels_that_are_held_and_a_burst() -> None:
     """Or changed states would not tell of them."""
-    some, many, burst = (found(unpack(data), f"{VERSIONS}/auto/mixture") for data in corpus()[-3:])
-    assert [held["first_labels"]["fair"] for held in (some, many)] == [True, False]
-    assert all(held["first_labels"]["one_class_late"] for held in (some, many))
-    assert many["first_labels"]["labels"] == many["counts"]["n"] > 0
-    assert burst["first_labels"]["fair"]
-    assert burst["arrival"] is not None
+    *engines, burst = (Recalibrator.from_bytes(data) for data in corpus()[-4:])
+    first, equalised, at_once = (engine.label_delays for engine in engines)
+    assert first is not None
+    assert equalised is not None
+    assert at_once is not None
+    assert (first.first, first.held > 0, first.excluded) == (True, True, 0)
+    assert (equalised.first, equalised.held > 0, equalised.late, equalised.excluded > 0) == (
+        False,
+        True,
+        1,
+        True,
+    )
+    assert (at_once.first, at_once.held, at_once.oldest) == (True, 20, None)
+    assert found(unpack(burst.to_bytes()), f"{VERSIONS}/auto/mixture")["arrival"] is not None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -114,11 +125,6 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/now/3", bytes(6) + b"\xf0\x7f", "expected"),
     ({}, f"{VERSIONS}/auto/mixture/now/5", 10**6, "refers to number"),
     ({}, f"{VERSIONS}/auto/mixture/arrival", [], "arrival"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/newest", -3, "first labels"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/before", 10**6, "first labels"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/positives", 10**6, "first labels"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/labels", -1, "labels"),
-    ({}, f"{VERSIONS}/auto/mixture/first_labels/expected", float("nan"), "expected"),
     ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
     ({}, f"{VERSIONS}/auto/mixture/windows/newest/packed", bytes(7), "newest"),
     ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),
@@ -145,6 +151,120 @@ def test_a_state_that_holds_nonsense_is_refused(
 ) -> None:
     with pytest.raises(DamagedStateError, match=why):
         Recalibrator.from_bytes(changed(options, place, value))
+
+
+def put(kind: str, at: int, value: float) -> Callable[[bytes], bytes]:
+    """Return what changes one number of an array."""
+
+    def change(data: bytes) -> bytes:
+        numbers = np.frombuffer(data, kind).copy()
+        numbers[at] = value
+        return numbers.tobytes()
+
+    return change
+
+
+def renamed(place: int, value: object) -> Callable[[list[Any]], list[Any]]:
+    return lambda values: [*values[:place], value, *values[place + 1 :]]
+
+
+def long_cohort(data: bytes) -> bytes:
+    """Let the last cohort begin behind the start of the one before it."""
+    counts = np.frombuffer(data, "<i8").copy()
+    last = len(counts) // 8 - 1
+    counts[last] = counts[last - 1] + 1
+    return counts.tobytes()
+
+
+RELEASE = [
+    ("n", lambda n: n + 64, "cohorts of other predictions"),
+    ("numbers", renamed(0, float("nan")), "not finite"),
+    ("numbers", renamed(8, float("inf")), "not finite"),
+    ("numbers", lambda numbers: numbers[:-1], "release: need more than"),
+    ("flags", lambda flags: flags[:-1], "release: need more than"),
+    ("bins", renamed(0, 2), "bins"),
+    ("bins", renamed(1, BINS), "bins"),
+    ("bins", renamed(2, -1), "bins"),
+    ("bins", renamed(3, BANDS), "bins"),
+    ("first", lambda first: {**first, "newest": -3}, "first labels"),
+    ("first", lambda first: {**first, "before": 10**6}, "first labels"),
+    ("first", lambda first: {**first, "positives": 10**6}, "first labels"),
+    ("first", lambda first: {**first, "labels": -1}, "labels"),
+    ("first", lambda first: {**first, "expected": float("nan")}, "expected"),
+    ("sums", put("<f8", 5, float("nan")), "sums"),
+    ("sums", lambda data: data[:-8], "sums of the delays"),
+    ("laws", put("<f8", 5, 1.5), "laws"),
+    ("histogram", put("<f8", 5, -1.0), "delays"),
+    ("histogram", lambda data: b"", "sums of the delays"),
+    ("counts", lambda data: data[:-8], "counts of cohorts"),
+    ("counts", put("<i8", 3, -1), "counts of cohorts"),
+    ("counts", put("<i8", 3, 0), "out of order"),
+    ("counts", put("<i8", -1, 9), "marks of cohorts"),
+    ("counts", long_cohort, "cohorts"),
+    ("reals", lambda data: data[:-8], "sums of cohorts"),
+    ("reals", put("<f8", 0, float("inf")), "not finite"),
+    ("cells", put("<i4", 0, -1), "labels of cohorts"),
+    ("cells", lambda data: data[:-4], "sums of cohorts"),
+    ("held", put("<i8", -1, 1), "held"),
+    ("held", put("<i8", 0, -1), "held"),
+    ("scores", put("<f8", 0, 1.5), "a score must be a number"),
+    ("scores", lambda data: data[:-8], "held labels"),
+    ("labels", put("<i1", 0, 3), "held labels"),
+    ("labels", lambda data: bytes([1 - data[0], *data[1:]]), "another class"),
+    ("index", put("<i8", 0, -3), "predictions of held labels"),
+    ("index", put("<i8", 0, 10**6), "predictions of held labels"),
+    ("units", put("<i4", 0, 0), "weights of held labels"),
+    ("stands", put("<i4", 0, 0), "numbers of held labels"),
+    ("stands", put("<i4", 0, 2**30), "held labels"),
+    ("times", put("<f8", 0, float("inf")), "times of held labels"),
+    ("carried", lambda _: {10**6: b""}, "kept with held labels"),
+]
+
+
+@pytest.mark.parametrize(("field", "change", "why"), RELEASE, ids=lambda each: str(each)[:20])
+def test_labels_that_are_held_but_cannot_be_are_refused(
+    field: str, change: Callable[[Any], Any], why: str
+) -> None:
+    data = unpack(corpus()[-3])
+    release, at = found(data, f"{ENGINE}/release"), ReleaseState.__struct_fields__.index(field)
+    release[at] = change(release[at])
+    with pytest.raises(DamagedStateError, match=why):
+        Recalibrator.from_bytes(pack(data))
+
+
+@pytest.mark.parametrize(
+    ("engine", "on", "why"), [(-3, False, "though no class is late"), (-2, True, "that came at once")]
+)
+def test_labels_are_held_only_while_they_may_be(engine: int, on: bool, why: str) -> None:
+    """While one class is late; at first, also those that came at once."""
+    data = unpack(corpus()[engine])
+    release, fields = found(data, f"{ENGINE}/release"), ReleaseState.__struct_fields__
+    release[fields.index("flags")][1] = on
+    release[fields.index("settled")][0] = False
+    with pytest.raises(DamagedStateError, match=f"labels are held {why}"):
+        Recalibrator.from_bytes(pack(data))
+
+
+def test_there_are_sums_of_delays_as_soon_as_a_cohort_has_ended() -> None:
+    data = unpack(corpus()[-3])
+    release, fields = found(data, f"{ENGINE}/release"), ReleaseState.__struct_fields__
+    for field, value in (("sums", b""), ("laws", np.ones(2).tobytes()), ("histogram", b"")):
+        release[fields.index(field)] = value
+    with pytest.raises(DamagedStateError, match="release"):
+        Recalibrator.from_bytes(pack(data))
+
+
+@pytest.mark.parametrize("options", [{"mode": "composite"}, {}])
+def test_only_an_engine_that_holds_labels_has_a_state_of_them(options: dict[str, object]) -> None:
+    data, other = (unpack(Recalibrator(**each).to_bytes()) for each in ({"mode": "composite"}, {}))
+    data, other = (other, data) if not options else (data, other)
+    engine, theirs = found(data, ENGINE), found(other, ENGINE)
+    if options:
+        engine["release"] = theirs["release"]
+    else:
+        del engine["release"]
+    with pytest.raises(DamagedStateError, match="held labels where the options have none"):
+        Recalibrator.from_bytes(pack(data))
 
 
 def test_a_sketch_of_more_scores_than_can_be_is_refused() -> None:

@@ -19,10 +19,9 @@ from streamcal.mixture import slopes as slopes_module
 from streamcal.mixture import state as codec
 from streamcal.mixture import weights as weights_module
 from streamcal.mixture.evidence import forecasts
-from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, Observed
+from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
@@ -121,7 +120,7 @@ def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> Non
         part, observed = slice(mixture.n, due), mixture.observed
         size = due - mixture.n
         seen = np.where(np.arange(size) < late * size, observed - 1, observed + 5)
-        mixture.learn(scores[part], labels[part], seen, None, Observed(observed + 10, 0.0))
+        mixture.learn(scores[part], labels[part], seen, None, observed + 10)
         mixture = restored(mixture)
         mixture.step(observed + 10)
         counts.append(due)
@@ -295,7 +294,7 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
         early_on = mixture.n
         weights.track(log_losses(np.stack((then, now)), labels[part], *limits), tracked, earlier=early_on)
         taught.track(log_losses(np.stack((then, latest)), labels[part], *limits), tracked, earlier=early_on)
-        mixture.learn(scores[part], labels[part], burst[part], None, Observed(observed, 0.0))
+        mixture.learn(scores[part], labels[part], burst[part], None, observed)
         mixture.step(observed)
         mixture = restored(mixture)
     said = state_of(mixture).weights
@@ -313,11 +312,11 @@ def test_a_prediction_ends_a_burst(source_of: SourceOf, way: str) -> None:
     mixture.learn(*NormalPair(0.2).sample(STRIDE, rng), at_once(STRIDE))
     mixture.step(9 * STRIDE)
     scores, labels = NormalPair(0.9).sample(STRIDE, rng)
-    mixture.learn(scores, labels, np.full(STRIDE, 3), None, Observed(9 * STRIDE, 0.0))
+    mixture.learn(scores, labels, np.full(STRIDE, 3), None, 9 * STRIDE)
     assert state_of(mixture).arrival is not None  # since the step, no prediction was made
     seen = np.full(STRIDE, AT_ONCE if way == "at once" else 3)
     number = {"at once": 9 * STRIDE, "observed": 9 * STRIDE + 1, "not told": 0}[way]
-    mixture.learn(scores, labels, seen, None, Observed(number, 0.0))
+    mixture.learn(scores, labels, seen, None, number)
     assert state_of(mixture).arrival is None
 
 
@@ -515,7 +514,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
         scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
         seen = rng.integers(IN_CALL if step % 3 else 0, observed + 1, 70)
         observed += int(rng.integers(0, 200)) * (step % 4 != 3)
-        told = Observed(observed, 0.5 * observed) if step % 2 else None
+        told = observed if step % 2 else 0
         source = source_of(500 + step, 0.5, 20) if step in (0, 5, 25) else None
         mixed = []
         again = restored(again)
@@ -534,25 +533,6 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
         assert kept.to_bytes() == again.to_bytes()
     assert kept.n == 39 * 70
     assert arrivals > 4
-
-
-def test_labels_that_are_held_back_are_in_the_state() -> None:
-    """Restored or not, they are judged fair at the same label, and learned then."""
-    rng = np.random.default_rng(29)
-    kept, again = Mixture(), Mixture()
-    scores = rng.uniform(0.0, 0.2, 3000)
-    labels = (rng.random(3000) < np.where(np.arange(3000) < 900, 0.0, scores)).astype(np.int8)
-    held = []
-    for start in range(0, 3000, 50):
-        part, observed = slice(start, start + 50), Observed(start + 500, 0.1 * start + 50.0)
-        for mixture in (kept, again := restored(again)):
-            mixture.learn(scores[part], labels[part], np.arange(start, start + 50), None, observed)
-        assert kept.step(start + 500) == again.step(start + 500)
-        assert kept.to_bytes() == again.to_bytes()
-        held.append(kept.holds)
-    assert held == sorted(held, reverse=True)
-    assert 0 < sum(held) < 50
-    assert state_of(kept).first_labels.fair
 
 
 @pytest.mark.slow
@@ -603,11 +583,6 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("arrival", changed(state.now, weights=state.now.weights / 2.0)),
         ("arrival", changed(state.now, isotonic=[0])),
         ("arrival", changed(state.now, odds=(1.0, -1.0))),
-        ("first_labels", FirstLabels(labels=3, positives=4)),
-        ("first_labels", FirstLabels(newest=2**60)),
-        ("first_labels", FirstLabels(fair=True, expected=float("nan"))),
-        ("first_labels", FirstLabels(fair=False)),
-        ("held", RecentLabels(EARLIER).to_state()),
         ("now", changed(state.now, limits=(0.9, 0.1))),
         ("now", changed(state.now, limits=(0.0, 0.9))),
         ("now", changed(state.now, limits=(0.1, 1.0))),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from streamcal.mixture import mixture as mixture_module
-from streamcal.mixture.first_labels import Observed
 from streamcal.mixture.mixture import Mixing, Mixture
 from streamcal.mixture.slopes import RATE as SLOPE_RATE
 from streamcal.mixture.slopes import Slopes
@@ -89,10 +88,10 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         against = (forecasts < 0.5).astype(np.int8)
         told = rng.random(len(scores)) < 0.1
         labels = np.where(told, against, rng.random(len(scores)) < rates).astype(np.int8)
-        (low, high), holds, seen = mixture._limits(), mixture.holds, seen + len(scores)
-        mixture.learn(scores, labels, np.full(len(scores), AT_ONCE), None, Observed(seen))
+        (low, high), starts, seen = mixture._limits(), not mixture.n, seen + len(scores)
+        mixture.learn(scores, labels, np.full(len(scores), AT_ONCE), None, seen)
         mixture.step(seen)
-        if holds:  # the sums begin after what was held
+        if starts:  # until then the score was served: the sums begin after these
             begins = len(trials)
             continue
         served.append(-np.log(np.where(labels == 1, forecasts, 1.0 - forecasts)).sum())

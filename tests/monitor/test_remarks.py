@@ -95,15 +95,14 @@ CASES: dict[str, tuple[Rows, str]] = {
 }
 
 
-def late_positives(n: int = 4_000) -> Rows:
-    """Cases of 40 days, a tenth of them positive: told after 20 days, others after an hour, up to the end."""
+def one_class(late: int = 0, n: int = 1_500) -> Rows:
+    """Cases of 15 days, three in ten of them positive, told after an hour; those of one class never are."""
     rows = []
     for i in range(n):
-        asked, positive = 40 * DAY * i // n, i % 10 == 0
-        rows.append({"id": f"a{i}", "score": (i % 100) / 100, "time": asked})
-        told = asked + (20 * DAY if positive else HOUR + i % 900)
-        if told < 40 * DAY:
-            rows.append({"id": f"a{i}", "label": int(positive), "time": told})
+        asked, label = 15 * DAY * i // n, int(i % 10 > 6)
+        rows.append({"id": f"a{i}", "score": (0.15, 0.35, 0.55)[(i + label) % 3], "time": asked})
+        if label != late:
+            rows.append({"id": f"a{i}", "label": label, "time": asked + HOUR})
     return sorted(rows, key=lambda row: row["time"])
 
 
@@ -140,14 +139,13 @@ def test_each_thing_is_said_with_figures_and_what_to_do(name: str, tmp_path: Pat
     assert all(word.endswith((".", "?")) and "\n" not in word for word in words)
 
 
-def test_labels_that_come_later_for_their_value_are_said(tmp_path: Path) -> None:
-    (word,) = words_of(write(tmp_path / "e.jsonl", late_positives()), 30 * DAY)
-    assert word.startswith(
-        "Labels that come later are more often positive: 14.2% of the slower half are, and 0.6% of"
-    )
-    assert "while 5% of the predictions wait for theirs" in word
-    assert "the share of positives that was learned, 5.3%, is too low by 0.5%" in word
-    assert "docs/late-labels.md" in word
+@pytest.mark.parametrize(("late", "held"), [(0, "450 labels 1"), (1, "1,050 labels 0")])
+def test_a_class_that_never_comes_is_said(late: int, held: str, tmp_path: Path) -> None:
+    """And not that a map of one class says nothing: none is learned."""
+    (word,) = words_of(write(tmp_path / "e.jsonl", one_class(late)), 30 * DAY)
+    assert word.startswith(f"No label {late} has come for 14.08 days, though some are expected: {held} are")
+    assert "and the score is served, until one does" in word
+    assert ('missing_labels = "negative"' in word) == (not late)
 
 
 def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
@@ -158,7 +156,7 @@ def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [late_positives(), labels_for_some()], ids=["late", "some"])
+@pytest.mark.parametrize("rows", [one_class(), labels_for_some()], ids=["one class", "some"])
 def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Path) -> None:
     """And the figures of the delay are those of one run, in the summary and in `show`."""
     said = []

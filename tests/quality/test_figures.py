@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamcal_connectors.memory import Log, MemorySource
 
 from streamcal import LabelEvent, PredictionEvent
+from streamcal.errors import DamagedStateError
 from streamcal.events import Event
 from streamcal.events.blocks import Block
 from streamcal.join.join_c import JoinConfig
@@ -24,7 +25,10 @@ from streamcal.quality.figures import (
     WINDOW,
     Figures,
     ForecastQuality,
+    Quality,
+    QualityState,
 )
+from streamcal.quality.verdict import Arrival
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -276,3 +280,14 @@ def test_metrics_have_windows_once_one_is_full() -> None:
     samples = metrics_of(judged(WINDOW))
     assert samples["streamcal_worst_gap", "before"] == samples["streamcal_latest_gap", "before"] == -0.5
     assert samples["streamcal_worst_gap", "after"] == samples["streamcal_gap", "after"]
+
+
+def test_how_labels_arrive_is_kept_by_key() -> None:
+    """And what is not the class of a label is refused."""
+    quality = Quality()
+    quality.arrivals = {"k": Arrival(0), None: Arrival(1, 600.0, by_time=False)}
+    state = decoded(encoded(quality.state, json=True), QualityState, "a state", json=True)
+    assert Quality.restore(state).arrivals == quality.arrivals
+    quality.arrivals["k"] = Arrival(2)
+    with pytest.raises(DamagedStateError, match="a state"):
+        decoded(encoded(quality.state, json=True), QualityState, "a state", json=True)

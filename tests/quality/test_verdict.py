@@ -206,8 +206,13 @@ def test_recalibration_that_harms_is_detected() -> None:
         (np.ones(400), Arrival(), "cannot tell"),
         (np.ones(400), Arrival(in_order=True), "too low"),
         (np.array([0.0, 1.0] * 400), Arrival(), "well calibrated"),
-        (np.array([0.0, 1.0] * 400), Arrival(later=0.2, delay=600 * MINUTE), "cannot tell"),
-        (np.array([0.0, 1.0] * 400), Arrival(later=0.2, delay=MINUTE), "well calibrated"),
+        (np.zeros(400), Arrival(), "too high"),
+        (np.zeros(400), Arrival(1), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(0), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(1, 600 * MINUTE), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(1, MINUTE), "well calibrated"),
+        (np.array([0.0, 1.0] * 400), Arrival(1, 600.0, by_time=False), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(1, 1.0, by_time=False), "well calibrated"),
     ],
 )
 def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
@@ -217,13 +222,15 @@ def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
     assert verdict.sentence
 
 
-def test_a_class_that_comes_later_is_a_cause() -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_class_that_comes_later_is_a_cause(late: int) -> None:
     rng = np.random.default_rng(0)
     forecasts = rng.uniform(0.1, 0.3, 40_000)
     stream = Stream(forecasts, forecasts, drawn(rng, forecasts + 0.02), forecasts)
-    for tilt in (-0.2, 0.2):
-        assert "comes later" in judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=tilt)).sentence
-    unclear = judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.05))  # real, but too small
+    verdict = judged(stream, Arrival(late, 10 * MINUTE))
+    assert "Likely cause: one class comes later than the other" in verdict.sentence
+    assert verdict.advice.startswith("Nothing is to be done. Labels of the class that comes first are held")
+    unclear = judged(stream)
     assert unclear.sentence.endswith("The cause is not clear.")
     assert "keys and segments" in unclear.advice
 
@@ -231,10 +238,26 @@ def test_a_class_that_comes_later_is_a_cause() -> None:
 def test_a_class_that_comes_in_bulk_may_be_why_the_balance_seems_to_move() -> None:
     stream = shifted(np.random.default_rng(0), 5_000, 5_000)
     seems = "because one class comes later than the other"
-    late = judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.2))
-    assert seems in late.sentence
-    assert "label_delay_limit" in late.advice
-    assert seems not in judged(stream, Arrival(later=0.1, delay=10 * MINUTE, tilt=-0.05)).sentence
+    assert seems in judged(stream, Arrival(1, 10 * MINUTE)).sentence
+    assert seems not in judged(stream).sentence
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("base", [0.2, 0.02])
+def test_of_right_forecasts_no_deviation_is_told_for_the_order_of_labels(late: int, base: float) -> None:
+    """One class comes every 4,000 predictions, the other at once: what is known of one half is the other."""
+    rng, n, bulk = np.random.default_rng(1), 20_000, 4_000
+    labels = drawn(rng, np.full(n, base))
+    forecasts = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(base / (1.0 - base)))
+    told = np.where(labels == late, np.ceil((np.arange(n) + 1.0) / bulk) * bulk, np.arange(n))
+    told += rng.random(n)
+    order = np.argsort(told)
+    scores = np.clip(1.1 * forecasts, 0.0, 1.0)  # the better for it, by the labels that come first
+    misled, watch, arrival = ForecastWatch(), ForecastWatch(), Arrival(late, 0.9 * bulk * MINUTE)
+    for made, known in ((misled, Arrival()), (watch, arrival)):
+        both, times = np.stack([scores, forecasts])[:, order], NOVEMBER + MINUTE * order
+        raised = made.add(both, labels[order], times, known)
+        assert bool(raised) == (known is not arrival)
 
 
 def test_the_worst_key_is_first_and_chance_is_left_out() -> None:

@@ -125,7 +125,7 @@ def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool)
         held.clear()
     assert found[: len(found) // 2] == found[len(found) // 2 :]
     assert len(found[0][0]) == 40
-    assert len(found[0][1][2]) > 20  # maps were published
+    assert len(found[0][1][2]) > 10  # maps were published
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
         store.close()
     assert found[0] == found[1] == found[2]
     labelled = sum(json.loads(row)["certificate"] is not None for row in found[0][0][2])
-    assert labelled > 10
+    assert labelled > 5
     assert len(found[0][0][2]) > labelled + 10
 
 

@@ -201,7 +201,7 @@ def test_values_of_programs(value: object, name: str | None) -> None:
 
 def test_a_whole_number_of_hundreds_of_digits_ends_no_run(tmp_path: Path) -> None:
     numbers = "1" * 400, "-" + "9" * 4299
-    lines = [f'{{"id": "{len(each)}", "score": 0.5, "label": 1, "seg": {each}}}' for each in numbers]
+    lines = [f'{{"id": "{i}", "score": 0.5, "label": {i}, "seg": {each}}}' for i, each in enumerate(numbers)]
     (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "c.toml").write_text('[segments]\nfields = ["seg"]\n')
     run(tmp_path, events="e.jsonl")

@@ -271,7 +271,7 @@ def test_a_correction_takes_64_bytes() -> None:
 
 def test_missing_values_are_one_segment_and_numbers_are_their_texts() -> None:
     engine = SegmentedRecalibrator()
-    engine.learn_many([0.5] * 6, [1] * 6, [None, float("nan"), "", 7, 7.0, "7"])
+    engine.learn_many([0.5] * 6, [0, 1] * 3, [None, float("nan"), "", 7, 7.0, "7"])
     assert engine.segments == {"segment": 2}
 
 

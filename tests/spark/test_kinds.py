@@ -260,10 +260,11 @@ def test_too_many_segments_stop_the_stream(spark: SparkSession, monkeypatch: pyt
     monkeypatch.setattr(kinds, "_MOST_SEGMENTS", 1)
     kind, config = kinds.WithSegments(("country",)), RecalibratorConfig()
     engine, labels = kind.new(config), []
-    for name in ("NL", "PL"):
-        event = kind.event(("a", 1.0, 0.5, 1, None, "target", f'["{name}"]'), config)
-        ((_, carried),) = kind.answer_many(engine, [event])
-        labels.append(kinds.Learned("target", True, 1.0, False, "a", 0.5, 1, 1.0, carried))
+    for label, name in enumerate(("NL", "PL")):  # labels of one class alone are held
+        event = kind.event(("a", 1.0, 0.5, label, None, "target", f'["{name}"]'), config)
+        ((answer, carried),) = kind.answer_many(engine, [event])
+        kind.learn(engine, [[*answer]], [])
+        labels.append(kinds.Learned("target", True, 1.0, False, "a", 0.5, label, 1.0, carried))
     kind.learn(engine, [], labels[:1])
     with pytest.raises(ValueError, match="has 2 segments by country; on Spark it may have 1"):
         kind.learn(engine, [], labels[1:])

@@ -17,7 +17,7 @@ function show() {
   showVerdict(status, view);
   showAttention(status);
   for (const chart of charts) chart.show(view, chart.about.ofEngine && isOfKeys(status, view) ? ["Each key has its own: ", choice(), "."] : undefined);
-  showEvents(status);
+  showEvents(status, view);
   showClaims(status, view);
   showOptions(status);
 }
@@ -104,10 +104,25 @@ const OUTCOMES = [
   ["contradicted", "Contradicted", "a label 1 after it was counted as 0", "labels"],
 ];
 
-function showEvents({ join, pending, delay, rejected, events, reasons, rejects }) {
+// What is held of the labels of an engine, and why.
+function heldWords({ by_time: byTime, late, missing, first, held, oldest, complete, within, excluded, mistaken }) {
+  const age = (x) => (byTime ? duration(x) : `${count(Math.round(x))} predictions`);
+  const by = (x) => (x == null ? "never" : `within ${age(x)}`);
+  const words = [];
+  if (late != null) words.push(`Labels ${late} come later${within ? `: 90 % of them ${by(within[late])}, of the others ${by(within[1 - late])}` : ""}.`);
+  if (missing != null) words.push(`No label ${missing} has come.`);
+  if (held) words.push(`${count(held)} ${first ? "first labels" : "labels"} are held until both classes are equally complete${oldest == null ? "" : `, the oldest for ${age(oldest)}`}.`);
+  if (complete) words.push(`Of their predictions, ${share(complete[0])} of the labels 0 have come, and ${share(complete[1])} of the labels 1.`);
+  if (excluded) words.push(`${count(excluded)} labels by exclusion, of which ${count(mistaken)} wrong.`);
+  return words.join(" ");
+}
+
+function showEvents({ join, pending, delay, rejected, events, reasons, rejects }, { served }) {
   at("delay").textContent = `${count(join.predictions)} predictions, ${count(join.labels)} labels. ` +
     (delay.labels ? `Half of the labels came within ${duration(delay.median)}, nine of ten within ${duration(delay.most)}. ` : "") +
     (delay.oldest ? `Of all predictions, ${share(delay.out)} wait for theirs, the oldest for ${duration(delay.oldest)}.` : "");
+  at("held").textContent = served?.held ? heldWords(served.held) : "";
+  at("held").hidden = !served?.held;
   const rows = [...OUTCOMES.map(([name, ...rest]) => [join[name], ...rest]), [pending, "Pending", "wait for their label", "predictions"]];
   at("join").tBodies[0].replaceChildren(...rows.map(([n, name, about, of]) => {
     const bar = element("i");

@@ -17,19 +17,17 @@ import math
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from streamcal.sketch.decoding import MOST, Count, Finite, require
-from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["FirstLabels", "Observed"]
 
-_HELD: Final = 16_000  # labels that are held back, at most, while the score is served
-_HELD_BY_SOURCE: Final = 65_536  # while the source's maps are, which are a good guess
+_HELD: Final = 16_000  # labels after which a class that is rare among them is simply rare
 _SHORT: Final = 0.5  # of the labels of a class that are expected: fewer are too few
 _EXPECTED: Final = 20.0  # labels of a class that must be expected before what came of it tells anything
 _DOUBT: Final = 2.0  # standard deviations of that number by which chance may have brought more
 _OVERTAKEN: Final = 0.25  # predictions without a label, as a part of the missing ones, that could be these
+_SOME: Final = 3  # predictions without a label that may be all of a class of which none has come
 _ALIKE: Final = 0.5  # of the difference between the two classes: less of it, and labels are missing at random
 _ERRORS: Final = 3.0  # standard errors for which the difference is taken for larger than it looks
 
@@ -60,15 +58,15 @@ class FirstLabels(msgspec.Struct):
     labels: Count = 0
     positives: Count = 0
 
-    def add(self, expected: Floats, labels: Labels, prediction_index: Counts) -> None:
-        """Add labels, int8[k], with what was expected of each and the number of scores observed before it."""
-        newest = int(prediction_index.max())
-        if newest > self.newest:
-            self.newest, self.before = newest, self.labels
-        self.before += int(np.count_nonzero(prediction_index < self.newest))
-        self.expected += float(expected.sum())
-        self.labels += len(labels)
-        self.positives += int(np.count_nonzero(labels))
+    def add(self, expected: float, label: int, index: int) -> None:
+        """Add a label, what was expected of it, and the number of its prediction; below 0: at once."""
+        if index > self.newest:
+            self.newest, self.before = index, self.labels
+        elif index < self.newest:
+            self.before += 1
+        self.expected += float(expected)
+        self.labels += 1
+        self.positives += int(label)
 
     def check(self) -> None:
         """Raise ValueError if these cannot be the counts of any labels."""
@@ -84,11 +82,21 @@ class FirstLabels(msgspec.Struct):
         self.labels += other.labels
         self.positives += other.positives
 
-    def judge(self, observed: Observed, *, sourced: bool = False) -> bool:
-        """Test whether the labels are fair by now, and return the result.
+    def judge(self, observed: Observed) -> bool:
+        """Test whether the labels are fair by now, and return the result."""
+        rare, short = self._doubts()
+        at_random = self.labels >= _HELD or (short and not rare and self.at_random(observed))
+        self.fair = bool(at_random or not (rare or short))
+        self.one_class_late = bool((self.one_class_late or (short and not rare)) and not at_random)
+        return self.fair
 
-        ``sourced``: the expectations are those of a source, so that more labels may be held.
-        """
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough labels of each class."""
+        return not any(self._doubts())
+
+    def _doubts(self) -> tuple[bool, bool]:
+        """Return whether too few labels of a class are expected to tell, and whether too few have come."""
         n, expected, told = self.labels, self.expected, self.positives
         if told > expected:  # then it is the other class that may be short
             expected, told = n - expected, n - told
@@ -96,23 +104,25 @@ class FirstLabels(msgspec.Struct):
         overtaken = self.newest == 0 or self.newest - self.before > _OVERTAKEN * (expected - told)
         rare = expected < _EXPECTED and (told == 0 or overtaken)
         short = overtaken and told < _SHORT * expected + _DOUBT * math.sqrt(max(expected, 0.0))
-        at_random = n >= (_HELD_BY_SOURCE if sourced else _HELD) or (
-            short and not rare and self._at_random(observed)
-        )
-        self.fair = at_random or not (rare or short)
-        self.one_class_late = (self.one_class_late or (short and not rare)) and not at_random
-        return self.fair
+        # However many are expected, those that were overtaken may be all there are.
+        short |= told == 0 and self.newest - self.before >= _SOME
+        return rare, short
 
-    def _at_random(self, observed: Observed) -> bool:
-        """Return whether scores without a label look like those with one."""
+    def at_random(self, observed: Observed, *, either: bool = False) -> bool:
+        """Return whether scores without a label look no more like those of the class that is short.
+
+        ``either``: of either class.
+        """
         number, without = observed.number, observed.number - self.labels
-        if without <= 0:
+        if without <= 0 or not self.labels:
             return True
         mean = observed.sum / number
         spread = mean * (1.0 - mean)
         apart = (observed.squares / number - mean**2) / spread if spread > 0.0 else 0.0
         lean = (observed.sum - self.expected) / without - self.expected / self.labels
-        if self.positives > self.expected:  # negatives are short
+        if either:
+            lean = abs(lean)
+        elif self.positives > self.expected:  # negatives are short
             lean = -lean
         error = math.sqrt(max(spread, 0.0) * (1.0 / self.labels + 1.0 / without))
         return lean + _ERRORS * error < _ALIKE * apart

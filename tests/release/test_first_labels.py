@@ -12,15 +12,21 @@ import pytest
 from scipy.special import expit
 
 from streamcal import Recalibrator
-from streamcal.mixture import first_labels as module
-from streamcal.mixture.first_labels import FirstLabels, Observed
-from streamcal.mixture.mixture import Mixture
-from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.release import first_labels as module
+from streamcal.release.first_labels import FirstLabels, Observed
+from streamcal.release.label_delays import LabelDelays
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
+Counts = npt.NDArray[np.int64]
 
 LATE = 4000
+
+
+def add(first: FirstLabels, scores: Floats, labels: Labels, index: Counts) -> None:
+    """Add the labels of these predictions, in turn."""
+    for i in index.tolist():
+        first.add(float(scores[i]), int(labels[i]), i)
 
 
 def drawn(n: int, seed: int, *, low: float = 0.0, high: float = 1.0) -> tuple[Floats, Labels]:
@@ -47,7 +53,7 @@ def judged(
         learned[come] = True
         if not len(come):
             continue
-        first.add(scores[come], labels[come], come)
+        add(first, scores, labels, come)
         made = scores[: min(now, n)]
         if first.judge(Observed(len(made), float(made.sum()), float((made**2).sum()))):
             return first.labels, first
@@ -70,7 +76,8 @@ def test_labels_in_order_are_fair_at_once(delay: int) -> None:
 def test_labels_that_come_together_with_their_predictions_are_fair() -> None:
     scores, labels = drawn(60, 1)
     first = FirstLabels()
-    first.add(scores, labels, np.full(60, -1))
+    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        first.add(score, label, -1)
     assert first.judge(Observed(0))
     assert first.newest == -1
 
@@ -160,20 +167,13 @@ def test_labels_are_not_held_for_ever() -> None:
     assert module._HELD == 16_000
 
 
-@pytest.mark.parametrize("sourced", [False, True])
-def test_so_many_are_held_at_most(sourced: bool) -> None:
-    """With a source more, as its maps are a good guess: judged by counts of a class that never comes."""
-    most = module._HELD_BY_SOURCE if sourced else module._HELD
-    assert most == (65_536 if sourced else 16_000)
-    for n, flipped in ((most - 1, False), (most, False), (most - 1, True), (most, True)):
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_class_that_is_rare_among_so_many_is_simply_rare(flipped: bool) -> None:
+    """Judged by counts of a class that never comes."""
+    for n in (module._HELD - 1, module._HELD):
         first, seen = of_one_class(n, flipped=flipped)
-        assert first.judge(seen, sourced=sourced) == (n >= most)
-        assert first.fair == (n >= most)
-        assert first.one_class_late == (n < most)
-    # What is held while a source is served is long fair where the score is.
-    first, seen = of_one_class(40_000)
-    assert not first.judge(seen, sourced=True)
-    assert first.judge(seen)
+        assert first.judge(seen) == first.fair == (n == module._HELD)
+        assert first.one_class_late == (n < module._HELD)
 
 
 def of_one_class(n: int, *, flipped: bool = False) -> tuple[FirstLabels, Observed]:
@@ -195,7 +195,7 @@ def test_the_state_goes_on_alike() -> None:
     whole = judged(scores, labels, due)
     first = FirstLabels()
     held = np.flatnonzero(due <= 1000)
-    first.add(scores[held], labels[held], held)
+    add(first, scores, labels, held)
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=FirstLabels)
     assert again == first
     assert (again.newest, again.labels, again.positives) == (int(held.max()), len(held), 0)
@@ -316,9 +316,12 @@ def test_a_source_that_is_right_is_not_ruined_by_a_class_that_is_told_late(
 
 
 def test_while_labels_are_held_the_source_s_maps_are_served() -> None:
-    """With odds 1: the labels so far say nothing of the prior. They are learned, or dropped, together."""
+    """With odds 1: the labels so far say nothing of the prior."""
     labels, _, of_source, served, engine = after_a_source(5000, 0.3, 1.0, 1, 5000, n=3000)
-    assert 500 < engine.target.labels == int((labels == 0).sum())
+    delays = delays_of(engine)
+    assert 500 < delays.held == int((labels == 0).sum())
+    assert (delays.first, delays.missing, engine.target.prior) == (True, 1, None)
+    assert engine.target.labels == delays.held
     assert served == pytest.approx(of_source, abs=0.003)
     restored = Recalibrator.from_bytes(engine.to_bytes())
     assert restored.to_bytes() == engine.to_bytes()
@@ -327,70 +330,43 @@ def test_while_labels_are_held_the_source_s_maps_are_served() -> None:
 # What is done with labels that were held
 
 
-def test_labels_that_were_held_are_learned_together_once_they_are_fair() -> None:
-    """As one call that came at once: rare positives, of which the first is the 60th of 70 labels."""
-    scores, labels = np.full(70, 0.02), np.zeros(70, np.int8)
-    labels[60] = 1
-    held, whole = Mixture(), Mixture()
-    for start in range(0, 70, 10):
-        part = slice(start, start + 10)
-        assert held.holds
-        assert held._windows.n == 0
-        held.learn(scores[part], labels[part], np.arange(start, start + 10), None, Observed(start + 10, 0.0))
-    assert not held.holds
-    whole.learn(scores, labels, np.arange(70), None, Observed(70, 0.0))
-    assert held._windows.n == whole._windows.n == held.n == 70
-    assert held._windows.positives == 1
-    assert np.array_equal(held._weights.to_state(), whole._weights.to_state())
-    assert np.array_equal(held._online.to_state(), whole._online.to_state())
-    assert len(held._held) == 0
+def delays_of(engine: Recalibrator) -> LabelDelays:
+    assert engine.label_delays is not None
+    return engine.label_delays
 
 
-def test_labels_of_a_class_that_came_first_are_dropped() -> None:
-    """They are counted as labels, but nothing is learned of them, nor of the prior."""
-    scores, labels = drawn(4000, 8, low=0.2, high=0.6)
-    made, mixture = np.arange(4000), Mixture()
-    due = made + np.where(labels == 1, 1000, 0)
-    for now in range(50, 4000, 50):
-        come = np.flatnonzero((due < now) & (due >= now - 50))
-        sums = float(scores[:now].sum()), float((scores[:now] ** 2).sum())
-        mixture.learn(scores[come], labels[come], come, None, Observed(now, *sums))
-        mixture.step(now)
-        if mixture.holds:
-            assert mixture._windows.n == 0
-            assert len(mixture._held) == mixture.n
-            dropped = mixture.n + 0
-    assert not mixture.holds
-    assert mixture._first_labels.one_class_late
-    assert mixture.n - dropped > mixture._windows.n > 0
-    positives, known = mixture._counts.effective()
-    assert known == mixture._windows.n
-    assert positives == mixture._windows.positives
-    assert mixture._counts.prior(0.5) == pytest.approx((positives + 0.5) / (known + 1.0))
-    assert len(mixture._held) == 0
-    assert Mixture.from_bytes(mixture.to_bytes()).to_bytes() == mixture.to_bytes()
+@pytest.mark.parametrize("positive", [36, 150])
+def test_labels_that_were_held_are_learned_together_once_they_are_fair(positive: int) -> None:
+    """With the label of the first positive, or, from 64 predictions on, once 64 are complete again."""
+    engine, learned = Recalibrator(), []
+    for i in range(256):
+        engine.observe_one(0.02)
+        if i == 191 and positive > 64:  # before the label of this one
+            assert delays_of(engine).held == 0
+        engine.learn_one(0.02, int(i == positive), prediction_index=i)
+        assert engine.target.labels == i + 1
+        engine = Recalibrator.from_bytes(engine.to_bytes())
+        learned.append(i + 1 - delays_of(engine).held)
+    begins = positive if positive < 64 else 191
+    assert learned == [0] * begins + [*range(begins + 1, 257)]
+    assert engine.target.positives == 1
+    assert not delays_of(engine).first
 
 
-@pytest.mark.parametrize("sourced", [False, True])
-def test_a_state_goes_on_after_so_many_labels_as_can_be_held(sourced: bool) -> None:
-    """A class that never comes, 70 labels at a time: of all that were held, the latest 16,000 are learned."""
-    mixture, n = Mixture(), 70 * (940 if sourced else 230)
-    if sourced:
-        source = ScoreSketch()
-        source.add(*drawn(2000, 9))
-        mixture.set_source(source)
-        mixture.step(0)
-    scores, index = np.random.default_rng(10).uniform(0.3, 0.7, n), np.arange(0, 2 * n, 2)
-    for start in range(0, n, 70):
-        part, made = slice(start, start + 70), 2 * (start + 70)
-        assert mixture.holds
-        # The predictions without a label look like those of the class that is missing.
-        seen = Observed(made, 0.6 * made, 0.43 * made)
-        mixture.learn(scores[part], np.zeros(70, np.int8), index[part], None, seen)
-        if not mixture.holds:
-            break
-    assert not mixture.holds
-    assert (module._HELD_BY_SOURCE if sourced else module._HELD) < mixture.n == start + 70
-    assert mixture._windows.n == 16_000
-    mixture.step(2 * n)
-    assert Mixture.from_bytes(mixture.to_bytes()).to_bytes() == mixture.to_bytes()
+@pytest.mark.parametrize("slow", [0, 1])
+def test_labels_of_a_class_that_came_first_are_not_lost(slow: int) -> None:
+    """They are held while the other is late; some of the other are then learned by exclusion."""
+    scores, labels = drawn(8000, 8, low=0.2, high=0.6)
+    engine, due, told, most = Recalibrator(), np.arange(8000) + np.where(labels == slow, 1000, 0), 0, 0
+    for now in range(0, 8000, 50):
+        engine.observe_many(scores[now : now + 50])
+        for i in np.flatnonzero((due >= now) & (due < now + 50)).tolist():
+            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+            told += 1
+        held = delays_of(engine).held
+        most = max(most, held)
+        assert engine.target.labels == told
+        assert (engine.mixing is None or len(engine.mixing.weights) == 1) == (held == told)
+    assert most >= int((labels[:1000] != slow).sum())
+    assert held < 100 < delays_of(engine).excluded
+    assert engine.target.prior == pytest.approx(labels.mean(), abs=0.02)  # of what was told, it is off by .03

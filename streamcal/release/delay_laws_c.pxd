@@ -1,0 +1,77 @@
+# The types with which delay_laws_c.py is compiled; see docs/architecture.md.
+cimport cython
+from libc cimport math
+
+cdef const double[::1] _EDGES
+cdef double _MEMORY, _SHARES, _LEAST, _TAIL, _ON, _OFF, _WIDE, _VARIANCE, _THREE_QUARTERS, _NO_TIME, _NEVER, _MOST
+cdef int _MARKS, _COHORT, _BINS, _BANDS, _NOWHERE, _ZERO, _EVERY, _N, _R, _U, _V, _M, _A, _S, _ROWS
+
+
+cdef class DelayLaws:
+    cdef public long long n, k
+    cdef public double now, origin, spacing, z, power, never, p, full, most
+    cdef public bint by_time, on, known
+    cdef public int late
+    cdef public int _first, _low, _high
+    cdef public double _earlier, _before, _latest
+    cdef double[:, ::1] _sums, _laws
+    cdef double[::1] _histogram
+    cdef public list _columns
+    cdef long long _limit
+    cdef long long[::1] _start, _size
+    cdef double[::1] _time
+    cdef long long[:, ::1] told, released
+    cdef int[::1] _next
+    cdef int[:, ::1] head, tail, waiting
+    cdef double[:, ::1] expected
+    cdef int[:, :, ::1] _risk, _open
+
+    @cython.locals(i=Py_ssize_t, y=int, band=int)
+    cpdef begin(self)
+    cpdef long long remaining(self) noexcept
+    @cython.locals(ends=bint)
+    cpdef bint predict_many(self, long long count) except -1
+    cpdef bint predict(self, double time) except -1
+    @cython.locals(i=Py_ssize_t, j=Py_ssize_t, before=double, time=double, closed_any=bint)
+    cpdef close(self)
+    @cython.locals(last=int)
+    cpdef int bin_of(self, double delay) noexcept
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+    cpdef Py_ssize_t place(self, long long index) noexcept
+    @cython.locals(low=Py_ssize_t)
+    cpdef Py_ssize_t find(self, long long index) noexcept
+    @cython.locals(octave=int, band=int, delay=double)
+    cpdef label(self, Py_ssize_t i, double score, int label, double time)
+    cdef void _age(self, Py_ssize_t i, double age) noexcept
+    @cython.locals(
+        j=int, band=int, a0=int, a1=int, b0=int, b1=int, n0=double, n1=double, r0=double, r1=double, u=double, v=double,
+        come=double, all_=double, share=double, size=double, sums="double[:, ::1]", kept0=double, kept1=double,
+        kept=double,
+    )
+    cdef void _cross(self, Py_ssize_t i) noexcept
+    @cython.locals(i=Py_ssize_t, j=Py_ssize_t, before=double, width=double, age=double, alike=bint, old=double)
+    cpdef _merge(self)
+    @cython.locals(j=int)
+    cdef double _old(self) noexcept
+    @cython.locals(band=int, y=int)
+    cdef void _move(self, Py_ssize_t j, Py_ssize_t i) noexcept
+    @cython.locals(band=int, y=int)
+    cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
+    @cython.locals(sums="double[:, ::1]", laws="double[:, ::1]", u=double, v=double, last=int, j=int, z=double, y=int, share=double)
+    cpdef fit(self)
+    @cython.locals(
+        sums="double[:, ::1]", laws="double[:, ::1]", pending=double, rest0=double, rest1=double, rest=double,
+        part=double, told0=double, told1=double, full0=double, full1=double, j=int,
+    )
+    cdef void _extend(self, int last) noexcept
+    @cython.locals(sums="double[:, ::1]", first=double, second=double, before=double, latest=double, falls=double, more=double, told=double)
+    cdef double _rest(self, int y, int last) noexcept
+    @cython.locals(j=int, part=double)
+    cdef double _law(self, int y, double place) noexcept
+    cpdef double law(self, int y, double age) noexcept
+    @cython.locals(total=double, sum_=double, j=Py_ssize_t, label=int)
+    cpdef double usual(self, double share, int first=*, int last=*) noexcept
+
+
+@cython.locals(least=double, time=double)
+cdef double _median(double first, double second, double third) noexcept

@@ -1,0 +1,96 @@
+"""Summary of the delays of labels by class, and of the labels that are held."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streamcal.release.completeness_c import completeness
+from streamcal.release.delay_laws_c import BINS
+from streamcal.release.label_release_c import LabelRelease
+
+__all__ = ["LabelDelays", "label_delays"]
+
+_MOST: Final = 0.9  # of the labels of a class
+
+
+class LabelDelays(msgspec.Struct, frozen=True):
+    """Delays of labels by class, and labels that are held so that both classes are equally complete."""
+
+    by_time: bool
+    """Whether ages are in seconds of event time; otherwise in predictions."""
+    late: int | None
+    """Class, 0 or 1, whose labels come later than those of the other; None: delays do not depend on it."""
+    z: float
+    """Log-rank statistic of the two classes, in standard deviations; `late` is named above 5."""
+    first: bool
+    """Whether all labels are held because the first are no fair sample yet."""
+    missing: int | None
+    """Class of which no label has come, though labels of it are expected; None: both come."""
+    held: int
+    """Number of labels that have come and are held."""
+    oldest: float | None
+    """Age of the oldest prediction whose label is held; None: none is held."""
+    complete: tuple[float, float] | None
+    """Share of the labels of class 0 and of class 1 that have come, of predictions with a label that is held;
+    None while it is not known."""
+    within: tuple[float, float] | None
+    """Ages at which 90 % of the labels of class 0 and of class 1 have come; infinite if they never do; None
+    while it is not known."""
+    excluded: int
+    """Number of predictions that were learned without a label, because all labels of one class had come."""
+    mistaken: int
+    """Number of these whose label came later and was another."""
+
+
+def label_delays(release: LabelRelease) -> LabelDelays:
+    """Return what is known of the delays of labels."""
+    k = release.k
+    time, told, released = (np.asarray(release._columns[i])[:k] for i in (2, 3, 4))
+    held = np.flatnonzero((told - released).sum(axis=1))
+    oldest = None
+    if len(held):  # the latest cohort has no time yet
+        oldest = float(release.now - time[held[0]]) if held[0] < k - 1 else 0.0
+    complete = within = None
+    if release.known and k > 1:
+        shares = np.empty((4, k - 1))
+        completeness(release, 0, shares)
+        some = held[held < k - 1]
+        if len(some):
+            counts = told[some].T.astype(np.float64)
+            part = counts.sum(axis=1) / np.maximum(
+                (counts / np.maximum(shares[:2, some], 1e-12)).sum(axis=1), 1e-12
+            )
+            complete = (min(1.0, float(part[0])), min(1.0, float(part[1])))
+        within = (_age(release, 0), _age(release, 1))
+    totals = told.sum(axis=0)
+    missing = None
+    if release.unsettled and release.late_class and totals.any() and not totals.all():
+        missing = int(totals.argmin())
+    late = int(release.late) if release.on else None
+    if late is None and release.unsettled and release.late_class:  # by the first labels
+        late = int(release.first.positives <= release.first.expected)
+    return LabelDelays(
+        by_time=bool(release.by_time),
+        late=late,
+        z=float(release.z),
+        first=bool(release.unsettled and release.held > 0),
+        missing=missing,
+        held=int(release.held),
+        oldest=oldest,
+        complete=complete,
+        within=within,
+        excluded=int(release.excluded),
+        mistaken=int(release.mistaken),
+    )
+
+
+def _age(release: LabelRelease, label: int) -> float:
+    """Return the age at which most labels of a class have come, at least the end of a bin."""
+    for edge in 2.0 ** ((np.arange(BINS) - 24) / 4.0):
+        if release.law(label, float(edge)) >= _MOST:
+            return float(edge)
+    return math.inf

@@ -1,0 +1,64 @@
+# The types with which label_release_c.py is compiled; see docs/architecture.md.
+cimport cython
+from libc cimport math
+from streamcal.release.completeness_c cimport completeness
+from streamcal.release.held_labels_c cimport HeldLabels, chance
+
+cdef int _COHORT, _HELD, _FOUND, _CONFIRMED, _MOST_HELD, _NOWHERE, _UNITS, _FIRST, _ONE, _NOTED, _EXCLUDED
+cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY, _NO_TIME, _NEVER
+cdef double _SURE, _LONG, _AHEAD, _PARTLY, _TIMES, _ERRORS
+
+
+cdef class LabelRelease(HeldLabels):
+    cdef public bint unsettled, late_class, excludes
+    cdef public object first
+    cdef public double sum, squares
+    cdef public long long excluded, mistaken
+    cdef public double _moment, _came
+
+    @cython.locals(told="long long", some="long long", i=Py_ssize_t, size="long long", labels="long long")
+    cpdef bint sampled(self) noexcept
+    @cython.locals(i=Py_ssize_t, age=double)
+    cpdef long long complete_until(self) noexcept
+    cpdef bint may_release(self) noexcept
+    @cython.locals(i=Py_ssize_t)
+    cpdef expect(self, double probability)
+    @cython.locals(cohort=Py_ssize_t)
+    cpdef note(self, double score)
+    @cython.locals(n="long long", i=Py_ssize_t)
+    cpdef note_many(self, const double[:] scores)
+    @cython.locals(was=bint)
+    cpdef bint end(self) except -1
+    @cython.locals(cohort=Py_ssize_t, arrival=double, likely=double, latest=double, mark=int)
+    cpdef bint take(
+        self, double score, int label, long long index, int units, double came, double time, double expected,
+        carried,
+    ) except -1
+    @cython.locals(held=bint)
+    cdef bint _is_empty(self, Py_ssize_t cohort) noexcept
+    @cython.locals(pending="long long", noted="long long", i=int, units=double)
+    cpdef _exclude(self, Py_ssize_t cohort, int label)
+    @cython.locals(
+        usual=double, size="long long", told="long long", positives="long long", sum_=double, squares=double,
+        expected=double, i=Py_ssize_t, fair=bint, at_random=bint,
+        young="long long", young_positives="long long", young_expected=double, scale=double, likely=double,
+        totals0="long long", totals1="long long", both=bint, longest=double, settled=bint,
+    )
+    cpdef _settle(self)
+    @cython.locals(i=int)
+    cpdef _free_loose(self)
+    @cython.locals(cohort=Py_ssize_t)
+    cpdef _free_all(self)
+    @cython.locals(label=int)
+    cpdef _free_of(self, Py_ssize_t cohort)
+    @cython.locals(told0="long long", told1="long long", pending="long long", last=Py_ssize_t, i=Py_ssize_t, both="long long")
+    cpdef _free_first(self)
+    @cython.locals(
+        k=Py_ssize_t, first=Py_ssize_t, shares="double[:, ::1]", complete=double, i=Py_ssize_t, least=double, odd=bint, old=bint,
+        label=int, told="long long", part=double, most="long long",
+        by_chance=double,
+    )
+    cpdef _equalise(self)
+
+
+cdef bint _unlike(double count, double expected) noexcept

@@ -1,0 +1,214 @@
+"""Labels that are held until both classes are equally complete: what a run says of them, and where."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.remarks import remarks
+from streamcal.monitor.status import HeldLabels, Status
+from streamcal.monitor.summary import closing_rows, held_rows, run_summary
+from streamcal.report.record import Report, make_report
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.run_state import RunState
+from tests.command_line import streamcal
+from tests.monitor.test_remarks import write
+from tests.quality.forecasts import logistic
+
+DAY = 86_400.0
+N = 8_000
+LATE = {0: "labels of class 0 come later", 1: "labels of class 1 come later", None: "come later"}
+
+Rows = list[dict[str, Any]]
+
+
+def stream(late: int | None, *, key: str | None = None) -> Rows:
+    """Predictions of 80 days, a fifth of them positive; labels of one class take 5 days, others 12 hours."""
+    rng = np.random.default_rng(3)
+    labels = rng.random(N) < 0.2
+    scores = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(0.25))
+    times = 80 * DAY * np.arange(N) / N
+    told = times + rng.exponential(np.where(labels == late, 5 * DAY, 0.5 * DAY))
+    more = {} if key is None else {"key": key}
+    rows = [{"id": f"{key}{i}", "score": scores[i], "time": times[i], **more} for i in range(N)]
+    rows += [
+        {"id": f"{key}{i}", "label": int(labels[i]), "time": told[i]} for i in range(N) if told[i] < times[-1]
+    ]
+    return sorted(rows, key=lambda row: row["time"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a store and a summary of each stream, and one of two keys."""
+    made = tmp_path_factory.mktemp("held")
+    streams = {str(late): stream(late) for late in (0, 1, None)}
+    streams["keys"] = sorted(stream(0, key="a") + stream(None, key="b"), key=lambda row: row["time"])
+    for name, rows in streams.items():
+        done = streamcal(
+            "run", "--events", write(made / f"{name}.jsonl", rows), "--output", made / f"{name}.out.jsonl",
+            "--store", made / f"{name}.db", "--summary", made / f"{name}.json", "--strict",
+            "--report", made / f"{name}.html",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr  # nothing is to be done
+        (made / f"{name}.txt").write_text(done.stdout)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_class_that_comes_later_stands_in_table_summary_report_and_store(folder: Path, late: int) -> None:
+    summary = json.loads((folder / f"{late}.json").read_bytes())
+    assert LATE[late] in summary["verdict"] or "Well calibrated" in summary["verdict"]
+    held = msgspec.convert(summary["held"][""], HeldLabels)
+    assert (held.by_time, held.late, held.missing, held.first) == (True, late, None, False)
+    assert held.held > 10
+    assert held.excluded > 200
+    assert held.complete is not None
+    assert held.complete[late] < held.complete[1 - late]
+    assert held.within is not None
+    of_late, of_other = held.within[late], held.within[1 - late]
+    assert of_late is not None
+    assert of_other is not None
+    assert of_other < 2 * DAY < 6 * DAY < of_late < 20 * DAY
+    rows = held_rows(held)
+    assert [name for name, _ in rows] == [
+        f"labels {late} come later",
+        "labels held",
+        "  labels 0, 1 there that have come",
+        "labels by exclusion",
+    ]
+    shown = streamcal("show", folder / f"{late}.db").stdout
+    for text in ((folder / f"{late}.txt").read_text(), shown, (folder / f"{late}.html").read_text()):
+        for name, value in rows:
+            assert re.search(rf"{name.strip()}\W.*{re.escape(value)}", text), (name, value, text)
+    table = shown.partition("How labels came")[2].partition("How good")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    stored = json.loads(streamcal("show", "--json", folder / f"{late}.db").stdout)
+    assert stored["engines"][0]["held"] == summary["held"][""]
+    assert stored["verdict"]["sentence"] == summary["verdict"]
+
+
+@pytest.mark.slow
+def test_where_no_class_comes_later_nothing_is_shown(folder: Path) -> None:
+    summary = json.loads((folder / "None.json").read_bytes())
+    assert summary["held"] == {}
+    for text in (summary["verdict"], (folder / "None.txt").read_text(), (folder / "None.html").read_text()):
+        assert "come later" not in text
+        assert "labels held" not in text
+
+
+@pytest.mark.slow
+def test_each_key_has_its_own(folder: Path) -> None:
+    summary = json.loads((folder / "keys.json").read_bytes())
+    assert [*summary["held"]] == ["a"]
+    assert "labels 0 come later [a]" in (folder / "keys.txt").read_text()
+    assert "labels 0 come later [a]" in streamcal("show", folder / "keys.db").stdout
+    assert "labels 0 come later, key a" in (folder / "keys.html").read_text()
+    record = json.loads(streamcal("report", folder / "keys.db", "--json").stdout)
+    verdicts = {view["key"]: view["verdict"]["sentence"] for view in record["status"]["views"]}
+    assert "come later" not in verdicts["b"]
+    assert verdicts["a"].startswith("Cannot tell: labels of class 0 come later")
+    assert verdicts[None].startswith("Cannot tell: labels of class 0 come later")
+
+
+def with_held(held: HeldLabels | None) -> Status:
+    status = build_status(pipeline(), claims=False)
+    status.engines[0].held = held
+    return status
+
+
+def pipeline() -> RunState:
+    made = Pipeline()
+    made.engines.of(None)
+    return made
+
+
+def held_labels(**more: Any) -> HeldLabels:
+    given = {
+        "by_time": True,
+        "late": 1,
+        "missing": None,
+        "first": False,
+        "held": 40,
+        "oldest": 2 * DAY,
+        "complete": (0.9, 0.4),
+        "within": (3_600.0, None),
+        "excluded": 7,
+        "mistaken": 1,
+    }
+    return HeldLabels(**(given | more))
+
+
+def samples(status: Status) -> dict[tuple[str, ...], float]:
+    metrics = RunMetrics([])
+    metrics.update(status)
+    return {
+        (each.name, *each.labels.values()): each.value
+        for family in metrics.collect()
+        for each in family.samples
+        if "held" in each.name or "class" in each.name or "exclusion" in each.name
+    }
+
+
+def test_metrics() -> None:
+    assert samples(with_held(None)) == {}
+    assert samples(with_held(held_labels())) == {
+        ("streamcal_labels_held", ""): 40,
+        ("streamcal_oldest_held_seconds", ""): 2 * DAY,
+        ("streamcal_late_class", "", "0"): 0,
+        ("streamcal_late_class", "", "1"): 1,
+        ("streamcal_missing_class", "", "0"): 0,
+        ("streamcal_missing_class", "", "1"): 0,
+        ("streamcal_class_completeness_ratio", "", "0"): 0.9,
+        ("streamcal_class_completeness_ratio", "", "1"): 0.4,
+        ("streamcal_class_delay_seconds", "", "0"): 3_600.0,  # of class 1 it is not known
+        ("streamcal_labels_by_exclusion_total", ""): 7,
+        ("streamcal_mistaken_labels_by_exclusion_total", ""): 1,
+    }
+    untimed = samples(with_held(held_labels(by_time=False)))
+    assert not [name for name, *_ in untimed if "seconds" in name]
+
+
+def test_words_without_times_and_without_a_law() -> None:
+    found = held_labels(by_time=False, oldest=1_234.0)
+    assert held_rows(found) == [
+        ("labels 1 come later", "90% never, others 3,600 predictions"),
+        ("labels held", "40, the oldest for 1,234 predictions"),
+        ("  labels 0, 1 there that have come", "90%, 40%"),
+        ("labels by exclusion", "7, of which 1 wrong"),
+    ]
+    first = held_labels(late=None, first=True, oldest=None, complete=None, within=None, excluded=0)
+    assert held_rows(first, " [k]") == [("first labels held [k]", "40")]
+    assert held_rows(None) == []
+
+
+def test_first_labels_that_are_held_for_long_are_said() -> None:
+    """And what is served meanwhile. That one class comes later is no remark: nothing is to be done."""
+    first = {"first": True, "late": None, "held": 1_200, "complete": None, "within": None}
+    status = with_held(held_labels(**first))
+    (word,) = remarks(status)
+    assert word.startswith("The first 1,200 labels are held, the oldest for 2 days: of one class, fewer than")
+    assert "Meanwhile the score is served." in word
+    status.engines[0].source_labels = 9
+    assert "Meanwhile the source's map is served." in remarks(status)[0]
+    status.engines = [msgspec.structs.replace(status.engines[0], key=key) for key in "kl"]
+    assert remarks(status)[0].startswith("The first 1,200 labels of key 'k' and 1 more are held")
+    for fewer in (held_labels(**first | {"held": 900}), held_labels(held=5_000)):
+        assert remarks(with_held(fewer)) == []
+
+
+def test_a_record_is_what_it_was_before_it_was_json() -> None:
+    for held in (held_labels(), None):
+        status = with_held(held)
+        assert run_summary(status)["held"] == ({} if held is None else {"": msgspec.to_builtins(held)})
+        report = make_report(status, ["x"])
+        assert msgspec.json.decode(msgspec.json.encode(report), type=Report).status.engines[0].held == held
+        assert ("labels by exclusion" in dict(closing_rows(status))) == (held is not None)

@@ -1,0 +1,140 @@
+"""Labels that are held: how many, what is left out of them, their corrections, and their state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal.release.label_release_c import MOST_HELD, LabelRelease
+from streamcal.sketch.decoding import encoded
+from streamcal.sketch.weighing import ONE
+from tests.release.streams import (
+    LATE,
+    NO_TIME,
+    Cohorts,
+    Delays,
+    Stream,
+    counted,
+    driven,
+    fixed,
+    made,
+)
+
+# Held at most
+
+
+def one_class(n: int, release: LabelRelease) -> Stream:
+    """Drive a release by labels of one class alone, and return the stream."""
+    delays: Delays = lambda rng, y, x, at: np.where(y == 0, np.inf, 0.0)  # noqa: E731
+    stream = made(n, 42, delays, rate=0.5)
+    assert not driven(release, stream).learned
+    return stream
+
+
+def test_thinning_keeps_the_weights() -> None:
+    """And the scores, about: of pairs, one stands for both, chosen without regard to its score."""
+    release = LabelRelease()
+    stream = one_class(50_000, release)
+    held = Cohorts(release)
+    state = held.state
+    labels = state.labels < 2
+    assert release.held <= MOST_HELD
+    assert release.held == labels.sum()
+    assert state.units[labels].sum() == ONE * int(stream.labels.sum())
+    assert (state.units[labels] == ONE * state.stands[labels]).all()
+    assert state.stands[labels].sum() == int(stream.labels.sum())
+    assert state.stands[labels].max() >= 2
+    scores = stream.scores[stream.labels == 1]
+    mean = np.average(state.scores[labels], weights=state.units[labels])
+    # Its standard error is .22 / √8,000 at most.
+    assert mean == pytest.approx(scores.mean(), abs=0.012)
+    # Each stands in the cohort of its prediction.
+    rows = [int(i) for cohort in range(len(held.start)) for i in [cohort] * int(held.held[cohort, 1])]
+    index = state.index[labels]
+    assert (held.start[rows] <= index).all()
+    assert (index < np.append(held.start[1:], len(stream.scores))[rows]).all()
+
+
+def test_without_weights_nothing_is_left_out() -> None:
+    """And no label is found by exclusion."""
+    release = LabelRelease(weighs=False)
+    stream = one_class(40_000, release)
+    assert release.held == stream.labels.sum() > MOST_HELD
+    assert (release.to_state().units == ONE).all()
+    other = LabelRelease(weighs=False)
+    driven(other, made(12_000, 43, fixed(2400.0, 800.0)))
+    assert other.on
+    assert other.excluded == 0
+
+
+# Corrections
+
+
+def started(labels: list[int], n: int = 128) -> LabelRelease:
+    """Return a release with n predictions of .5 and these labels of the first ones, which it holds.
+
+    The label of the last prediction comes first, so that many predictions were overtaken.
+    """
+    release = LabelRelease()
+    for _ in range(n):
+        counted(release, 0.5, lambda: None)
+    release.take(0.5, 1, n - 1, ONE, NO_TIME, NO_TIME, 0.5, None)
+    for q, label in enumerate(labels):
+        release.take(0.5, label, q, ONE, NO_TIME, NO_TIME, 0.5, None)
+    assert release.held == len(labels) + 1
+    return release
+
+
+def test_a_held_label_is_replaced() -> None:
+    """What is released then is the new label, once. One that is not held is not replaced."""
+    release = started([1] * 12)
+    assert release.relabel(0.5, 0, 4)
+    assert not release.relabel(0.5, 0, 4)  # it is 0 by now
+    assert not release.relabel(0.25, 0, 5)
+    assert not release.relabel(0.5, 0, 100)
+    assert not release.relabel(0.5, 0, -1)
+    assert release.held == 13
+    np.testing.assert_array_equal(Cohorts(release).told[0], [1, 11])
+    assert release.relabel(0.5, 1, 4)
+    assert release.relabel(0.5, 0, 11)  # the last
+    assert release.relabel(0.5, 0, 0)  # and the first
+    release.take(0.5, 1, 12, 2 * ONE, NO_TIME, NO_TIME, 0.5, None)
+    given = release.released_labels()
+    assert given.prediction_index.size == 14
+    labels = dict(zip(given.prediction_index.tolist(), given.labels.tolist(), strict=True))
+    assert labels == {127: 1, **{q: int(q not in (0, 11)) for q in range(13)}}
+
+
+def test_a_held_label_of_a_cohort_that_has_all_is_replaced() -> None:
+    release = started([1] * 64)
+    assert release.relabel(0.5, 0, 4)
+
+
+# State
+
+
+def roundtrip(release: LabelRelease) -> LabelRelease:
+    return LabelRelease().restore(release.to_state())
+
+
+@pytest.mark.parametrize("name", ["positives", "bulk of negatives", "rare"])
+def test_a_restored_release_goes_on_alike(name: str) -> None:
+    """Cut anywhere: the same is released from then on, and the state is the same in the end."""
+    delays, rate = LATE[name]
+    stream = made(9000, [44, 1], delays, rate=rate)
+    whole = LabelRelease()
+    expected = driven(whole, stream)
+    for cut in (1, 63, 64, 65, 700, 2500, 5000):
+        first = LabelRelease()
+        before = driven(first, _until(stream, cut))
+        again = roundtrip(first)
+        assert encoded(again.to_state()) == encoded(first.to_state())
+        after = driven(again, stream, start=cut)
+        assert before.learned + after.learned == expected.learned
+        assert encoded(again.to_state()) == encoded(whole.to_state())
+
+
+def _until(stream: Stream, cut: int) -> Stream:
+    """Return the predictions before a cut; labels that come after it do not come."""
+    due = np.where(stream.due[:cut] <= cut - 1, stream.due[:cut], np.inf)
+    return Stream(stream.scores[:cut], stream.truth[:cut], stream.labels[:cut], due)

@@ -95,6 +95,7 @@ NAVIGATION = {
         "proofs/exposure",
         "proofs/mixture",
         "proofs/multiclass",
+        "proofs/release",
         "proofs/verdict",
     ],
 }

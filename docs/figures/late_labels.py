@@ -1,13 +1,15 @@
 """The picture and the table of docs/late-labels.md: ``python docs/figures/late_labels.py``.
 
 A made-up stream, so that the truth is known: 1,000 predictions a day, of which 10% are positive, from day 60
-on 20%. Positives are told after an exponential time, 10 days on average and 30 at most. Ways see 30 days.
+on 20%. Positives are told after an exponential time, 10 days on average and 30 at most, and negatives never.
+In panel 1, positives take a tenth of that, and negatives are told at the end of each week. Ways see 30 days;
+those that learn one label after the other, the latest 5,000.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +19,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from streamcal.delayed.feedback import DelayedFeedback
+from streamcal.release.label_release_c import LabelRelease
+from streamcal.sketch.weighing import ONE
 
 DAYS: Final = 120
 DOUBLED: Final = 60
+STEADY: Final = (31, 60)
+"""First and last day whose least and greatest figures are in the table."""
 LOOK: Final = 75
-"""The day whose figures are in the table."""
+"""Day whose figures are in the table."""
 MATURED: Final = 30
+WEEK: Final = 7
+LATEST: Final = 5_000
+"""Number of labels, for ways that learn labels one after the other."""
 DAY: Final = 86_400.0
 A_DAY: Final = 1_000
 RATES: Final = (0.1, 0.2)
@@ -33,19 +42,19 @@ PROPENSITY: Final = 0.05
 COLOURS: Final = {
     "truth": BLACK,
     "as told": VERMILION,
+    "held": GREEN,
     "dropped": VERMILION,
     "0 until told": ORANGE,
     "matured": BLUE,
-    "exposure": GREEN,
+    "early positives": GREEN,
     "every label": BLUE,
     "labels alone": VERMILION,
     "weighted": GREEN,
 }
 TITLES: Final = (
-    "1  Labels for all, negatives sooner",
+    "1  Both are told, negatives in weekly bulk",
     "2  Positives only: a negative is never told",
-    "3  Positives only, and no time to wait",
-    "4  Labels for some",
+    "3  Labels for some",
 )
 
 Floats = npt.NDArray[np.float64]
@@ -64,22 +73,18 @@ def stream(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
 
 
 def cases(rng: np.random.Generator) -> list[Lines]:
-    """Return the lines of the four cases; a way sees the latest 30 days that it can."""
+    """Return the lines of the three cases; a way sees what it can of the latest 30 days, or labels."""
     made, told, scores = stream(rng)
     positive = np.isfinite(told)
     labelled = (scores >= FLAGGED) | (rng.random(len(made)) < PROPENSITY)
     weights = np.where(scores >= FLAGGED, 1.0, 1.0 / PROPENSITY)
-    negative_told = made + 1.0
-    ways = ("as told", "dropped", "0 until told", "matured", "every label", "labels alone", "weighted")
+    ways = ("dropped", "0 until told", "matured", "every label", "labels alone", "weighted")
     seen = {way: np.full(DAYS, np.nan) for way in ways}
     for day in range(1, DAYS + 1):
         young = (made >= day - MATURED) & (made < day)
         old = (made >= day - 2 * MATURED) & (made < day - MATURED)
-        when = np.where(positive, told, negative_told)
-        lately = (when >= day - MATURED) & (when < day)
         some = young & labelled
         for way, values in (
-            ("as told", positive[lately]),
             ("dropped", np.ones(int((told < day).any()))),
             ("0 until told", told[young] < day),
             ("matured", positive[old]),
@@ -89,19 +94,59 @@ def cases(rng: np.random.Generator) -> list[Lines]:
             if len(values):
                 seen[way][day - 1] = values.mean()
         seen["weighted"][day - 1] = np.average(positive[some], weights=weights[some])
+    seen["early positives"] = by_exposure(made, told)
+    seen["as told"], seen["held"] = one_after_the_other(made, told, scores)
     truth = np.where(np.arange(DAYS) < DOUBLED, *RATES)
-    exposed = by_exposure(made, told)
     return [
-        {"truth": truth, "as told": seen["as told"], "matured": seen["matured"]},
-        {"truth": truth, **{name: seen[name] for name in ("dropped", "0 until told", "matured")}},
-        {
-            "truth": truth,
-            "0 until told": seen["0 until told"],
-            "matured": seen["matured"],
-            "exposure": exposed,
-        },
-        {"truth": truth, **{name: seen[name] for name in ("every label", "labels alone", "weighted")}},
+        {"truth": truth, **{name: seen[name] for name in names}}
+        for names in (
+            ("as told", "held"),
+            ("dropped", "0 until told", "matured", "early positives"),
+            ("every label", "labels alone", "weighted"),
+        )
     ]
+
+
+def one_after_the_other(made: Floats, told: Floats, scores: Floats) -> tuple[Floats, Floats]:
+    """Return the share of positives of the latest labels: as told, and as mode `auto` learns them."""
+    labels = np.isfinite(told).astype(np.int8)
+    soon, bulk = made + (told - made) / 10.0, np.ceil((made + 1e-9) / WEEK) * WEEK
+    told = np.where(labels == 1, soon, bulk)
+    release, learned = LabelRelease(), list[tuple[float, int, int]]()
+
+    def learn(day: float) -> None:
+        given = release.released_labels()
+        learned.extend((day, label, units) for label, units in zip(given.labels, given.units, strict=True))
+
+    for number in np.argsort(np.concatenate([made, told]), kind="stable").tolist():
+        i, day = number % len(made), float(made[number] if number < len(made) else told[number - len(made)])
+        if day >= DAYS:
+            break
+        score = float(scores[i])
+        if number < len(made):
+            if release.unsettled:
+                release.expect(score)
+            if release.holds:
+                release.note(score)
+            if release.predict(day * DAY) and release.end():
+                learn(day)
+        elif release.take(score, int(labels[i]), i, ONE, day * DAY, day * DAY, score, None):
+            learned.append((day, int(labels[i]), ONE))
+        elif release.ready:
+            learn(day)
+    days, kinds, units = np.array(learned, np.float64).T
+    order = np.argsort(told, kind="stable")
+    return latest(told[order], labels[order], np.ones(len(made))), latest(days, kinds, units)
+
+
+def latest(days: Floats, labels: npt.NDArray[Any], weights: Floats) -> Floats:
+    """Return the share of positives among the latest labels at the end of each day; labels come in order."""
+    seen = np.full(DAYS, np.nan)
+    for day, end in enumerate(np.searchsorted(days, np.arange(1, DAYS + 1)).tolist()):
+        part = slice(max(0, end - LATEST), end)
+        if end:
+            seen[day] = np.average(labels[part], weights=weights[part])
+    return seen
 
 
 def by_exposure(made: Floats, told: Floats) -> Floats:
@@ -142,22 +187,26 @@ def draw_case(axes: Axes, title: str, lines: Lines) -> None:
 
 
 def draw(found: list[Lines]) -> Figure:
-    """Draw the four cases."""
-    figure = canvas(11.5, 7.0)
-    for axes, title, lines in zip(figure.subplots(2, 2).ravel(), TITLES, found, strict=True):
+    """Draw the three cases."""
+    figure = canvas(12.5, 4.0)
+    for axes, title, lines in zip(figure.subplots(1, 3), TITLES, found, strict=True):
         draw_case(axes, title, lines)
     figure.axes[1].text(DAYS - 2, 0.5, "dropped: 100%", ha="right", color=VERMILION, fontsize=9)
     return figure
 
 
 def tables(found: list[Lines]) -> Mapping[str, str]:
-    """Return what each way sees 15 days after the doubling."""
+    """Return what each way sees while the rate is steady, and 15 days after the doubling."""
+    steady = slice(STEADY[0] - 1, STEADY[1])
     rows = [
-        (title[0], name, *(f"{values[day - 1]:.1%}" for day in (DOUBLED, LOOK)))
+        (title[0], name, *(f"{value:.1%}" for value in (np.nanmin(part), np.nanmax(part), values[LOOK - 1])))
         for title, lines in zip(TITLES, found, strict=True)
         for name, values in lines.items()
+        if name != "truth"
+        for part in [values[steady]]
     ]
-    header = ("case", "way", f"day {DOUBLED}", f"day {LOOK}, 15 after the doubling")
+    first, last = STEADY
+    header = ("panel", "way", f"days {first} to {last}: least", "most", f"day {LOOK}, 15 after the doubling")
     return {"cases": markdown(header, rows)}
 
 

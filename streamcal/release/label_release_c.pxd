@@ -42,7 +42,7 @@ cdef class LabelRelease(HeldLabels):
         usual=double, size="long long", told="long long", positives="long long", sum_=double, squares=double,
         expected=double, i=Py_ssize_t, fair=bint, at_random=bint,
         young="long long", young_positives="long long", young_expected=double, scale=double, likely=double,
-        totals0="long long", totals1="long long", both=bint, longest=double, settled=bint,
+        totals0="long long", totals1="long long", both=bint, longest=double, settled=bint, unlike=bint,
     )
     cpdef _settle(self)
     @cython.locals(i=int)

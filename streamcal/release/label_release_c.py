@@ -38,7 +38,7 @@ _MORE_POWER: Final = 50.0  # variance from which certificates believe it
 _ALIKE: Final = 3.0  # standard deviations of it that are chance
 _AHEAD: Final = 4.0  # times the span of a cohort that a label may be ahead of all before it
 _SURE: Final = 5.0  # standard deviations that are no chance
-_LONG: Final = 16.0  # times the delay of most labels of either class, after which what has not come will not
+_LONG: Final = 8.0  # times the delay of most labels of either class, after which what has not come will not
 _TIMES: Final = 3.0  # by which the labels of a class may exceed what is expected, …
 _ERRORS: Final = 4.0  # … and standard deviations
 _PARTLY: Final = 0.1  # of the labels may be of cohorts that are not complete, where labels are a sample
@@ -298,9 +298,8 @@ class LabelRelease(HeldLabels):
         # … and what has come of younger ones has the classes of the older, if neither class is late.
         scale = (positives + 0.5) / (expected + 0.5)
         likely = min(float(young), scale * young_expected)
-        self.late_class |= _unlike(young_positives, likely) or _unlike(
-            young - young_positives, young - likely
-        )
+        unlike = _unlike(young_positives, likely) or _unlike(young - young_positives, young - likely)
+        self.late_class |= told > 0 and unlike
         # Where hardly anything is pending, all is told: that is no sign that what is not is so by chance.
         at_random = size - told > _MANY * size and old.at_random(of_old, either=True)
         fair = fair and (at_random or (self.first.enough and not self.late_class))

@@ -259,10 +259,10 @@ def test_labels_by_exclusion_are_hardly_ever_wrong(delays: Delays, rate: float) 
     counts = indices(outcome)
     twice = [q for q, count in counts.items() if count == 2]
     assert max(counts.values()) <= 2
-    assert len(twice) <= release.mistaken
+    # Of old cohorts it is not remembered which labels were found by exclusion.
+    assert len(twice) <= release.mistaken + 0.01 * rarer
     for q in twice:
-        both = [each.label for each in outcome.learned if each.of == q]
-        assert both == [1 - stream.labels[q], stream.labels[q]]
+        assert [each.label for each in outcome.learned if each.of == q][1] == stream.labels[q]
     wrong = sum(each.label != stream.labels[each.of] for each in outcome.learned)
     assert wrong <= release.mistaken + 0.01 * rarer  # of some, the label has not come
 

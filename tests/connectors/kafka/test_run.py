@@ -202,12 +202,15 @@ class Stream:
         """Return the sketches of the engine in a store, those that do not depend on the order of events.
 
         After an alarm, mode ``auto`` makes a new source of the target's labels that come next: which those
-        are does depend on it.
+        are does depend on it. So do labels held or found by exclusion, which the target's may lack or add.
         """
         with self.store(name) as store:
             engine = Engine.from_bytes(store.load().engines[None])
         alarmed = any(alarm.assumption.startswith("label shift") for alarm in engine.alarms)
-        sketches = {"target": engine._target.log.sketch, "traffic": engine._unlabelled.sketch}
+        sketches = {"traffic": engine._unlabelled.sketch}
+        delays = engine.label_delays
+        if delays is None or (delays.late is None and not delays.held and not delays.excluded):
+            sketches["target"] = engine._target.log.sketch
         if not alarmed:
             sketches["source"] = engine._source.log.sketch
         return {which: sketch.to_bytes() for which, sketch in sketches.items()}

@@ -39,6 +39,7 @@ _ALIKE: Final = 3.0  # standard deviations of it that are chance
 _AHEAD: Final = 4.0  # times the span of a cohort that a label may be ahead of all before it
 _SURE: Final = 5.0  # standard deviations that are no chance
 _LONG: Final = 8.0  # times the delay of most labels of either class, after which what has not come will not
+_MOSTLY: Final = 0.75  # of the old predictions have a label, where the others do not matter for ever
 _TIMES: Final = 3.0  # by which the labels of a class may exceed what is expected, …
 _ERRORS: Final = 4.0  # … and standard deviations
 _PARTLY: Final = 0.1  # of the labels may be of cohorts that are not complete, where labels are a sample
@@ -304,7 +305,7 @@ class LabelRelease(HeldLabels):
         at_random = size - told > _MANY * size and old.at_random(of_old, either=True)
         fair = fair and (at_random or (self.first.enough and not self.late_class))
         # However few of a class come: both have, and what has not come for long will not.
-        both = min(totals0, totals1) >= _FIRST
+        both = min(totals0, totals1) >= _FIRST and told >= _MOSTLY * size
         longest = max(self.usual(_USUAL, 0, 0), self.usual(_USUAL, 1, 1))
         settled = both and self.z < _ALIKE and self.now - self._time[0] >= _LONG * longest
         if (

@@ -154,12 +154,15 @@ def test_the_verdict_claims_nothing_of_weighted_labels() -> None:
     keys = np.where(np.arange(8000) % 2, "a", "b")
     frame = pd.DataFrame({"id": range(8000), "score": scores, "key": keys, "time": range(8000), "p": chance})
     known = frame[seen].assign(label=labels[seen], time=frame["time"] + 1)[["id", "label", "time"]]
-    done = [backtest(frame, known, columns={"propensity": "p"}), backtest(frame, known)]
+    done = [backtest(frame, known, columns={"propensity": "p"})]
+    with pytest.warns(UserWarning, match="are surely off|are held") as told:
+        done.append(backtest(frame, known))
+    assert any("of 2 keys are surely off" in str(each.message) for each in told)
     weighted, plain = (verdicts(each._pipeline)[None] for each in done)
-    assert plain.state == "well calibrated"  # for the labelled
+    assert plain.state == "too high"
     assert weighted.state == "cannot tell"
     assert "weights" in weighted.sentence
     assert not weighted.deviates
-    assert abs(done[0].summary["gap_after"]) < 0.05
+    assert abs(done[0].summary["gap_after"]) < 0.05 < done[1].summary["gap_after"]
     assert len(group_columns(done[0]._pipeline.quality).field) == 0
     assert len(group_columns(done[1]._pipeline.quality).field) == 2

@@ -191,14 +191,9 @@ class Engine(EventRules):
 
         Counts are then as if the first label had never been: sketches, windows of event time, class priors.
         The map follows at its next version. Losses that have moved the mixture's weights stay, and so does a
-        label that has left the window.
-        If the first is still held, the other is learned in its place.
+        label that has left the window. If the first is still held, the other is learned in its place.
         """
-        if (
-            self.release is not None
-            and relabelled.domain == "target"
-            and self.release.relabel(relabelled.score, relabelled.label, relabelled.prediction_index)
-        ):
+        if self._relabel_held(relabelled):
             return
         if self._versions.relabel(
             relabelled.domain,
@@ -209,6 +204,14 @@ class Engine(EventRules):
         ):
             self._set_stops()
             self.served.forget_weights()
+
+    def _relabel_held(self, relabelled: Relabelled) -> bool:
+        """Replace a label of the target that is held; return whether it is."""
+        if self.release is None or relabelled.domain != "target":
+            return False
+        if self._complete is not None:
+            self._complete.exact = False  # it has counted the label that came first
+        return bool(self.release.relabel(relabelled.score, relabelled.label, relabelled.prediction_index))
 
     def contradict(self, contradicted: Contradicted) -> None:
         """Note a label 1 of a prediction that was learned as 0 for want of one.

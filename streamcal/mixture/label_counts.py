@@ -31,19 +31,17 @@ class CountsState(msgspec.Struct, omit_defaults=True):
     positives: Count
     latest: LabelWindowState
     mass: Mass = NONE
-    forgotten: Count = 0
 
 
 class TargetCounts:
     """Counts of the target's labels."""
 
-    __slots__ = ("_forgotten", "_mass", "_positives", "latest", "n")
+    __slots__ = ("_mass", "_positives", "latest", "n")
 
     def __init__(self) -> None:
         self.n = 0
         """Number of labels."""
         self._positives = 0
-        self._forgotten = 0  # number of the first labels that say nothing of the prior
         self._mass = NONE  # what all labels count for beyond one each
         self.latest = LabelWindow(RECENT_PRIOR)
         """Latest labels, for the more recent prior."""
@@ -66,8 +64,8 @@ class TargetCounts:
         self._positives += 2 * label - 1
 
     def effective(self) -> tuple[float, float]:
-        """Return (positives, labels) of all not forgotten; with weights, as their effective number."""
-        return self._mass.effective(self._positives, self.n - self._forgotten)
+        """Return (positives, labels) of all; with weights, as their effective number."""
+        return self._mass.effective(self._positives, self.n)
 
     def prior(self, source: float, known: float | None = None) -> float:
         """Return the target's prior, in (0, 1): ``known`` from elsewhere, or that of all labels.
@@ -93,7 +91,6 @@ class TargetCounts:
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""
         self.n += other.n
-        self._forgotten += other._forgotten
         self._positives += other._positives
         self._mass = self._mass.plus(other._mass)
         self.latest.merge(other.latest)
@@ -101,16 +98,13 @@ class TargetCounts:
     def to_state(self) -> CountsState:
         """Return the state."""
         mass = self._mass if any(self._mass) else NONE
-        return CountsState(self.n, self._positives, self.latest.to_state(), mass, self._forgotten)
+        return CountsState(self.n, self._positives, self.latest.to_state(), mass)
 
     def restore(self, state: CountsState) -> None:
         """Set the state."""
         self.n, self._positives, self._mass = n, positives, mass = state.n, state.positives, state.mass
-        self._forgotten = state.forgotten
         self.latest.restore(state.latest)
-        right = positives <= n - self._forgotten and len(self.latest) == min(
-            n - self._forgotten, RECENT_PRIOR
-        )
+        right = positives <= n and len(self.latest) == min(n, RECENT_PRIOR)
         require(right, f"{positives} positives among {n} labels of a mixture")
         least = min(mass.labels, mass.squares) + ONE * n
         require(least >= n, f"the weights of {n} labels of a mixture are damaged")

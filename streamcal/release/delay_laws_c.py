@@ -22,7 +22,7 @@ import numpy as np
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.decoding import MOST, require, within
 
-__all__ = ["BANDS", "BINS", "COHORT", "DelayLaws"]
+__all__ = ["BANDS", "BINS", "COHORT", "EDGES", "DelayLaws"]
 
 COHORT: Final = 64
 """Predictions of a cohort that is not merged yet."""
@@ -32,7 +32,8 @@ BANDS: Final = 24
 """Bands of scores: octaves of the odds, from 2⁻¹² to 2¹²."""
 
 _ZERO: Final = 24  # bin that ends at delay 1
-_EDGES: Final = 2.0 ** ((np.arange(BINS) - _ZERO) / 4.0)
+EDGES: Final = 2.0 ** ((np.arange(BINS) - _ZERO) / 4.0)
+"""Delay at which each bin ends, float64[128]."""
 _MEMORY: Final = 2000.0  # labels of a class that a bin remembers
 _SHARES: Final = 8000.0  # predictions, for the shares that are pending
 _LEAST: Final = 32.0  # labels of each class from which a bin counts
@@ -52,7 +53,7 @@ _ROWS: Final = 10
 _MARKS: Final = 3  # greatest mark of a cohort
 
 # As C has them.
-_COHORT, _BINS, _BANDS = COHORT, BINS, BANDS
+_COHORT, _BINS, _BANDS, _EDGES = COHORT, BINS, BANDS, EDGES
 _NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("inf")
 
 

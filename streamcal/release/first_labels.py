@@ -45,10 +45,8 @@ class Observed(NamedTuple):
 class FirstLabels(msgspec.Struct):
     """Counts that decide whether the first labels are fair; the fields are the state."""
 
-    fair: bool = False
-    """Whether the labels were found fair once; nothing is tested after that."""
     one_class_late: bool = False
-    """Whether a class came late: the labels before are not a sample of any law, and are not learned."""
+    """Whether a class came late: the labels so far are no sample."""
     newest: int = -1
     """Scores observed before the latest prediction that has a label; −1: labels come at once."""
     before: Count = 0
@@ -74,21 +72,12 @@ class FirstLabels(msgspec.Struct):
         right = most <= self.labels and -1 <= self.newest <= MOST and 0.0 <= self.expected <= self.labels
         require(right, f"the first labels are damaged: {self}")
 
-    def merge(self, other: FirstLabels) -> None:
-        """Add the labels of the other, which are not known to be fair either."""
-        self.one_class_late |= other.one_class_late
-        self.newest, self.before = max(self.newest, other.newest), self.before + other.before
-        self.expected += other.expected
-        self.labels += other.labels
-        self.positives += other.positives
-
     def judge(self, observed: Observed) -> bool:
         """Test whether the labels are fair by now, and return the result."""
         rare, short = self._doubts()
         at_random = self.labels >= _HELD or (short and not rare and self.at_random(observed))
-        self.fair = bool(at_random or not (rare or short))
         self.one_class_late = bool((self.one_class_late or (short and not rare)) and not at_random)
-        return self.fair
+        return bool(at_random or not (rare or short))
 
     @property
     def enough(self) -> bool:

@@ -21,7 +21,7 @@ from streamcal.sketch.decoding import MOST, require, within
 from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["MOST_HELD", "HeldLabels", "Released", "chance"]
+__all__ = ["CONFIRMED", "FOUND", "HELD", "MOST_HELD", "SCORE", "UNITS", "HeldLabels", "Released", "chance"]
 
 MOST_HELD: Final = 16_384
 """Number of labels held, from which they are thinned."""
@@ -29,13 +29,17 @@ MOST_HELD: Final = 16_384
 _NOTES: Final = 64  # scores noted of a cohort that is merged, …
 _FEW: Final = 12  # … or so many, …
 _MANY: Final = 4096  # … while more than this are noted of all
-_UNITS: Final = 1 << 30  # units of weight that a label may stand for
+UNITS: Final = 1 << 30
+"""Greatest weight that a label may stand for, in units of 1/256."""
+HELD, FOUND, CONFIRMED = 0, 1, 2
+"""Rows of `HeldLabels.more`."""
+SCORE: Final = 2
+"""List of a cohort that has scores without a label, beside those of labels 0 and 1."""
 
 # As C has them.
-_MOST_HELD = MOST_HELD
+_MOST_HELD, _UNITS, _SCORE = MOST_HELD, UNITS, SCORE
 _NOWHERE, _NO_TIME, _ONE = -1, float("nan"), ONE
-_HELD, _FOUND, _CONFIRMED = 0, 1, 2  # rows of `HeldLabels.more`
-_SCORE = 2  # list of a cohort that has scores without a label
+_HELD, _FOUND, _CONFIRMED = HELD, FOUND, CONFIRMED
 
 
 class Released(NamedTuple):
@@ -156,16 +160,16 @@ class HeldLabels(DelayLaws):
 
     def _unnote(self, cohort: int, score: float, index: int) -> None:
         """Forget the score of a prediction that has got a label, if it is noted."""
-        before, i = _NOWHERE, self.head[cohort, 2]
+        before, i = _NOWHERE, self.head[cohort, _SCORE]
         while i != _NOWHERE:
             after = self._follow[i]
             if self._scores[i] == score and self._index[i] >= index:
                 if before == _NOWHERE:
-                    self.head[cohort, 2] = after
+                    self.head[cohort, _SCORE] = after
                 else:
                     self._follow[before] = after
                 if after == _NOWHERE:
-                    self.tail[cohort, 2] = before
+                    self.tail[cohort, _SCORE] = before
                 self._follow[i], self._free = self._free, i
                 self.waiting[cohort, 0] -= 1
                 self.noted -= 1
@@ -174,11 +178,11 @@ class HeldLabels(DelayLaws):
 
     def _forget_scores(self, cohort: int) -> None:
         """Forget the scores of a cohort without a label."""
-        while self.head[cohort, 2] != _NOWHERE:
-            i = self.head[cohort, 2]
-            self.head[cohort, 2] = self._follow[i]
+        while self.head[cohort, _SCORE] != _NOWHERE:
+            i = self.head[cohort, _SCORE]
+            self.head[cohort, _SCORE] = self._follow[i]
             self._follow[i], self._free = self._free, i
-        self.tail[cohort, 2] = _NOWHERE
+        self.tail[cohort, _SCORE] = _NOWHERE
         self.noted -= self.waiting[cohort, 0]
         self.waiting[cohort, 0] = 0
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from streamcal.release.completeness_c import completeness
-from streamcal.release.delay_laws_c import BINS
+from streamcal.release.delay_laws_c import EDGES
 from streamcal.release.label_release_c import LabelRelease
 
 __all__ = ["LabelDelays", "label_delays"]
@@ -90,7 +90,4 @@ def label_delays(release: LabelRelease) -> LabelDelays:
 
 def _age(release: LabelRelease, label: int) -> float:
     """Return the age at which most labels of a class have come, at least the end of a bin."""
-    for edge in 2.0 ** ((np.arange(BINS) - 24) / 4.0):
-        if release.law(label, float(edge)) >= _MOST:
-            return float(edge)
-    return math.inf
+    return next((edge for edge in EDGES.tolist() if release.law(label, edge) >= _MOST), math.inf)

@@ -4,7 +4,7 @@ from libc cimport math
 from streamcal.release.completeness_c cimport completeness
 from streamcal.release.held_labels_c cimport HeldLabels, chance
 
-cdef int _COHORT, _HELD, _FOUND, _CONFIRMED, _MOST_HELD, _NOWHERE, _UNITS, _FIRST, _ONE, _NOTED, _EXCLUDED
+cdef int _COHORT, _SCORE, _HELD, _FOUND, _CONFIRMED, _MOST_HELD, _NOWHERE, _UNITS, _FIRST, _ONE, _NOTED, _EXCLUDED
 cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY, _NO_TIME, _NEVER
 cdef double _SURE, _LONG, _MOSTLY, _AHEAD, _PARTLY, _TIMES, _ERRORS
 

@@ -22,7 +22,16 @@ from streamcal.join.entries import Carried
 from streamcal.release.completeness_c import COMPLETE, completeness
 from streamcal.release.delay_laws_c import COHORT
 from streamcal.release.first_labels import FirstLabels, Observed
-from streamcal.release.held_labels_c import MOST_HELD, HeldLabels, chance
+from streamcal.release.held_labels_c import (
+    CONFIRMED,
+    FOUND,
+    HELD,
+    MOST_HELD,
+    SCORE,
+    UNITS,
+    HeldLabels,
+    chance,
+)
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.decoding import MOST, require
 from streamcal.sketch.weighing import ONE
@@ -50,9 +59,7 @@ _HARDLY: Final = 0.02  # … if so many of them are pending, by the labels of th
 # As C has them.
 _MOST_HELD, _COMPLETE, _COHORT = MOST_HELD, COMPLETE, COHORT
 _NOWHERE, _NO_TIME, _NEVER, _ONE = -1, float("nan"), float("-inf"), ONE
-_HELD = 0  # rows of `more`
-_UNITS = 1 << 30
-_FOUND, _CONFIRMED = 1, 2
+_HELD, _FOUND, _CONFIRMED, _UNITS, _SCORE = HELD, FOUND, CONFIRMED, UNITS, SCORE
 _NOTED, _EXCLUDED = 1, 2  # marks of cohorts: scores are noted; learned by exclusion as label 0, or plus 1
 
 
@@ -140,7 +147,7 @@ class LabelRelease(HeldLabels):
         """Note the score of the next prediction, while it `holds`; `predict` follows."""
         cohort = self.k - 1
         if self.waiting[cohort, 1] == _NOTED:
-            self._place(cohort, 2, score, self.n, _ONE, _NO_TIME)
+            self._place(cohort, _SCORE, score, self.n, _ONE, _NO_TIME)
             self.waiting[cohort, 0] += 1
             self.noted += 1
 
@@ -397,14 +404,14 @@ class LabelRelease(HeldLabels):
         self._free_of(cohort)
         self.waiting[cohort, 1] = _EXCLUDED + label
         pending = self._size[cohort] - self.told[cohort, 0] - self.told[cohort, 1]
-        noted, i = 0, self.head[cohort, 2]
+        noted, i = 0, self.head[cohort, _SCORE]
         while i != _NOWHERE:
             noted += self._stands[i]
             i = self._follow[i]
         if pending <= 0:
             self._forget_scores(cohort)
             return
-        i = self.head[cohort, 2]
+        i = self.head[cohort, _SCORE]
         while i != _NOWHERE:
             self._labels[i] = label
             self.more[_FOUND, label] += 1
@@ -415,7 +422,7 @@ class LabelRelease(HeldLabels):
             i = self._follow[i]
         if noted:
             self.excluded += pending
-        self.head[cohort, 2] = self.tail[cohort, 2] = _NOWHERE
+        self.head[cohort, _SCORE] = self.tail[cohort, _SCORE] = _NOWHERE
         self.noted -= self.waiting[cohort, 0]
         self.waiting[cohort, 0] = 0
 

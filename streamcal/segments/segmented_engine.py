@@ -120,13 +120,8 @@ class SegmentedEngine(SegmentRules, Engine):
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Replace a learned label by another; see `Engine.relabel`."""
-        is_target, score, label = relabelled.domain == "target", relabelled.score, relabelled.label
-        if (
-            is_target
-            and self.release is not None
-            and self.release.relabel(score, label, relabelled.prediction_index)
-        ):
+        if self._relabel_held(relabelled):
             return  # corrections have not learned it either
         super().relabel(relabelled)
-        if is_target and isinstance(relabelled.carried, bytes):
-            self.segments.relabel(score, label, relabelled.carried)
+        if relabelled.domain == "target" and isinstance(relabelled.carried, bytes):
+            self.segments.relabel(relabelled.score, relabelled.label, relabelled.carried)

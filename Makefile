@@ -40,7 +40,7 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 	$(BIN)/python examples/paper/reproduce.py
 
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
-	for page in recalibration label_shift certificates drift operations late_labels llm_judge; do \
+	for page in recalibration label_shift certificates drift operations late_labels llm_judge months; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
 
 golden: $(READY)          ## write anew what later versions must read: tests/golden; refused once this one is released

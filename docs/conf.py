@@ -74,7 +74,7 @@ nitpicky = True  # a name in single backticks is a reference, and must exist: se
 default_role = "py:obj"
 
 NAVIGATION = {
-    "Tutorial": ["tutorial", "figures/README"],
+    "Tutorial": ["README", "tutorial", "figures/README"],
     "How-to": ["late-labels", "llm-judge", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
     "Concepts": [
         "recalibration",

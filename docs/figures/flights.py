@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamcal.cli.demo import data_folder
 from streamcal.events import LabelEvent, PredictionEvent
 
-__all__ = ["HOUR", "events", "joined", "source"]
+__all__ = ["HOUR", "events", "joined", "rows", "source"]
 
 HOUR: Final = 3600.0
 
@@ -20,21 +20,22 @@ Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
+def rows(name: str) -> list[dict[str, Any]]:
+    """Return the events of a file: "source", "predictions" or "labels"."""
     with gzip.open(data_folder() / f"{name}.jsonl.gz", "rb") as lines:
         return msgspec.json.Decoder(dict[str, Any]).decode_lines(lines.read())
 
 
 def source() -> tuple[Scores, Labels]:
     """Return the scores and labels of March and April, in order of arrival: float64[n], int8[n]."""
-    rows = _rows("source")
-    return np.array([row["score"] for row in rows]), np.array([row["label"] for row in rows], np.int8)
+    known = rows("source")
+    return np.array([row["score"] for row in known]), np.array([row["label"] for row in known], np.int8)
 
 
 def events() -> list[PredictionEvent | LabelEvent]:
     """Return May to December in order of event time; at equal times, predictions come first."""
-    predictions = [PredictionEvent(row["id"], row["score"], row["time"]) for row in _rows("predictions")]
-    labels = [LabelEvent(row["id"], row["label"], row["time"]) for row in _rows("labels")]
+    predictions = [PredictionEvent(row["id"], row["score"], row["time"]) for row in rows("predictions")]
+    labels = [LabelEvent(row["id"], row["label"], row["time"]) for row in rows("labels")]
     return sorted([*predictions, *labels], key=lambda event: event.time or 0.0)
 
 
@@ -45,8 +46,8 @@ def joined() -> tuple[Scores, Labels, Scores, Scores]:
     -------
     scores float64[n], labels int8[n], and the times of prediction and of label, float64[n], in seconds.
     """
-    predicted = {row["id"]: (row["score"], row["time"]) for row in _rows("predictions")}
-    rows = _rows("labels")
-    scores, times = np.array([predicted[row["id"]] for row in rows], np.float64).T
-    labels = np.array([row["label"] for row in rows], np.int8)
-    return scores, labels, times, np.array([row["time"] for row in rows], np.float64)
+    predicted = {row["id"]: (row["score"], row["time"]) for row in rows("predictions")}
+    known = rows("labels")
+    scores, times = np.array([predicted[row["id"]] for row in known], np.float64).T
+    labels = np.array([row["label"] for row in known], np.int8)
+    return scores, labels, times, np.array([row["time"] for row in known], np.float64)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -58,7 +59,7 @@ def marks(page: str) -> set[str]:
 # What is committed
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [*SCRIPTS, "months"])
 def test_the_committed_picture_is_small_and_undated(name: str) -> None:
     picture = DOCS / "figures" / f"{name.replace('_', '-')}.svg"
     assert 5_000 < picture.stat().st_size < LARGEST
@@ -328,3 +329,18 @@ def test_late_labels_sees_what_each_way_can_see(script: Modules, tmp_path: Path)
     assert f"{ones['early positives'][day]:.1%}" in table["cases"]
     assert table["cases"] in (DOCS / "late-labels.md").read_text()
     assert len(drawn(script, late.draw(found), tmp_path / "late-labels.svg")) < LARGEST
+
+
+def test_months_are_the_means_of_what_was_labelled(script: Modules, tmp_path: Path) -> None:
+    """A flight a day, at 23:30 local time: that of 31 May is of May, though it is June in UTC."""
+    months = script("months")
+    days = pd.date_range("2013-05-01 23:30", "2013-06-30 23:30", tz="America/New_York")
+    seconds = days.as_unit("s").astype("int64")
+    predictions = pd.DataFrame({"id": days.strftime("%m%d"), "score": 0.25, "time": seconds})
+    labels = pd.DataFrame({"id": predictions["id"], "label": days.month == 6, "time": seconds + 60}).iloc[:-1]
+    source = pd.DataFrame({"score": [0.2, 0.8] * 50, "label": [0, 1] * 50})
+    means = months.by_month(predictions, labels.astype({"label": int}), source)
+    assert [day.month for day in means.index] == [5, 6]
+    assert means["label"].tolist() == [0.0, 1.0]
+    assert means["score"].tolist() == [0.25, 0.25]
+    assert "svg" in drawn(script, months.draw(means), tmp_path / "months.svg")

@@ -58,8 +58,8 @@ class VersionLimits:
     single
         bool[m], whether a cell holds one score only, however often; None: not known.
     pending
-        int64[m], scores per cell whose label is not known; they count at their worst (lemma 19). None: all
-        labels are known.
+        int64[m], scores per cell whose label is not known. It counts as 0 or 1, whichever gives the larger
+        bound (lemma 19). None: all labels are known.
 
     Attributes
     ----------

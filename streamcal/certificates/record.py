@@ -167,8 +167,8 @@ class Certificate(BaseModel):
     are published with maps."""
     cohorts: Literal["arrived", "matured"] = "arrived"
     """Labels of the target that the bounds rest on. ``"matured"``: labels of all predictions older than the
-    ``label_delay_limit``, with pending ones counted at their worst, so nothing is assumed about their
-    arrival. ``"arrived"``: labels that have come, or none of the target."""
+    ``label_delay_limit``. A pending label counts as 0 or 1, whichever gives the larger bound, so nothing is
+    assumed about its arrival. ``"arrived"``: labels that have come, or none of the target."""
     pending: Count = 0
     """Number of predictions of matured cohorts whose label has not come."""
 

@@ -86,9 +86,10 @@ class RecalibratorConfig(BaseModel):
     label_delay_limit
         within which nearly all labels come, by a number of predictions or by a time. None: no limit is known.
         As a number of later target predictions, from 1 to 1,000,000,000: certificates rest on the target's
-        predictions older than that, and count those still without a label at their worst, so that they hold
-        whatever decides when labels come, and which (docs/certificates.md). Not for mode ``"source"``, nor
-        with a ``window`` of the target. As a `datetime.timedelta` of at least a second (in TOML ``"P30D"``):
+        predictions older than that. A label that is still missing counts as 0 or 1, whichever gives the
+        larger bound. So they hold whatever decides when labels come, and which (docs/certificates.md). Not
+        for mode ``"source"``, nor with a ``window`` of the target. As a `datetime.timedelta` of at least a
+        second (in TOML ``"P30D"``):
         the option of that name of the join, where no label means 0 and positives come early. Mode ``"auto"``
         then also weighs maps of the early positives, corrected for the time that their predictions had
         (docs/proofs/exposure.md); the other modes wait. Predictions count that have an event time and go

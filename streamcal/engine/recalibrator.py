@@ -464,7 +464,7 @@ class Recalibrator:
         ------
         ValueError
             if a field of the event is invalid (docs/events.md), or a label has no time under a ``window`` of
-            event time, or an event has no time where predictions mature; nothing has changed then.
+            event time, or an event has no time under a ``label_delay_limit``; nothing has changed then.
 
         Warns
         -----

@@ -11,8 +11,8 @@ The first line is best where rates rise smoothly, the second where they rise her
 where they jump. The number of bins B, and then the curve, is chosen by cross-validation in closed form: the
 squared errors on the labels that the curve was fitted to, plus twice the covariance of each label with its
 own forecast (Efron 2004, "The Estimation of Prediction Error"; of steps, the leave-one-out errors). Noise
-would often decide between the curves, so the first line stands unless another is better by a standard error.
-A line tells no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰; steps do.
+would often decide between the curves, so the first line is replaced only if another is better by more than
+one standard error. A line tells no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰; steps do.
 """
 
 from __future__ import annotations

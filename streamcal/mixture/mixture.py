@@ -2,8 +2,8 @@
 
 When labels arrive, every candidate (`names.names_of`) is scored by the log losses of two forecasts: the one
 that it would have given when the prediction was made, and the one that it gave when the label arrived. The
-weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Positives that come
-before their label is final tilt the weights (`evidence`).
+weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Where labels are final
+only later, positives that have come also change the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
 earlier labels of the same stream, and so do the weights, which decide how long these labels count for the

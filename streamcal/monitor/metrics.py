@@ -194,7 +194,7 @@ class RunMetrics(Collector):
         ]
         pending = [([name], each.pending) for name, each in certified if each.cohorts == "matured"]
         if pending:  # of a label_delay_limit by number only
-            text = "Labels of matured cohorts that the certificate counts at their worst."
+            text = "Missing labels that the certificate counts as the worse of 0 and 1."
             gauges.append(("streamcal_certified_pending", text, ["key"], pending))
         for gauge in gauges:
             yield _gauge(*gauge)

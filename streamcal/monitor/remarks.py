@@ -29,8 +29,8 @@ _PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
 _NEVER_TOLD: Final = (
-    f'If negatives are never told, set [join] missing_labels = "negative" with label_delay_limit: {_PAGE}.',
-    "Check how labels are coded, and whether positives are told at all.",
+    f'If nobody reports negatives, set [join] missing_labels = "negative" with label_delay_limit: {_PAGE}.',
+    "Check how labels are coded, and whether positives are reported at all.",
 )
 """By the class of which no label has come: what to do."""
 

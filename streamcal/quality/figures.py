@@ -367,7 +367,7 @@ class Quality(msgspec.Struct):
     arrivals: dict[str | None, Arrival] = msgspec.field(default_factory=dict)
     """Delays of labels, by the key of an engine that has found that one class comes later."""
     matures: bool = False
-    """Whether labels count when their predictions mature, in the order of these."""
+    """Whether a label counts only once its prediction has the age at which labels are final."""
     groups: Groups = msgspec.field(default_factory=Groups)
     """Sums of each key."""
     segments: dict[str, Groups] = msgspec.field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 A **forecast** of one score is a row of 1 + 5 F numbers, F the number of fields: the pooled probability; then
 for each field what it adds to the logit, what its candidates would: ``slow``, ``fast`` and ``own``, NaN where
-there is none, and the number of labels of its value. Labels are judged by the row as of their prediction.
+there is none, and the number of labels of its value. A label is compared with the row that was made with
+its prediction.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _KNOWN: Final = (
 _LOOKS_ROTATED: Final = re.compile(rf"(.+?){ROTATED.pattern}")
 
 
-def format_of(name: str, given: Format | None = None, *, read: bool) -> Kind:
-    """Return the format of a file by its name; a name without an ending has the one that is ``given``.
+def format_of(name: str, declared: Format | None = None, *, read: bool) -> Kind:
+    """Return the format of a file by its name; a name without an ending has the one that is ``declared``.
 
     To be read, it may be a rotated one, such as ``events.jsonl.1.gz``.
 
@@ -51,7 +51,7 @@ def format_of(name: str, given: Format | None = None, *, read: bool) -> Kind:
     is_gzip = name.endswith(".gz")
     stem, dot, ending = (match[1] if match else name).removesuffix(".gz").rpartition(".")
     if not (stem and dot):
-        return given or "jsonl"
+        return declared or "jsonl"
     ending = f".{ending}"
     if ending in _LINES:
         return _LINES[ending]
@@ -59,8 +59,8 @@ def format_of(name: str, given: Format | None = None, *, read: bool) -> Kind:
         return TABLES[ending]
     if ending in TABLES:
         raise ValueError(f"{name!r} ends in {ending}.gz: unpack it; {ending} is compressed within")
-    if read and given is not None:
-        return given
+    if read and declared is not None:
+        return declared
     advice = "; --format jsonl or csv reads it as it is" if read else ""
     raise ValueError(f"{name!r} has an unknown ending, {ending!r}: known are {_KNOWN}{advice}")
 

@@ -255,9 +255,9 @@ def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:
     return (GzipReader if is_gzip else ByteReader)(descriptor, follow=follow)
 
 
-def read_position(given: object, kind: type[T], where: str) -> T:
+def read_position(position: object, kind: type[T], where: str) -> T:
     """Return a position as it was kept; TypeError if it is none of this kind."""
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(position, kind)
     except ValueError as error:  # of msgspec; of half surrogates
-        raise TypeError(f"{given!r} is no position in {where}: {error}") from None
+        raise TypeError(f"{position!r} is no position in {where}: {error}") from None

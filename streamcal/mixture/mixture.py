@@ -297,7 +297,7 @@ class Mixture:
             0, served, logistic, fits.isotonic, fits.curve, source, (1.0, 1.0), False, limits, slopes, 0.0
         )
         arrivals = [] if self._arrival is self._snapshots.latest else [(0, self._arrival)]
-        snapshots, maps = codec.pack_snapshots([*self._snapshots.held, *arrivals, (0, now)])
+        snapshots, maps = codec.pack_snapshots([*self._snapshots.entries, *arrivals, (0, now)])
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
         return encoded(
@@ -305,7 +305,7 @@ class Mixture:
                 counts=self._counts.to_state(),
                 windows=self._windows.to_state(),
                 maps=maps,
-                snapshots=snapshots[: len(self._snapshots.held)],
+                snapshots=snapshots[: len(self._snapshots.entries)],
                 arrival=snapshots[-2] if arrivals else None,
                 now=snapshots[-1],
                 online=self._online.to_state(),
@@ -459,14 +459,14 @@ class Mixture:
         n] where both are the same; and the losses as of the prediction of each tracker, float64[2, n], and of
         the mixture with each slope, float64[S, n].
         """
-        held, arrival = self._snapshots.held, self._arrival
-        is_latest = arrival is held[-1][1]
+        entries, arrival = self._snapshots.entries, self._arrival
+        is_latest = arrival is entries[-1][1]
         served: tuple[Snapshot, ...] = ()
         which, kinds = None, 1
         if prediction_index is not None:
             index, least = self._snapshots.served_at(prediction_index)
-            if least < len(held) - is_latest:
-                served, which = (*(snapshot for _, snapshot in held), arrival), index
+            if least < len(entries) - is_latest:
+                served, which = (*(snapshot for _, snapshot in entries), arrival), index
                 # What scores tell of now is not what labels of the past confirm.
                 kinds = 1 if arrival.by_scores else 2
         cells = self._table.cells if is_latest else None

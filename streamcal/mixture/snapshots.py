@@ -40,32 +40,32 @@ class Snapshots:
 
     Parameters
     ----------
-    held
+    entries
         Each snapshot with the number of the step that made it: at least one, the first of step 0. Their
         counts of observed scores must not descend.
     """
 
-    __slots__ = ("held",)
+    __slots__ = ("entries",)
 
-    def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
-        self.held = held
+    def __init__(self, entries: list[tuple[int, Snapshot]]) -> None:
+        self.entries = entries
         """Snapshots, each with the number of its step; do not change it."""
 
     @property
     def latest(self) -> Snapshot:
         """Served snapshot."""
-        return self.held[-1][1]
+        return self.entries[-1][1]
 
     def begin(self, snapshot: Snapshot) -> None:
         """Keep this snapshot alone, as that of step 0."""
-        self.held = [(0, snapshot)]
+        self.entries = [(0, snapshot)]
 
     def add(self, snapshot: Snapshot) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
-        now = self.held[-1][0] + 1
-        self.held.append((now, snapshot))
+        now = self.entries[-1][0] + 1
+        self.entries.append((now, snapshot))
         if not now % _THIN_EVERY:
-            self.held = [each for each in self.held if _is_kept(each[0], now - each[0])]
+            self.entries = [each for each in self.entries if _is_kept(each[0], now - each[0])]
 
     def served_at(self, prediction_index: Counts) -> tuple[Counts, int]:
         """Return the index of the snapshot served after each number of scores, int64[n], and the least index.
@@ -73,10 +73,10 @@ class Snapshots:
         For negative numbers it is K, the number of snapshots that are held. K also stands for snapshots that
         knew no label: their candidates forecast the same, so no label can distinguish them.
         """
-        first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
-        next_served = [snapshot.observed for _, snapshot in self.held[1:]]
+        first = next((place for place, (_, each) in enumerate(self.entries) if each.knows), 0)
+        next_served = [snapshot.observed for _, snapshot in self.entries[1:]]
         index = np.searchsorted(next_served, prediction_index, side="right")
-        index[(prediction_index < 0) | (index < first)] = len(self.held)
+        index[(prediction_index < 0) | (index < first)] = len(self.entries)
         return index, int(index.min())
 
 

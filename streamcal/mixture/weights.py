@@ -69,9 +69,9 @@ class _Roles(NamedTuple):
 
 def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Floats:
     """Return weights, float64[..., K], of which the composites have got their first part from the others."""
-    kept: Floats = np.where(delayed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
-    rest = 1.0 - kept.sum(axis=-1, keepdims=True)
-    out: Floats = kept + rest * (composite / composite.sum())
+    remaining: Floats = np.where(delayed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
+    rest = 1.0 - remaining.sum(axis=-1, keepdims=True)
+    out: Floats = remaining + rest * (composite / composite.sum())
     return out
 
 
@@ -107,7 +107,7 @@ class Weights:
         number of candidates of the user's own.
     """
 
-    __slots__ = ("_each", "_lead", "_loss", "_roles", "_sourced", "served")
+    __slots__ = ("_lead", "_loss", "_roles", "_sourced", "_tracked", "served")
 
     def __init__(self, *, delayed: bool = False, own: int = 0) -> None:
         roles = self._roles = _roles(len(DELAYED) if delayed else 0, own)
@@ -167,7 +167,7 @@ class Weights:
             before,
             _CONSTANTS,
         )
-        self.served, self._each = served, served[1:]
+        self.served, self._tracked = served, served[1:]
 
     def set_source(self) -> bool:
         """Make the composites take part; return whether they did not before.
@@ -176,19 +176,19 @@ class Weights:
         """
         enters, self._sourced = not self._sourced, True
         if enters:
-            self._set(_with_composites(self._each, self._roles.composite, self._roles.delayed))
+            self._set(_with_composites(self._tracked, self._roles.composite, self._roles.delayed))
         return enters
 
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, whose part is ``share`` in [0, 1]; the same candidates take part."""
         self._lead = share * self._lead + (1.0 - share) * other._lead
         self._loss = self._loss + other._loss
-        self._set(share * self._each + (1.0 - share) * other._each)
+        self._set(share * self._tracked + (1.0 - share) * other._tracked)
         self._keep_active()
 
     def to_state(self) -> Floats:
         """Return the state without the mask of the candidates, float64[2 K + 4]."""
-        return np.concatenate((self._each.ravel(), self._loss, (self._lead,)))
+        return np.concatenate((self._tracked.ravel(), self._loss, (self._lead,)))
 
     def restore(self, state: Floats, *, sourced: bool) -> bool:
         """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
@@ -200,23 +200,23 @@ class Weights:
             (state[:-1] >= 0.0).all()
             and self._loss[2] > 0.0
             and abs(self._lead) <= _MOST_LEAD
-            and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
-            and not self._each[:, ~self.active].any()
+            and (abs(self._tracked.sum(axis=1) - 1.0) < 1e-6).all()
+            and not self._tracked[:, ~self.active].any()
         )
 
-    def _set(self, each: Floats) -> None:
-        self._each = each
+    def _set(self, tracked: Floats) -> None:
+        self._tracked = tracked
         share = trust(self._lead)
-        served = np.empty((3, each.shape[1]))
-        served[0] = share * each[0] + (1.0 - share) * each[1]
-        served[1:] = each
+        served = np.empty((3, tracked.shape[1]))
+        served[0] = share * tracked[0] + (1.0 - share) * tracked[1]
+        served[1:] = tracked
         self.served = served
 
     def _keep_active(self) -> None:
-        kept = np.where(self.active, self._each, 0.0)
-        totals = kept.sum(axis=1, keepdims=True)
-        first = np.broadcast_to(self._first, kept.shape)
-        self._set(np.divide(kept, totals, out=first.copy(), where=totals > 0.0))
+        remaining = np.where(self.active, self._tracked, 0.0)
+        totals = remaining.sum(axis=1, keepdims=True)
+        first = np.broadcast_to(self._first, remaining.shape)
+        self._set(np.divide(remaining, totals, out=first.copy(), where=totals > 0.0))
 
 
 def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int = 0) -> Floats:

@@ -94,17 +94,17 @@ class Classes:
         names = getattr(scores, "columns", None)
         if names is not None and list(names) != list(range(len(self))):
             scores = scores[self._ordered(list(names))]
-        given = np.asarray(scores)
-        if 1 <= given.ndim <= 2 and not len(given):
+        array = np.asarray(scores)
+        if 1 <= array.ndim <= 2 and not len(array):
             return np.empty((0, len(self)))
-        if given.ndim != 2 or given.shape[1] != len(self):
+        if array.ndim != 2 or array.shape[1] != len(self):
             raise ValueError(
                 f"scores must be rows of {len(self):,} numbers, one for each of the classes {self},"
-                f" got an array of shape {given.shape}"
+                f" got an array of shape {array.shape}"
             )
-        if given.dtype.kind not in "fiu":
-            self._refuse_kinds(given)
-        values = given.astype(np.float64)
+        if array.dtype.kind not in "fiu":
+            self._refuse_kinds(array)
+        values = array.astype(np.float64)
         if are_shares(values, _ROUNDING):
             return values
         bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
@@ -133,21 +133,21 @@ class Classes:
             if one is neither a place from 0 on nor the name of a class; the message names the first such
             index and its value.
         """
-        given = np.asarray(labels)
-        if given.ndim != 1:
-            raise ValueError(f"labels must be one-dimensional, got an array of shape {given.shape}")
-        if given.dtype.kind in "iu":
-            codes = given.astype(np.int64)
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            raise ValueError(f"labels must be one-dimensional, got an array of shape {array.shape}")
+        if array.dtype.kind in "iu":
+            codes = array.astype(np.int64)
             bad = (codes < 0) | (codes >= len(self))
             if bad.any():
                 index = int(np.argmax(bad))
-                raise ValueError(f"index {index}: {self._refused(given[index].item())}")
+                raise ValueError(f"index {index}: {self._refused(array[index].item())}")
             if self._doubtful and (twofold := np.isin(codes, self._doubtful)).any():
                 index = int(np.argmax(twofold))
-                raise ValueError(f"index {index}: {self._twofold(given[index].item())}")
+                raise ValueError(f"index {index}: {self._twofold(array[index].item())}")
             return codes
-        found = np.empty(len(given), np.int64)
-        for index, label in enumerate(given.tolist()):
+        found = np.empty(len(array), np.int64)
+        for index, label in enumerate(array.tolist()):
             try:
                 found[index] = self.code(label)
             except ValueError as error:
@@ -208,9 +208,9 @@ class Classes:
             " has the score 0"
         )
 
-    def _refuse_kinds(self, given: Any) -> None:
-        for row, code in np.ndindex(given.shape):
-            value = given[row, code]
+    def _refuse_kinds(self, array: Any) -> None:
+        for row, code in np.ndindex(array.shape):
+            value = array[row, code]
             if isinstance(value, bool | np.bool_ | str | bytes) or not isinstance(
                 value, int | float | np.integer | np.floating
             ):

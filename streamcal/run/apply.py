@@ -35,13 +35,13 @@ log = logging.getLogger("streamcal")
 class Maps:
     """The maps to apply: one for all keys, or the newest that a run publishes of each (``--maps``)."""
 
-    def __init__(self, given: RecalibrationMap | MulticlassMap | Feed) -> None:
+    def __init__(self, source: RecalibrationMap | MulticlassMap | Feed) -> None:
         self._feed: Feed | None = None
         self._maps: dict[str | None, RecalibrationMap | MulticlassMap] = {}
-        if isinstance(given, RecalibrationMap | MulticlassMap):
-            self._maps[None] = given
+        if isinstance(source, RecalibrationMap | MulticlassMap):
+            self._maps[None] = source
         else:
-            self._feed = given
+            self._feed = source
 
     def update(self, timeout: float) -> bool:
         """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map.

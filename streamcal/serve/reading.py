@@ -28,7 +28,7 @@ class BodyReader:
     """Reads the bodies of requests."""
 
     def __init__(self) -> None:
-        self._held = 0
+        self._reserved = 0
 
     async def read(self, headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
         """Return the body of a request.
@@ -44,7 +44,7 @@ class BodyReader:
                 415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}"
             )
         parts: list[bytes] = []
-        size = held = 0
+        size = reserved = 0
         more = True
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -57,24 +57,24 @@ class BodyReader:
                     size += len(part)
                     if size > MOST_BYTES:
                         raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
-                    held = self._hold(held, size - _FREE)
+                    reserved = self._reserve(reserved, size - _FREE)
                     parts.append(part)
         except TimeoutError:
             raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
         finally:
-            self._held -= held
+            self._reserved -= reserved
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _hold(self, held: int, wanted: int) -> int:
+    def _reserve(self, reserved: int, wanted: int) -> int:
         """Count a body with so many bytes of the budget in place of those that it had; return them."""
-        if wanted <= held:
-            return held
-        if self._held + wanted - held > MOST_READ:
+        if wanted <= reserved:
+            return reserved
+        if self._reserved + wanted - reserved > MOST_READ:
             raise RefusedError(
                 429,
-                f"bodies of {self._held:,} bytes are being read, at most {MOST_READ:,} may be:"
+                f"bodies of {self._reserved:,} bytes are being read, at most {MOST_READ:,} may be:"
                 " send the same request again",
                 retry_after=1,
             )
-        self._held += wanted - held
+        self._reserved += wanted - reserved
         return wanted

@@ -73,19 +73,19 @@ def as_scores(scores: Any) -> Floats:
         if it is not one-dimensional and numeric, or if a value is not in [0, 1]; the message then names the
         first such index and its value.
     """
-    given = np.asarray(scores)
-    if given.ndim == 2 and given.shape[1] == 2:
+    array = np.asarray(scores)
+    if array.ndim == 2 and array.shape[1] == 2:
         raise ValueError(
-            f"scores must be one-dimensional, got an array of shape {given.shape}: of predict_proba, take the"
+            f"scores must be one-dimensional, got an array of shape {array.shape}: of predict_proba, take the"
             " column of class 1, predict_proba(X)[:, 1]"
         )
-    if given.dtype.kind == "O":
-        return _object_array(given, check_score, np.float64)
-    _check_column(given, "scores", "fui")
-    values = np.ascontiguousarray(given, dtype=np.float64)
+    if array.dtype.kind == "O":
+        return _object_array(array, check_score, np.float64)
+    _check_column(array, "scores", "fui")
+    values = np.ascontiguousarray(array, dtype=np.float64)
     index = first_bad_score(values)
     if index >= 0:
-        raise ValueError(f"index {index}: {_bad_score(given[index].item())}")
+        raise ValueError(f"index {index}: {_bad_score(array[index].item())}")
     return values
 
 
@@ -105,21 +105,21 @@ def as_labels(labels: Any, positive: object = None) -> Labels:
         if it is not one-dimensional, or if a value does not equal 0 or 1, or is the third one; the message
         then names the first such index and its value.
     """
-    given = np.asarray(labels)
+    array = np.asarray(labels)
     if positive is not None:
-        return _named_labels(given, positive)
-    if given.dtype.kind == "O":
-        return _object_array(given, check_label, np.int8)
-    _check_column(given, "labels", "fuib")
-    if given.dtype == np.int8:
-        classes = np.ascontiguousarray(given)
+        return _named_labels(array, positive)
+    if array.dtype.kind == "O":
+        return _object_array(array, check_label, np.int8)
+    _check_column(array, "labels", "fuib")
+    if array.dtype == np.int8:
+        classes = np.ascontiguousarray(array)
         index = first_bad_label(classes)
     else:
-        ones = np.ascontiguousarray(given == 1)
-        bad, classes = np.flatnonzero((given != 0) & ~ones), ones.view(np.int8)
+        ones = np.ascontiguousarray(array == 1)
+        bad, classes = np.flatnonzero((array != 0) & ~ones), ones.view(np.int8)
         index = int(bad[0]) if len(bad) else -1
     if index >= 0:
-        raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
+        raise ValueError(f"index {index}: {_bad_label(array[index].item())}")
     return classes
 
 
@@ -135,10 +135,10 @@ def clip_many(probabilities: Floats) -> Floats:
     return np.where(inside, np.clip(probabilities, 0.0, 1.0), probabilities)
 
 
-def _object_array(given: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:
-    _check_column(given, "values", "O")
-    out = np.empty(len(given), dtype)
-    for index, value in enumerate(given):
+def _object_array(array: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:
+    _check_column(array, "values", "O")
+    out = np.empty(len(array), dtype)
+    for index, value in enumerate(array):
         try:
             out[index] = check(value)
         except ValueError as error:
@@ -146,20 +146,20 @@ def _object_array(given: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArra
     return out
 
 
-def _check_column(given: npt.NDArray[Any], what: str, kinds: str) -> None:
-    if given.ndim != 1:
-        raise ValueError(f"{what} must be one-dimensional, got an array of shape {given.shape}")
-    if given.dtype.kind not in kinds and len(given):
+def _check_column(array: npt.NDArray[Any], what: str, kinds: str) -> None:
+    if array.ndim != 1:
+        raise ValueError(f"{what} must be one-dimensional, got an array of shape {array.shape}")
+    if array.dtype.kind not in kinds and len(array):
         hint = _ANY_TWO if what == "labels" else ""
-        raise ValueError(f"index 0: {what} must be numbers, got {shown(given[0])} ({given.dtype}){hint}")
+        raise ValueError(f"index 0: {what} must be numbers, got {shown(array[0])} ({array.dtype}){hint}")
 
 
-def _named_labels(given: npt.NDArray[Any], positive: object) -> Labels:
-    if given.ndim != 1:
-        raise ValueError(f"labels must be one-dimensional, got an array of shape {given.shape}")
+def _named_labels(array: npt.NDArray[Any], positive: object) -> Labels:
+    if array.ndim != 1:
+        raise ValueError(f"labels must be one-dimensional, got an array of shape {array.shape}")
     wanted, other = class_name(_plain(positive)), None
-    out = np.empty(len(given), np.int8)
-    for index, label in enumerate(given.tolist()):
+    out = np.empty(len(array), np.int8)
+    for index, label in enumerate(array.tolist()):
         try:
             name = class_name(label)
         except ValueError as error:

@@ -215,7 +215,7 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
     for step in range(1, 3000):
         observed.append(observed[-1] + (10 if step % 5 else 0))
         kept.add(observing(observed[-1]))
-        held = [number for number, _ in kept.held]
+        held = [number for number, _ in kept.entries]
         assert held[0] == 0
         assert held[-8:] == [*range(max(0, step - 7), step + 1)]
         assert len(held) <= 49
@@ -226,15 +226,15 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
                     gap = min(step - number - age for number in held if step - number >= age)
                     assert gap <= age / 2
     seen = np.array([0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
-    moments = [kept.held[index][1].observed for index in kept.served_at(seen)[0]]
+    moments = [kept.entries[index][1].observed for index in kept.served_at(seen)[0]]
     assert moments == [
-        max(moment for moment in (snapshot.observed for _, snapshot in kept.held) if moment <= count)
+        max(moment for moment in (snapshot.observed for _, snapshot in kept.entries) if moment <= count)
         for count in seen.tolist()
     ]
-    assert kept.served_at(np.array([observed[-1]]))[0][0] == len(kept.held) - 1
+    assert kept.served_at(np.array([observed[-1]]))[0][0] == len(kept.entries) - 1
     # What came at once, or in one call, was served by none of them but by what was served on arrival.
     index, least = kept.served_at(np.array([AT_ONCE, IN_CALL]))
-    assert index.tolist() == [least] * 2 == [len(kept.held)] * 2
+    assert index.tolist() == [least] * 2 == [len(kept.entries)] * 2
 
 
 # The table

@@ -75,7 +75,8 @@ class FirstLabels(msgspec.Struct):
     def judge(self, observed: Observed) -> bool:
         """Test whether the labels are fair by now, and return the result."""
         rare, short = self._doubts()
-        at_random = self.labels >= _HELD or (short and not rare and self.at_random(observed))
+        both = 0 < self.positives < self.labels  # those of one class alone are no sample
+        at_random = self.labels >= _HELD or (short and not rare and both and self.at_random(observed))
         self.one_class_late = bool((self.one_class_late or (short and not rare)) and not at_random)
         return bool(at_random or not (rare or short))
 

@@ -370,3 +370,15 @@ def test_labels_of_a_class_that_came_first_are_not_lost(slow: int) -> None:
     assert most >= int((labels[:1000] != slow).sum())
     assert held < 100 < delays_of(engine).excluded
     assert engine.target.prior == pytest.approx(labels.mean(), abs=0.02)  # of what was told, it is off by .03
+
+
+def test_labels_of_one_class_alone_are_never_fair() -> None:
+    """Negatives come after all. A model that is too sure promises more difference than there is."""
+    rng = np.random.default_rng(0)
+    sure = rng.random(8000) < 0.05
+    scores = np.where(sure, 0.8, 0.005)
+    labels = (rng.random(8000) < np.where(sure, 0.2, 0.05)).astype(np.int8)
+    due = np.arange(8000) + np.where(labels == 1, 500.0, np.inf)
+    number, first = judged(scores, labels, due)
+    assert (number, first.labels) == (-1, int(labels.sum()))
+    assert first.one_class_late

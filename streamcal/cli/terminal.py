@@ -22,7 +22,7 @@ from rich.text import Text
 
 from streamcal.mixture.newton_c import compiled
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import closing_rows
+from streamcal.monitor.summary import closing_rows, gain
 from streamcal.quality.verdict import Verdict
 from streamcal.run.rows import RejectRow
 
@@ -131,7 +131,9 @@ def run_table(status: Status) -> Group:
     table.add_column(justify="right")
     for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
-    return Group(verdict_text(status.verdict), Text(), table)
+    found = gain(status.quality)
+    above = [verdict_text(status.verdict), *([Text(found)] if found else [])]
+    return Group(*above, Text(), table)
 
 
 def verdict_text(verdict: Verdict) -> Text:

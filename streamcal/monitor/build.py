@@ -37,7 +37,7 @@ from streamcal.monitor.status import (
     View,
     Windows,
 )
-from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
+from streamcal.quality.figures import ECE_BINS, WINDOW, Figures, ForecastQuality, Quality
 from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.reliability import rate_intervals
@@ -124,6 +124,7 @@ def build_status(
         positives=quality.after.positives,
         before=quality.before.figures,
         after=quality.after.figures,
+        worst_gap_labels=WINDOW,
         keys=len(pipeline.engines),
         engines=[served[key] for key in first],
         views=[] if history is None else _views(pipeline, history, viewed, served, judged),
@@ -334,6 +335,7 @@ def held_labels(engine: Engine) -> HeldLabels | None:
         found.oldest,
         found.complete,
         within,
+        found.apart,
         found.excluded,
         found.mistaken,
     )

@@ -14,7 +14,7 @@ import msgspec
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import advised
+from streamcal.monitor.alarms import advised, title
 from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
@@ -116,7 +116,7 @@ class RunHistory:
         raised += [
             alarm for alarm in self._alarms if alarm.assumption == CALIBRATED or alarm.key not in engines
         ]
-        return [RecordedAlarm(*msgspec.structs.astuple(advised(alarm))) for alarm in raised[-_MOST_ALARMS:]]
+        return [_recorded(alarm) for alarm in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:
         priors = self._priors.get(key)
@@ -137,6 +137,13 @@ def stored_history(store: Store) -> RunHistory:
     history.take_maps(store.maps())
     history.rejects.extend(store.rejects())
     return history
+
+
+def _recorded(alarm: DriftAlarm | AlarmRow) -> RecordedAlarm:
+    found = advised(alarm)
+    return RecordedAlarm(
+        found.key, found.assumption, found.reason, found.target_labels, found.advice, title(alarm)
+    )
 
 
 def _versions(rows: Sequence[MapRow]) -> Versions:

@@ -191,6 +191,8 @@ class HeldLabels(msgspec.Struct):
     """Shares of the labels that have come, of predictions whose labels are held."""
     within: tuple[float | None, float | None] | None
     """Ages at which 90% of the labels have come; None: they never do."""
+    apart: tuple[float, float, float] | None
+    """Age at which the shares of the labels that have come differ most, with both shares."""
     excluded: int
     """Number of predictions that were learned without a label, because all labels of one class had come."""
     mistaken: int
@@ -309,6 +311,8 @@ class Alarm(msgspec.Struct):
 class RecordedAlarm(Alarm):
     """An alarm of a status record."""
 
+    title: str
+    """Finding, in a sentence."""
     over: bool = False
     """Whether it no longer holds: no certificate needs the assumption, or no forecast deviates."""
 
@@ -365,6 +369,8 @@ class Status(msgspec.Struct):
     """Quality of the scores."""
     after: Figures
     """Quality of the recalibrated probabilities."""
+    worst_gap_labels: int
+    """Labels of a window of which `worst_gap` of both is the worst."""
     keys: int
     engines: list[Served]
     """Engines of the first `SHOWN_KEYS` keys."""

@@ -15,7 +15,9 @@ from streamcal.times import show_duration
 __all__ = [
     "closing_rows",
     "delay_rows",
+    "gain",
     "held_rows",
+    "points",
     "quality_rows",
     "rating_rows",
     "run_summary",
@@ -81,6 +83,28 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     return [(name, shown_value(value)) for name, value in rows]
 
 
+def gain(figures: Mapping[str, Figures]) -> str:
+    """Return what recalibration changed, in a sentence; empty without labels."""
+    before, after = figures["before"], figures["after"]
+    parts = []
+    for name, old, new in (
+        ("Brier score", before.brier, after.brier),
+        ("calibration error", before.ece, after.ece),
+    ):
+        if old is not None and new is not None:
+            change = f" ({new / old - 1.0:+.1%})".replace("-", "−") if old else ""
+            parts.append(f"{name} {old:.4f} → {new:.4f}{change}")
+    if before.worst_gap is not None and after.worst_gap is not None:
+        gaps = f"{points(before.worst_gap)} → {points(after.worst_gap)} points"
+        parts.append(f"worst gap over {WINDOW:,} labels {gaps}")
+    return f"Before → after: {', '.join(parts)}." if parts else ""
+
+
+def points(value: float) -> str:
+    """Return a difference of probabilities in percentage points, with its sign."""
+    return f"{100.0 * value:+z.1f}".replace("-", "−")
+
+
 def delay_rows(delay: Delay) -> list[tuple[str, str]]:
     """Return what is said of the delay of labels, and how much; without predictions, nothing."""
     rows = (
@@ -102,9 +126,9 @@ def held_rows(held: HeldLabels | None, name: str = "") -> list[tuple[str, str]]:
         return rows
     if held.late is not None:
         ages = "–" if held.missing is None else "none has come"
-        if held.within is not None:
-            later, first = held.within[held.late], held.within[1 - held.late]
-            ages = f"90% {'' if later is None else 'within '}{held.age(later)}, others {held.age(first)}"
+        if held.apart is not None:
+            age, *come = held.apart
+            ages = f"after {held.age(age)} {come[held.late]:.0%}, of others {come[1 - held.late]:.0%}"
         rows.append((f"labels {held.late} come later{name}", ages))
     if held.held:
         oldest = "" if held.oldest is None else f", the oldest for {held.age(held.oldest)}"

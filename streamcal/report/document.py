@@ -19,10 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.monitor.status import GroupColumns, Served, View
-from streamcal.monitor.summary import delay_rows, held_rows
-from streamcal.quality.figures import ECE_BINS, RATED_KEYS
-from streamcal.quality.reliability import INTERVAL
+from streamcal.monitor.status import GroupColumns, RecordedAlarm, Served, View
+from streamcal.monitor.summary import delay_rows, held_rows, points
+from streamcal.quality.figures import RATED_KEYS
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
@@ -36,12 +35,7 @@ MARK: Final = "streamcal report"
 _STATIC: Final = files("streamcal") / "page" / "static"
 _SCRIPTS: Final = ("uPlot.LICENSE", "uPlot.iife.min.js", "words.js", "charts.js", "report.js")
 _SHOWN_GROUPS: Final = 50
-_CARDS: Final = {
-    "brier": ("Brier score", ".5f"),
-    "log_loss": ("Log loss", ".5f"),
-    "ece": ("Calibration error (ECE)", ".5f"),
-    "gap": ("Mean forecast − mean label", "+z.5f"),
-}
+_CARDS: Final = {"brier": "Brier score", "ece": "Calibration error (ECE)"}
 
 
 def as_html(report: Report) -> str:
@@ -79,10 +73,14 @@ def _record(views: list[View]) -> str:
     return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _charts(number: int) -> Markup:
-    """Return the place of the charts of a view; the script fills it."""
+def _charts(number: int, *, first: bool) -> Markup:
+    """Return the place of the first charts of a view, or of the others; the script fills it."""
     return tag(
-        "div", tag("noscript", tag("p", "The charts need JavaScript.")), class_="figures", data_view=number
+        "div",
+        tag("noscript", tag("p", "The charts need JavaScript.")),
+        class_="figures",
+        data_view=number,
+        data_first=str(first).lower(),
     )
 
 
@@ -90,8 +88,9 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
     """Return the parts: an id, a title, the content; None where there is nothing to say."""
     status = report.status
     everything, *by_key = status.views
-    yield "doubts", "What is doubtful", _doubts(report)
-    yield "charts", "Reliability, and over time", _pictures(everything)
+    yield "overview", "Over time, and reliability", _charts(0, first=True) if everything.labels else None
+    yield "alarms", "Alarms and remarks", _alarms(report)
+    yield "charts", "More charts", _charts(0, first=False) if everything.labels else None
     yield "certified", "What is certified", _certified([everything, *by_key])
     yield "labels", "Labels and predictions", _labels(report)
     yield "rejects", "Rejected events", _rejects(report)
@@ -116,31 +115,44 @@ def _header(report: Report) -> Markup:
 
 
 def _summary(report: Report) -> Markup:
-    view, join = report.status.views[0], report.status.join
+    status = report.status
+    view, join = status.views[0], status.join
     cards = []
-    for field, (name, form) in _CARDS.items():
+    for field, name in _CARDS.items():
         before, after = getattr(view.before, field), getattr(view.after, field)
         if before is not None and after is not None:
-            change = None if field == "gap" else _change(before, after)
-            cards.append(_card(name, f"{after:{form}}", f"before: {before:{form}}", change))
+            cards.append(_card(name, f"{after:.5f}", f"before: {before:.5f}", _change(before, after)))
+    old, new = status.before.worst_gap, status.after.worst_gap
+    if old is not None and new is not None:
+        name = f"Worst gap over {status.worst_gap_labels:,} labels"
+        cards.append(_card(name, f"{points(new)} points", f"before: {points(old)} points"))
     cards.append(
         _card("Labels that met a prediction", f"{join.joined:,}", f"of {join.predictions:,} predictions")
     )
-    if view.served is not None and view.served.certified is not None:
-        claim = view.served.certified
-        of_target = claim.domain == "source" and claim.target_risk != "none"
-        words = claim.target_risk if of_target else claim.risk
-        where = "in the target" if of_target else f"by the labels of the {claim.domain}"
-        at_most, _, why = words.partition(":")
-        cards.append(
-            _card("Certified risk: at most", at_most, f"{why} {1.0 - claim.delta:.0%} sure, {where}".strip())
-        )
+    if view.served is not None:
+        cards.append(_certificate_card(view.served))
+    state = "deviates" if view.verdict.deviates else view.verdict.state.replace(" ", "-")
     return tag(
         "section",
-        tag("p", *_verdict(view), class_="verdict deviates" if view.verdict.deviates else "verdict"),
+        tag("p", *_verdict(view), class_=f"verdict {state}"),
         tag("dl", *cards, class_="cards"),
         aria_label="In short",
     )
+
+
+def _certificate_card(served: Served) -> Markup:
+    """Return what is certified; without a claim, the reason."""
+    claim = served.certified
+    if claim is None:
+        words, where = served.no_claim or "no claim yet", ""
+    else:
+        of_target = claim.domain == "source" and claim.target_risk != "none"
+        words = claim.target_risk if of_target else claim.risk
+        where = "in the target" if of_target else f"by the labels of the {claim.domain}"
+        if (claim.target_risk_bound if of_target else claim.risk_bound) is not None:
+            return _card("Certified risk: at most", words, f"{1.0 - claim.delta:.0%} sure, {where}")
+    none, _, why = words.partition(": ")
+    return _card("Certified risk", none, why, quiet=True)
 
 
 def _verdict(view: View) -> list[object]:
@@ -155,45 +167,37 @@ def _change(before: float, after: float) -> Markup | None:
     return tag("span", f"{share:+.1%}".replace("-", "−"), class_="good" if share <= 0.0 else "bad")
 
 
-def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> Markup:
+def _card(
+    name: str, figure: str, beside: str, change: Markup | None = None, *, quiet: bool = False
+) -> Markup:
     below = [tag("span", beside, class_="beside"), " " if change else None, change]
-    return tag("div", tag("dt", name), tag("dd", tag("div", figure, class_="figure"), *below), class_="card")
+    kind = "figure quiet" if quiet else "figure"
+    return tag("div", tag("dt", name), tag("dd", tag("div", figure, class_=kind), *below), class_="card")
 
 
-def _doubts(report: Report) -> Markup | None:
+def _alarms(report: Report) -> Markup | None:
+    """Return the alarms, a line each, and the remarks: what holds now, then what is over."""
     status = report.status
-    notes: dict[str, list[Markup]] = {"alarm": [], "": [], "over": []}
-    for alarm in status.alarms:
-        kind, words = ("over", "An earlier alarm, over now: ") if alarm.over else ("alarm", "Refuted: ")
-        text = (
-            f"{alarm.reason.rstrip('.')}, after {alarm.target_labels:,} labels of the target. {alarm.advice}"
-        )
-        named = tag("strong", words, alarm.assumption, *_of_key(alarm.key))
-        notes[kind].append(tag("li", named, text, class_=kind))
-    notes[""] = [tag("li", warning) for warning in status.warnings]
-    found = [each for some in notes.values() for each in some]
-    return tag("ul", *found, class_="notes") if found else None
+    now = [_alarm(alarm) for alarm in reversed(status.alarms) if not alarm.over]
+    then = [_alarm(alarm) for alarm in reversed(status.alarms) if alarm.over]
+    now += [tag("li", remark) for remark in status.warnings]
+    if not now and not then:
+        return None
+    title = "One earlier alarm, over now" if len(then) == 1 else f"{len(then)} earlier alarms, over now"
+    over = tag("details", tag("summary", title), tag("ul", *then, class_="notes over"))
+    return tag("div", tag("ul", *now, class_="notes") if now else None, over if then else None)
+
+
+def _alarm(alarm: RecordedAlarm) -> Markup:
+    """Return an alarm: what was found, and when opened, the figures and what to do."""
+    reason = alarm.reason.removeprefix(alarm.title).strip().rstrip(".")
+    words = f"{reason}. After {alarm.target_labels:,} labels. {alarm.advice}"
+    key = [] if alarm.key is None else ["Key ", tag("bdi", alarm.key), ": "]
+    return tag("li", tag("details", tag("summary", *key, alarm.title), tag("p", words)))
 
 
 def _in_words(key: str | None) -> str:
     return "" if key is None else f", key {key}"
-
-
-def _of_key(key: str | None) -> list[object]:
-    return [] if key is None else [", key ", tag("bdi", key)]
-
-
-def _pictures(view: View) -> Markup | None:
-    if not view.labels:
-        return None
-    windows = view.windows
-    words = (
-        f"Reliability: the labels in at most {ECE_BINS} bins of equal size, by their forecast. On the"
-        f" diagonal, what was forecast came true. The {INTERVAL:.0%} intervals are of each bin alone, and no"
-        " certificate."
-        + (f" Over time: each point is a window of {windows.width:,} labels." if windows.labels else "")
-    )
-    return tag("div", tag("p", words), _charts(0))
 
 
 def _certified(views: list[View]) -> Markup | None:
@@ -216,7 +220,7 @@ def _claim(view: View, served: Served) -> Markup:
         " all versions of the stream hold together, as long as the assumptions hold.",
     )
     worst = f"{claim.pending:,} labels that have not come are counted at their worst."
-    refuted = [tag("li", tag("strong", "Refuted: ", class_="bad"), each) for each in claim.refuted]
+    refuted = [tag("li", "Refuted: ", each) for each in claim.refuted]
     held = [tag("li", "Assumed: ", each) for each in claim.assumptions if each not in claim.refuted]
     return tag(
         "div",
@@ -245,6 +249,8 @@ def _labels(report: Report) -> Markup:
         *map(list, delay_rows(report.status.delay)),
         *(list(row) for each in report.status.engines for row in held_rows(each.held, _in_words(each.key))),
     ]
+    first, *others = rows
+    rows = [first, *(row for row in others if row[1] != "0")]
     delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.status.delays]
     return tag(
         "div",
@@ -298,7 +304,7 @@ def _by_key(views: list[View], keys: int) -> Markup | None:
         for view in views
     ]
     parts = [
-        tag("section", tag("h3", "Key ", tag("bdi", view.key)), _charts(number))
+        tag("section", tag("h3", "Key ", tag("bdi", view.key)), _charts(number, first=True))
         for number, view in enumerate(views, 1)
     ]
     words = f"The first {len(views):,} of {keys:,} keys." if keys > RATED_KEYS else None
@@ -341,7 +347,7 @@ def _by_group(groups: GroupColumns) -> Markup | None:
 
 def _all_figures(report: Report) -> Markup:
     rows = [[each.name, each.value] for each in report.figures]
-    return data_table(["what", "figure"], rows, kind="plain")
+    return _folded("The table at the end of the run", data_table(["what", "figure"], rows, kind="plain"))
 
 
 def _options(options: Mapping[str, Any]) -> Markup | None:
@@ -350,7 +356,15 @@ def _options(options: Mapping[str, Any]) -> Markup | None:
         [name, _words(value), "" if value == usual.get(name, value) else _words(usual[name])]
         for name, value in _flat(options)
     ]
-    return data_table(["option", "value", "by default"], rows, kind="words") if rows else None
+    return (
+        _folded("Every option", data_table(["option", "value", "by default"], rows, kind="words"))
+        if rows
+        else None
+    )
+
+
+def _folded(title: str, part: Markup) -> Markup:
+    return tag("details", tag("summary", title), part)
 
 
 def _flat(options: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

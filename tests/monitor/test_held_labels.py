@@ -78,6 +78,10 @@ def test_a_class_that_comes_later_stands_in_table_summary_report_and_store(folde
     assert of_late is not None
     assert of_other is not None
     assert of_other < 2 * DAY < 6 * DAY < of_late < 20 * DAY
+    assert held.apart is not None
+    age, *come = held.apart
+    assert of_other / 2 < age < of_late
+    assert come[late] + 0.3 < come[1 - late]
     rows = held_rows(held)
     assert [name for name, _ in rows] == [
         f"labels {late} come later",
@@ -141,6 +145,7 @@ def held_labels(**more: Any) -> HeldLabels:
         "oldest": 2 * DAY,
         "complete": (0.9, 0.4),
         "within": (3_600.0, None),
+        "apart": (3_600.0, 0.9, 0.4),
         "excluded": 7,
         "mistaken": 1,
     }
@@ -180,19 +185,19 @@ def test_metrics() -> None:
 def test_words_without_times_and_without_a_law() -> None:
     found = held_labels(by_time=False, oldest=1_234.0)
     assert held_rows(found) == [
-        ("labels 1 come later", "90% never, others 3,600 predictions"),
+        ("labels 1 come later", "after 3,600 predictions 40%, of others 90%"),
         ("labels held", "40, the oldest for 1,234 predictions"),
         ("  labels 0, 1 there that have come", "90%, 40%"),
         ("labels by exclusion", "7, of which 1 wrong"),
     ]
-    first = held_labels(late=None, first=True, oldest=None, complete=None, within=None, excluded=0)
+    first = held_labels(late=None, first=True, oldest=None, complete=None, apart=None, excluded=0)
     assert held_rows(first, " [k]") == [("first labels held [k]", "40")]
     assert held_rows(None) == []
 
 
 def test_first_labels_that_are_held_for_long_are_said() -> None:
     """And what is served meanwhile. That one class comes later is no remark: nothing is to be done."""
-    first = {"first": True, "late": None, "held": 1_200, "complete": None, "within": None}
+    first = {"first": True, "late": None, "held": 1_200, "complete": None, "within": None, "apart": None}
     status = with_held(held_labels(**first))
     (word,) = remarks(status)
     assert word.startswith("The first 1,200 labels are held, the oldest for 2 days: of one class, fewer than")

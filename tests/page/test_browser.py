@@ -105,8 +105,7 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
         wait_for_charts(page)
         drawn = page.evaluate(DRAWN)
         assert list(drawn) == [
-            "reliability", "gap", "bands", "gain", "ece", "prior", "brier", "log-loss", "certificate",
-            "mixture",
+            "spans", "reliability", "ece", "brier", "gain", "bands", "certificate", "mixture",
         ]  # fmt: skip
         del drawn["certificate"]  # of the first labels, if any: soon they are refuted to have one law
         for name, series in drawn.items():
@@ -114,14 +113,14 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
             for each in series:
                 assert each["values"] >= (2 if name == "bands" else 5), (name, each)
                 assert each["pixels"] >= 20 or name == "mixture", (name, each)
-        assert sum(each["pixels"] > 100 for each in drawn["mixture"]) >= 5
+        assert sum(each["pixels"] > 100 for each in drawn["mixture"]) >= 3
         over_time = drawn.keys() - {"reliability", "bands"}
         for name in over_time:  # also where the first map has none
             first = page.evaluate(f"() => document.querySelector('#{name} .chart').plot.data[0][0]")
             assert 1.36e9 < first < 1.38e9, name
-        before = page.evaluate("document.querySelector('#brier .chart').plot.data[0].length")
+        before = page.evaluate("document.querySelector('#brier .chart').plot.data[0].at(-1)")
         page.wait_for_function(
-            f"() => document.querySelector('#brier .chart').plot.data[0].length != {before}", timeout=60_000
+            f"() => document.querySelector('#brier .chart').plot.data[0].at(-1) > {before}", timeout=60_000
         )
         assert viewer.text("#state") == "Live"
         page.wait_for_function("() => sentences.has(document.getElementById('verdict').textContent)")
@@ -138,8 +137,7 @@ def test_it_can_be_read_by_all(chromium: Browser, flights: LiveFlights) -> None:
     with viewing(chromium, flights.url) as viewer:
         page = viewer.page
         wait_for_charts(page)
-        for details in page.locator("details:visible").all():
-            details.evaluate("each => { each.open = true }")
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
         page.wait_for_selector("#raw-list code")
         for size, scheme in product((WIDE, NARROW), SCHEMES):
             page.set_viewport_size(size)

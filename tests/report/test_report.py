@@ -135,7 +135,7 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
     assert wanted.pop("unknown fields ignored") == "0"
     assert figures(stored) == wanted
     cards = stored.read_text()
-    for name in ("Brier score", "log loss", "calibration error (ECE)"):
+    for name in ("Brier score", "calibration error (ECE)"):
         assert f'<div class="figure">{wanted[f"{name} after"]}</div>' in cards
         assert f'<span class="beside">before: {wanted[f"{name} before"]}</span>' in cards
 
@@ -274,7 +274,7 @@ def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
         page.wait_for_selector("figure canvas")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         widths = page.eval_on_selector_all("figure canvas", "all => all.map(each => each.clientWidth)")
-        assert len(widths) > 20
+        assert len(widths) > 12  # of all events; of each key, two
         assert min(widths) > 200
         assert page.locator("figure .chart[aria-labelledby]").count() == len(widths)
         ids = page.eval_on_selector_all("[id]", "all => all.map(each => each.id)")

@@ -5,7 +5,7 @@ import { count, element, figure, moment, share } from "./words.js";
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const TABLE_ROWS = 64;
 const LAST_TIME = 8.64e12; // seconds: what a calendar of JavaScript can hold
-const WALL = matchMedia("(min-width: 960px)"); // where the first chart stands beside two rows of others
+const SPANS = 16; // at most
 
 // Of all charts over time: the event time if it is known, and else how many labels had joined.
 function abscissa(columns) {
@@ -17,41 +17,47 @@ function abscissa(columns) {
   return { timed, values: columns.time.map((_, i, all) => (next = all[all.length - 1 - i] ?? next)).reverse() };
 }
 
+// Means of columns of windows over spans of the run: as many windows in each, and fewer in the last.
+function spans({ labels, time }, ...columns) {
+  const size = Math.ceil(labels.length / SPANS);
+  const starts = [...labels.keys()].filter((i) => i % size === 0);
+  const last = (column) => starts.map((i) => column[Math.min(i + size, column.length) - 1]);
+  const mean = (column) => starts.map((i) => column.slice(i, i + size)).map((part) => part.reduce((a, b) => a + b) / part.length);
+  return { ...abscissa({ labels: last(labels), time: last(time) }), columns: columns.map(mean) };
+}
+
 const BOTH = [
-  { label: "before", colour: "--before", dash: [6, 4] },
-  { label: "after", colour: "--after" },
+  { label: "before", colour: "--before", dash: [6, 4], points: true },
+  { label: "after", colour: "--after", points: true },
 ];
 
 function overTime(id, title, about, name, from) {
-  return {
-    id, title, about, series: () => BOTH, from, format: figure,
-    data: ({ windows }) => ({ ...abscissa(windows), columns: [windows.before[name], windows.after[name]] }),
-  };
-}
-
-function interval(id, title, about, name) {
-  return {
-    id, title, about, format: figure,
-    series: () => [
-      { label: "at most", colour: "--after" },
-      { label: "at least", colour: "--after", dash: [6, 4] },
-    ],
-    data: ({ confidence }) => ({ ...abscissa(confidence), columns: [confidence[`${name}_high`], confidence[`${name}_low`]] }),
-  };
+  return { id, title, about, series: () => BOTH, from, format: figure, data: ({ windows }) => spans(windows, windows.before[name], windows.after[name]) };
 }
 
 export const CHARTS = [
   {
-    id: "reliability",
-    title: "Reliability",
-    about: "What was forecast, and how often it came true. On the diagonal, both agree. Bars: 95 % for each bin alone.",
-    square: true,
-    open: true,
+    id: "spans",
+    title: "Forecasts, and what came true",
+    about: "Means over spans with the same number of labels. Good forecasts follow the rate of label 1.",
+    first: true,
+    from: 0,
     format: figure,
     series: () => [
-      { label: "before", colour: "--before", dash: [6, 4], points: true },
+      { label: "rate of label 1", colour: "--observed", width: 6 },
+      { label: "mean forecast before", colour: "--before", dash: [6, 4], points: true },
       { label: "after", colour: "--after", points: true },
     ],
+    data: ({ windows }) => spans(windows, windows.rate, windows.before.forecast, windows.after.forecast),
+  },
+  {
+    id: "reliability",
+    title: "Reliability",
+    about: "How often forecasts came true. On the diagonal, both agree. Bars: 95 % for each bin alone.",
+    first: true,
+    square: true,
+    format: figure,
+    series: () => BOTH,
     // Both sides share the axis of forecasts: each has its values where the other has none.
     data: ({ before, after }) => {
       const rows = [
@@ -67,7 +73,19 @@ export const CHARTS = [
       ),
     }),
   },
-  interval("gap", "Gap of all forecasts", "Mean forecast − mean label over all labels so far: between the lines, 95 % sure at all times together. Above 0, forecasts are too high.", "gap"),
+  overTime("ece", "Calibration error", "How far forecasts are from what came true, in each span; lower is better, and few labels never show 0.", "ece", 0),
+  overTime("brier", "Brier score", "Mean squared error of the forecasts; lower is better.", "brier"),
+  {
+    id: "gain",
+    title: "Gain by recalibration",
+    about: "Brier score before − after over all labels so far: between the lines, 95 % sure at all times together. Above 0, recalibration helps.",
+    format: figure,
+    series: () => [
+      { label: "at most", colour: "--after" },
+      { label: "at least", colour: "--after", dash: [6, 4] },
+    ],
+    data: ({ confidence }) => ({ ...abscissa(confidence), columns: [confidence.gain_high, confidence.gain_low] }),
+  },
   {
     id: "bands",
     title: "Gap by forecast",
@@ -85,34 +103,6 @@ export const CHARTS = [
       rows: bands.forecast.map((x, i) => [figure(x), figure(bands.gap[i]), figure(bands.low[i]), figure(bands.high[i]), count(bands.labels[i])]),
     }),
   },
-  interval("gain", "Gain by recalibration", "Brier score before − after over all labels so far: between the lines, 95 % sure at all times together. Above 0, recalibration helps.", "gain"),
-  overTime("ece", "Calibration error", "How far forecasts are from what came true, window by window; lower is better, and a short window never shows 0.", "ece", 0),
-  {
-    id: "prior",
-    title: "Prior and mean forecast",
-    about: "The mean forecast should follow the rate of label 1.",
-    from: 0,
-    format: figure,
-    series: () => [
-      { label: "rate of label 1", colour: "--soft", width: 4 },
-      { label: "mean before", colour: "--before", dash: [6, 4] },
-      { label: "mean after", colour: "--after" },
-      { label: "running prior", colour: "--third", dash: [2, 3] },
-    ],
-    data: ({ windows, priors }) => {
-      const { timed, values } = abscissa(windows);
-      const at = timed ? priors.time : priors.labels;
-      // The running prior is known at moments of its own: of each window, the latest before its end.
-      let next = 0;
-      const prior = values.map((end) => {
-        while (next < at.length && (at[next] == null || at[next] <= end)) next += 1;
-        return next ? priors.target[next - 1] : null;
-      });
-      return { timed, values, columns: [windows.rate, windows.before.forecast, windows.after.forecast, prior] };
-    },
-  },
-  overTime("brier", "Brier score", "Mean squared error of the forecasts; lower is better.", "brier"),
-  overTime("log-loss", "Log loss", "Punishes forecasts that were sure and wrong; lower is better.", "log_loss"),
   {
     id: "certificate",
     title: "Certificate",
@@ -130,22 +120,23 @@ export const CHARTS = [
     id: "mixture",
     title: "Mixture",
     ofEngine: true,
-    about: "How much each candidate map has to say: the weights of mode auto.",
+    about: "How much each kind of map has to say in mode auto: the summed weights of its candidates.",
     from: 0,
     to: 1,
     stacked: true,
     format: share,
-    series: ({ versions }) => candidates(versions).map((label) => ({ label, colour: `--c${hue(label)}` })),
-    data: ({ versions }) => ({ ...abscissa(versions), columns: candidates(versions).map((label) => versions.weights[label]) }),
+    series: ({ versions }) => kinds(versions).map((kind, i) => ({ label: KINDS[kind] ?? kind, colour: `--c${i % 7}` })),
+    data: ({ versions }) => ({ ...abscissa(versions), columns: kinds(versions).map((kind) => weightOf(kind, versions)) }),
   },
 ];
 
-const HUES = [
-  "identity", "target/hinge/250", "target/hinge/1000", "target/hinge/4000", "target/hinge/16000", "target/hinge/all",
-  "target/curve/all", "composite/curve/all", "composite/curve/300",
-];
-const candidates = ({ weights }) => Object.keys(weights).sort((one, other) => hue(one) - hue(other));
-const hue = (label) => Math.max(HUES.indexOf(label.replace(/\/scores$/, "")), 0);
+const KINDS = { identity: "the score itself" };
+const kindOf = (candidate) => candidate.split("/").slice(0, 2).join("/");
+const kinds = ({ weights }) => [...new Set(Object.keys(weights).map(kindOf))];
+function weightOf(kind, { version, weights }) {
+  const columns = Object.keys(weights).filter((candidate) => kindOf(candidate) === kind).map((candidate) => weights[candidate]);
+  return version.map((_, i) => columns.reduce((sum, column) => sum + column[i], 0));
+}
 
 export class Chart {
   constructor(about, place) {
@@ -154,7 +145,6 @@ export class Chart {
     this.legend = element("ul", { class: "legend", id: `${about.id}-legend` });
     this.table = element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${about.title}: table` });
     this.details = element("details", {}, element("summary", {}, `${about.title} as a table`), this.table);
-    if (about.open) this.details.open = WALL.matches;
     this.details.addEventListener("toggle", () => this.#tabulate());
     this.figure = element(
       "figure", { id: about.id },

@@ -1,10 +1,10 @@
 // The page: takes the records of a run as they come, and shows the one of the chosen key.
 
 import { CHARTS, Chart, fill } from "./charts.js";
-import { change, count, duration, element, figure, share, wallTime } from "./words.js";
+import { change, count, duration, element, figure, points, share, wallTime } from "./words.js";
 
 const at = (id) => document.getElementById(id);
-const charts = CHARTS.map((each) => new Chart(each, at("charts")));
+const charts = CHARTS.map((each) => new Chart(each, at(each.first ? "first-charts" : "charts")));
 const announced = new Set();
 let live = null;
 let chosen = null; // the key whose view is shown; null: all
@@ -41,25 +41,18 @@ function showVerdict(status, { before, after, labels, served, verdict }) {
   told.dataset.state = verdict.since_label == null ? verdict.state : "deviates";
   at("evidence").textContent = `${verdict.evidence} ${verdict.advice}`;
   const tiles = [
-    ["Calibration error", before.ece, after.ece],
     ["Brier score", before.brier, after.brier],
-    ["Log loss", before.log_loss, after.log_loss],
+    ["Calibration error", before.ece, after.ece],
   ].map(([title, old, now]) => {
     const moved = change(old, now);
     const than = element("dd", { class: "than" }, `before ${figure(old)} `);
     if (moved) than.append(element("span", { class: moved.better ? "better" : "worse" }, moved.words));
     return tile(title, figure(now), than);
   });
-  const certified = served?.certified;
-  const claim = certified && (certified.target_risk === "none" ? certified.risk : certified.target_risk);
-  const claims = claim != null && Number.isFinite(Number(claim));
-  if (served) {
-    tiles.push(tile("Certified risk, at most", claims ? figure(Number(claim)) : "–",
-      claims ? `${share(1 - certified.delta)} sure, version ${count(certified.version)}` : claim ?? "no claim yet"));
-    tiles.push(tile("Prior now", figure(served.target_prior ?? served.source_prior), served.target_prior == null ? "of the source" : `source ${figure(served.source_prior)}`));
-  }
+  const [old, now] = [status.before.worst_gap, status.after.worst_gap];
+  if (chosen == null && now != null) tiles.push(tile(`Worst gap over ${count(status.worst_gap_labels)} labels`, points(now), `before ${points(old)}`));
   tiles.push(tile("Labels joined", count(labels), `${count(status.pending)} predictions wait, ${share(status.delay.out)} of all`));
-  tiles.push(tile("Delay of labels, median", duration(status.delay.median), `nine of ten within ${duration(status.delay.most)}`));
+  if (served) tiles.push(certificateTile(served));
   at("tiles").replaceChildren(...tiles);
 }
 
@@ -68,20 +61,30 @@ function tile(title, now, than) {
   return element("div", {}, element("dt", {}, title), element("dd", { class: "now" }, now), below);
 }
 
+// What is certified; without a claim, the reason.
+function certificateTile({ certified, no_claim: reason }) {
+  const words = certified == null ? reason : certified.target_risk === "none" ? certified.risk : certified.target_risk;
+  if (words != null && Number.isFinite(Number(words))) return tile("Certified risk, at most", figure(Number(words)), `${share(1 - certified.delta)} sure, version ${count(certified.version)}`);
+  const [none, why] = (words ?? "no claim yet").split(/: (.*)/s);
+  const made = tile("Certified risk", none, why ?? "");
+  made.classList.add("quiet");
+  return made;
+}
+
 function showAttention({ alarms, warnings }) {
-  const items = (some) => some.map((alarm) =>
-    element("li", {}, element("strong", {}, `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`),
-      `${alarm.reason.replace(/\.$/, "")}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
+  const items = (some) => some.map(({ key, title, reason, target_labels: labels, advice }) =>
+    element("li", {}, element("details", {}, element("summary", {}, key == null ? title : `${key}: ${title}`),
+      element("p", {}, `${reason.replace(title, "").replace(/\.?$/, ".")} After ${count(labels)} labels. ${advice}`)))).reverse();
   const now = alarms.filter((alarm) => !alarm.over);
   const then = alarms.filter((alarm) => alarm.over);
-  at("attention").hidden = !now.length && !warnings.length;
+  at("attention").hidden = !now.length && !warnings.length && !then.length;
   replace(at("attention-list"), [...items(now), ...warnings.map((words) => element("li", {}, words))]);
   at("earlier").hidden = !then.length;
   at("earlier-title").textContent = then.length === 1 ? "One earlier alarm, over now" : `${then.length} earlier alarms, over now`;
   replace(at("earlier-list"), items(then));
   for (const alarm of alarms) {
-    const title = `${alarm.key} ${alarm.assumption}`;
-    if (!announced.has(title)) announce(`Alarm: ${alarm.assumption} is refuted`);
+    const title = `${alarm.key} ${alarm.title}`;
+    if (!announced.has(title)) announce(`Alarm: ${alarm.title}`);
     announced.add(title);
   }
 }
@@ -105,11 +108,10 @@ const OUTCOMES = [
 ];
 
 // What is held of the labels of an engine, and why.
-function heldWords({ by_time: byTime, late, missing, first, held, oldest, complete, within, excluded, mistaken }) {
+function heldWords({ by_time: byTime, late, missing, first, held, oldest, complete, apart, excluded, mistaken }) {
   const age = (x) => (byTime ? duration(x) : `${count(Math.round(x))} predictions`);
-  const by = (x) => (x == null ? "never" : `within ${age(x)}`);
   const words = [];
-  if (late != null) words.push(`Labels ${late} come later${within ? `: 90 % of them ${by(within[late])}, of the others ${by(within[1 - late])}` : ""}.`);
+  if (late != null) words.push(`Labels ${late} come later${apart ? `: after ${age(apart[0])}, ${share(apart[1 + late])} of them have come, of the others ${share(apart[2 - late])}` : ""}.`);
   if (missing != null) words.push(`No label ${missing} has come.`);
   if (held) words.push(`${count(held)} ${first ? "first labels" : "labels"} are held until both classes are equally complete${oldest == null ? "" : `, the oldest for ${age(oldest)}`}.`);
   if (complete) words.push(`Of their predictions, ${share(complete[0])} of the labels 0 have come, and ${share(complete[1])} of the labels 1.`);
@@ -123,7 +125,7 @@ function showEvents({ join, pending, delay, rejected, events, reasons, rejects }
     (delay.oldest ? `Of all predictions, ${share(delay.out)} wait for theirs, the oldest for ${duration(delay.oldest)}.` : "");
   at("held").textContent = served?.held ? heldWords(served.held) : "";
   at("held").hidden = !served?.held;
-  const rows = [...OUTCOMES.map(([name, ...rest]) => [join[name], ...rest]), [pending, "Pending", "wait for their label", "predictions"]];
+  const rows = [...OUTCOMES.map(([name, ...rest]) => [join[name], ...rest]).filter(([n], i) => n || !i), [pending, "Pending", "wait for their label", "predictions"]];
   at("join").tBodies[0].replaceChildren(...rows.map(([n, name, about, of]) => {
     const bar = element("i");
     bar.style.width = `${join[of] ? Math.min(100, (100 * n) / join[of]) : 0}%`;

@@ -1,12 +1,12 @@
-// The charts of a report: of each view in the file, those that have something to show.
+// The charts of a report: in each place those of a view that have something to show.
 
 import { CHARTS, Chart } from "./charts.js";
 
 const views = JSON.parse(document.getElementById("record").textContent);
 const drawn = [...document.querySelectorAll("[data-view]")].flatMap((place) => {
-  const number = place.dataset.view;
-  return CHARTS.map((about) => {
-    const chart = new Chart({ ...about, id: `${about.id}-${number}`, open: false }, place);
+  const { view: number, first } = place.dataset;
+  return CHARTS.filter((about) => Boolean(about.first) === (first === "true")).map((about) => {
+    const chart = new Chart({ ...about, id: `${about.id}-${number}` }, place);
     chart.show(views[number]);
     if (!chart.plot) chart.figure.remove();
     return chart;

@@ -11,6 +11,8 @@ const SPACE = "\u00a0"; // between a figure and its unit, where no line ends
 
 export const share = (x) => (x == null ? "–" : `${+(100 * x).toFixed(1)}${SPACE}%`);
 
+// A difference of probabilities in percentage points.
+export const points = (x) => `${x < 0 ? "−" : "+"}${(100 * Math.abs(x)).toFixed(1)}${SPACE}points`;
 
 // How far a figure moved, where lower is better.
 export function change(before, after) {

@@ -32,6 +32,7 @@ from streamcal.cli.options import (
     takes_options,
 )
 from streamcal.cli.output_files import as_json
+from streamcal.cli.progress import Meter, busy
 from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
@@ -48,6 +49,7 @@ from streamcal.cli.terminal import (
 from streamcal.errors import StoreError
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Pipeline
 from streamcal.sql import Dialect, query
 
 __all__ = ["main"]
@@ -113,7 +115,7 @@ def show(
     set_up_logging(as_json=False)
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
-        with failing(Exit.UNUSABLE, StoreError, ValueError):
+        with failing(Exit.UNUSABLE, StoreError, ValueError), busy("reading the store"):
             found = served(kept, only or (), limit if json or limit is not None else SHOWN_MAPS)
     if json:
         sys.stdout.buffer.write(as_json(found))
@@ -139,8 +141,10 @@ def replay(given: _ReplayOptions) -> None:
     with ExitStack() as stack:
         kept = open_store(connectors, given.store, stack, read_only=True)
         inputs = open_inputs(connectors, options.columns, stack, given)
-        with ending(stop):
-            table, equal = replay_table(kept, options, inputs, stop)
+        pipeline = Pipeline.of(options)
+        meter = Meter(lambda: pipeline.processed, inputs.sources)
+        with meter.line, ending(stop):
+            table, equal = replay_table(kept, pipeline, inputs, stop, lambda *_: meter.show())
     Console().print(table)
     if not equal:
         fail("the state in the store differs from the state that the sources give", Exit.NOTHING_READ)

@@ -29,6 +29,7 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
+from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.apply import Maps, apply_maps
@@ -83,13 +84,17 @@ def apply(given: _ApplyOptions) -> None:
             open_sink(connectors, given.output, stack, kept=kept_types(kept, [opened]), classes=classes),
             open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
         )
-        refused = RejectLog()
+        refused, processed = RejectLog(), 0
+        meter = Meter(lambda: processed, [opened], live=not given.log_json)
 
-        def after(rows: list[RejectRow]) -> None:
+        def after(events: int, rows: list[RejectRow]) -> None:
+            nonlocal processed
+            processed += events
+            meter.show()
             if given.rejects is None:
                 refused.take(rows)
 
-        with ending(stop):
+        with meter.line, ending(stop):
             count, refusals = apply_maps(maps, opened, outputs, stop, after, kept, classes)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if not stop() and not count:

@@ -14,8 +14,9 @@ import numpy as np
 from rich.console import Console
 
 from streamcal.cli.output_files import is_picture, refuse_unwritable, write_file
+from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.terminal import Exit, fail, run_table
+from streamcal.cli.terminal import Exit, fail, run_table, warn_if_slow
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
@@ -65,14 +66,14 @@ def copy_files(folder: Path, console: Console) -> None:
 def run(picture: Path, report: Path, console: Console) -> None:
     """Calibrate on March and April, recalibrate May to December; print a table, draw a picture and report.
 
-    Without matplotlib, no picture.
+    Without matplotlib, no picture but that of the report.
     """
     refuse_unwritable("the report", report, "a report", is_report)
     drawing = can_draw()
     if drawing:
         refuse_unwritable("--picture", picture, "a picture", is_picture)
     else:
-        _say(console, f"{NEEDED}; going on without it")
+        _say(console, f"{NEEDED}; the report has the picture")
     monthly: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(4))
     priors: list[tuple[float, float]] = []
 
@@ -91,14 +92,18 @@ def run(picture: Path, report: Path, console: Console) -> None:
     connectors = Connectors()
     calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
     predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
+    warn_if_slow()
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
     inputs, history = Inputs([calibration], [predictions, labels]), RunHistory()
+    meter = Meter(lambda: pipeline.processed, inputs.sources)
 
     def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
+        meter.show()
         history.take(outcome)
 
-    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
+    with meter.line:
+        Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
     status = build_status(pipeline, inputs.sources, history=history, options=RunConfig().shown())
     console.print(run_table(status))
     if drawing:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Final
@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Source
 
-__all__ = ["Advance", "Meter"]
+__all__ = ["Advance", "Meter", "busy"]
 
 _EVERY_SECONDS: Final = 5.0
 
@@ -51,20 +50,22 @@ class Meter:
 
     Parameters
     ----------
-    pipeline, sources
+    processed
+        number of events processed so far; called from another thread, too.
+    sources
         of the run, before it begins.
     live
         whether a moving line may be shown, if standard error is a terminal.
     """
 
-    def __init__(self, pipeline: Pipeline, sources: Sequence[Source], *, live: bool) -> None:
-        self._pipeline = pipeline
+    def __init__(self, processed: Callable[[], int], sources: Sequence[Source], *, live: bool = True) -> None:
+        self._processed = processed
         self._sources = sources
         self._start = self._shown = time.monotonic()
         self._total = self._left = self._bytes_left()
         self._known: tuple[float, float] | None = None  # the end of the first micro-batch, and bytes left
         console = Console(stderr=True)
-        self._moves = live and console.is_terminal and not console.is_dumb_terminal
+        self._moves = live and _can_move(console)
         self._spinner = Spinner("dots", "reading")
         self.line: AbstractContextManager[object] = nullcontext()
         """The moving line, from entering it to leaving it."""
@@ -87,7 +88,7 @@ class Meter:
     @property
     def advance(self) -> Advance:
         """Progress of the run now."""
-        processed, now = self._pipeline.processed, time.monotonic()
+        processed, now = self._processed(), time.monotonic()
         rate = round(processed / max(now - self._start, 1e-9))
         left = self._left
         if self._total is None or self._known is None or left is None:
@@ -108,3 +109,16 @@ class Meter:
             return None
         lags = [source.lag() for source in self._sources]
         return sum(sum(lag.values()) for lag in lags) if all(lags) else None
+
+
+def busy(text: str) -> AbstractContextManager[object]:
+    """Return what shows, from entering it to leaving it, that something goes on whose end is not known.
+
+    Elsewhere than on a terminal, nothing.
+    """
+    console = Console(stderr=True)
+    return console.status(text) if _can_move(console) else nullcontext()
+
+
+def _can_move(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal

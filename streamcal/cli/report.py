@@ -24,7 +24,7 @@ from streamcal.cli.options import (
     takes_options,
 )
 from streamcal.cli.output_files import as_json, has_fields, refuse_unwritable, write_file
-from streamcal.cli.progress import Meter
+from streamcal.cli.progress import Meter, busy
 from streamcal.cli.terminal import Exit, Stop, fail, failing, set_up_logging
 from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
@@ -83,7 +83,8 @@ def report(
         refuse_unwritable("--output", path, "a report", is_report)
     with ExitStack() as stack:
         if store is not None:
-            made = _of_store(open_store(connectors, store, stack, read_only=True), store)
+            with busy("reading the store"):
+                made = _of_store(open_store(connectors, store, stack, read_only=True), store)
         else:
             inputs = open_inputs(connectors, options.columns, stack, given)
             made = _of_inputs(inputs, given.urls, options, stop)
@@ -123,7 +124,7 @@ def _of_store(kept: Store, url: str) -> Report:
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
     pipeline = Pipeline.of(options)
     history = RunHistory()
-    meter = Meter(pipeline, inputs.sources, live=True)
+    meter = Meter(lambda: pipeline.processed, inputs.sources)
 
     def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
         meter.show()

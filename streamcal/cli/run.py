@@ -49,7 +49,16 @@ from streamcal.cli.output_files import (
 )
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_report, write_report
-from streamcal.cli.terminal import Exit, RejectLog, fail, failing, run_table, set_up_logging, version_line
+from streamcal.cli.terminal import (
+    Exit,
+    RejectLog,
+    fail,
+    failing,
+    run_table,
+    set_up_logging,
+    version_line,
+    warn_if_slow,
+)
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
@@ -139,8 +148,9 @@ def run(given: _RunOptions) -> None:
                 latest.take_maps(state.maps())
             server.show(latest)
         log.info("%s", version_line())
+        warn_if_slow()
         history, refused = RunHistory(), RejectLog()
-        meter = Meter(pipeline, sources, live=not given.log_json)
+        meter = Meter(lambda: pipeline.processed, sources, live=not given.log_json)
 
         def after(outcome: Outcome, seconds: float) -> None:
             meter.show()

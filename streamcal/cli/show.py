@@ -24,9 +24,8 @@ from streamcal.monitor.summary import delay_rows, held_rows, rating_rows, shown_
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
-from streamcal.run.config import RunConfig
 from streamcal.run.outcome import Tally
-from streamcal.run.pipeline import Pipeline
+from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -300,9 +299,15 @@ def _groups_table(groups: GroupColumns) -> Table | None:
 
 
 def replay_table(
-    store: Store, options: RunConfig, inputs: Inputs, stop: Callable[[], bool]
+    store: Store,
+    pipeline: Pipeline,
+    inputs: Inputs,
+    stop: Callable[[], bool],
+    after: Callable[[Outcome, float], None],
 ) -> tuple[Table, bool]:
     """Rebuild the state from the sources, and return a comparison with the store and whether they are equal.
+
+    ``pipeline`` is a new one; ``after`` is called after each micro-batch.
 
     Raises
     ------
@@ -312,12 +317,11 @@ def replay_table(
         if a source cannot be read, or the replay was stopped.
     """
     checkpoint = store.load()
-    pipeline = Pipeline.of(options)
     for source in inputs.sources:
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))
     nowhere = Outputs(NullSink())
-    if not Runner(pipeline, inputs, nowhere, None, clock=lambda: 0.0, stop=stop).run():
+    if not Runner(pipeline, inputs, nowhere, None, clock=lambda: 0.0, stop=stop, after=after).run():
         raise ValueError("the replay was stopped before its end, so nothing was compared")
     table = Table(box=None, pad_edge=False)
     for column in ("key", "source labels", "target labels", "state"):

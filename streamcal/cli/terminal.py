@@ -27,6 +27,7 @@ from streamcal.quality.verdict import Verdict
 from streamcal.run.rows import RejectRow
 
 __all__ = [
+    "SLOW",
     "Exit",
     "RejectLog",
     "Stop",
@@ -38,7 +39,15 @@ __all__ = [
     "set_up_logging",
     "verdict_text",
     "version_line",
+    "warn_if_slow",
 ]
+
+SLOW: Final = (
+    "The hot loops are not compiled, so this takes many times as long. Remedy: install a C compiler with"
+    " Python's headers, such as `apt install gcc python3-dev`, then streamcal again: `pip install"
+    " --force-reinstall --no-deps --no-cache-dir` and what you installed."
+)
+"""Message where the package was installed without a C compiler."""
 
 _SHOWN_REJECTS: Final = 3
 
@@ -99,6 +108,12 @@ def version_line() -> str:
     """Return the version, and whether the hot loops are compiled."""
     how = "compiled" if compiled else "not compiled, so slower"
     return f"streamcal {version('streamcal-engine')} ({how})"
+
+
+def warn_if_slow() -> None:
+    """Log that nothing is compiled, and the remedy."""
+    if not compiled:
+        log.warning("%s", SLOW)
 
 
 def hold_standard_streams() -> None:

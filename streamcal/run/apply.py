@@ -87,13 +87,14 @@ def apply_maps(
     source: Source,
     outputs: Outputs,
     stop: Callable[[], bool],
-    after: Callable[[list[RejectRow]], None],
+    after: Callable[[int, list[RejectRow]], None],
     keep: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> tuple[int, int]:
     """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
-    Reads nothing before there is a map. ``classes`` are those of a map of many.
+    Reads nothing before there is a map. ``after`` is called behind each batch, with the number of its events
+    and its rejects. ``classes`` are those of a map of many.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def apply_maps(
             for sink in outputs.sinks:
                 with writing(sink):
                     sink.commit({})
-            after(bad)
+            after(len(batch.events), bad)
     meanings.end(None)
     return answered, refused
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import re
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from streamcal import Recalibrator
+from streamcal.cli import terminal
 from streamcal.cli.progress import Advance, Meter
 from streamcal.cli.terminal import version_line
 from streamcal.join.outcomes import Joined
@@ -55,7 +58,7 @@ def test_the_bytes_of_finite_files_are_read_in_full(tmp_path: Path) -> None:
     events, labels = (connectors.source(str(path)) for path in files[1:])
     pipeline = Pipeline()
     shares = []
-    meter = Meter(pipeline, [calibration, events, labels], live=False)
+    meter = Meter(lambda: pipeline.processed, [calibration, events, labels], live=False)
 
     def after(*_: object) -> None:
         meter.show()
@@ -124,6 +127,27 @@ def test_a_terminal_shows_how_much_is_read(tmp_path: Path) -> None:
     run.wait_for(r"rejected: e\.jsonl, line 3001: not JSON")  # above the line, not through it
     run.wait_for(r"100%, 3,001 events, [\d,]+ events/s")
     run.rest()
+
+
+def test_a_terminal_shows_how_far_apply_is(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(Recalibrator().map.model_dump_json())
+    apply = Terminal(tmp_path, "apply", "--map", "m.json", "--events", "-", "--output", "o.jsonl")
+    assert apply.process.stdin is not None
+    for count in (1, 2):
+        apply.process.stdin.write(b'{"id":"%d","score":0.5}\n' % count)
+        apply.process.stdin.flush()
+        apply.wait_for(rf"\b{count} events, [\d,]+ events/s")
+    apply.rest()
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_where_nothing_is_compiled_the_remedy_is_said(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(terminal, "compiled", is_compiled)
+    monkeypatch.setattr(logging.getLogger("streamcal"), "propagate", True)
+    terminal.warn_if_slow()
+    assert [record.message for record in caplog.records] == ([] if is_compiled else [terminal.SLOW])
 
 
 def test_elsewhere_nothing_moves(tmp_path: Path) -> None:

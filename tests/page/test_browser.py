@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 import pytest
 
 from streamcal import LabelEvent, PredictionEvent
 from streamcal.events.columns import Columns
-from streamcal.page.latest_status import LatestStatus
+from streamcal.monitor.status import HeldLabels, RecordedAlarm
+from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.run.config import SegmentsConfig
 from streamcal.run.pipeline import Pipeline
@@ -238,6 +240,43 @@ def test_each_key_has_its_figures(chromium: Browser) -> None:
             "north",
             "<b>south",
         ]
+    server.close()
+
+
+def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Browser) -> None:
+    pipeline = Pipeline()
+    processed(pipeline, labelled(300))
+    latest = LatestStatus(pipeline, {})
+    live = msgspec.json.decode(latest.posted.record, type=Live)
+    live.status.alarms = [
+        RecordedAlarm(None, "A", f"<b>{when}. Why.", 9, "Do it.", f"<b>{when}.", over=when != "Now")
+        for when in ("First", "Now", "Then")
+    ]
+    served = live.status.views[0].served
+    assert served is not None
+    served.certified, served.no_claim = None, "no claim yet: 300 labels so far"
+    served.held = HeldLabels(
+        True, 1, None, False, 0, None, None, (9_000.0, 9_000.0), (7_200.0, 0.8, 0.4), 0, 0
+    )
+    latest.posted = msgspec.structs.replace(latest.posted, record=msgspec.json.encode(live))
+    server = PageServer("127.0.0.1", 0)
+    server.show(latest)
+    with viewing(chromium, server.url) as viewer:
+        page = viewer.page
+        page.wait_for_selector("#attention:visible")
+        assert page.locator("#attention-list summary").all_inner_texts() == ["<b>Now."]
+        assert not page.locator("#attention-list p").is_visible()
+        page.click("#attention-list summary")
+        assert viewer.text("#attention-list p") == "Why. After 9 labels. Do it."
+        assert viewer.text("#earlier-title") == "2 earlier alarms, over now"
+        page.click("#earlier-title")
+        assert page.locator("#earlier-list summary").all_inner_texts() == ["<b>Then.", "<b>First."]
+        assert "no claim yet\n300 labels so far" in viewer.text("#tiles .quiet")
+        held = viewer.text("#held").replace("\u00a0", " ")
+        assert "Labels 1 come later: after 2.0 h, 40 % of them have come, of the others 80 %." in held
+        order = page.eval_on_selector_all("#spans, #attention, #ece", "all => all.map((each) => each.id)")
+        assert order == ["spans", "attention", "ece"]
+        assert viewer.said == []
     server.close()
 
 

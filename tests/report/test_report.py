@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import signal
 from array import array
 from collections.abc import Iterator
@@ -21,12 +22,14 @@ from typer.testing import CliRunner
 from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.status import RecordedAlarm
 from streamcal.quality.figures import Unrated
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
+from tests.page.streams import labelled, processed
 from tests.report.hostile import KEYS, hostile_store
 
 if TYPE_CHECKING:
@@ -199,6 +202,27 @@ def test_there_may_be_little_to_report() -> None:
     text = made(pipeline)
     Page(text)
     assert "Since the first label forecasts are 100 points too high" in text
+
+
+def test_alarms_are_a_line_each_the_current_ones_first() -> None:
+    status = build_status(Pipeline(), history=RunHistory())
+    status.alarms = [
+        RecordedAlarm(None, "A", f"{when}. Why.", 9, "Do it.", f"{when}.", over=when != "Now")
+        for when in ("First", "Now", "Then")
+    ]
+    text = as_html(make_report(status, ["x"]))
+    lines = re.findall(r"<summary>(.*?)</summary>", text)
+    assert lines[:4] == ["Now.", "2 earlier alarms, over now", "Then.", "First."]
+    assert "<p>Why. After 9 labels. Do it.</p>" in text
+    Page(text)
+
+
+def test_a_certificate_that_claims_nothing_says_why_and_is_no_warning() -> None:
+    pipeline = Pipeline()
+    processed(pipeline, labelled(20))
+    text = as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
+    assert '<div class="figure quiet">no claim yet</div>' in text
+    assert "20 labels so far" in text
 
 
 @pytest.mark.slow

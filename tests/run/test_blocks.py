@@ -269,7 +269,7 @@ def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
         with patch.object(codec, "FEWEST", fewest):
             source = Connectors().source(str(path))
             sink = Connectors().sink(str(tmp_path / f"{fewest}.jsonl"), "answers")
-            assert apply_maps(maps, source, Outputs(sink), lambda: False, lambda _: None) == (200, 0)
+            assert apply_maps(maps, source, Outputs(sink), lambda: False, lambda *_: None) == (200, 0)
             sink.close()
         written.append((tmp_path / f"{fewest}.jsonl").read_bytes())
     assert written[0] == written[1]

@@ -250,13 +250,13 @@ export class Chart {
     ctx.restore();
   }
 
-  // The legend shows the values under the cursor, or the latest.
+  // The legend shows the values under the cursor.
   #read() {
     const index = this.plot?.cursor.idx;
     const items = this.series.map(({ label, colour, dash }, number) => {
       const mark = element("span", { class: `mark${dash ? " dashed" : ""}${this.about.stacked ? " area" : ""}`, "aria-hidden": "true" });
       mark.style[this.about.stacked ? "background" : "borderColor"] = `var(${colour})`;
-      const value = (this.about.square || this.about.byForecast) && index == null ? null : nearest(this.columns[number], index);
+      const value = index == null ? null : this.columns[number][index];
       const item = element("li", {}, mark, label);
       if (value != null) item.append(" ", element("span", { class: "value" }, this.about.format(value)));
       return item;
@@ -304,12 +304,6 @@ export function fill(place, head, rows) {
 }
 
 const reach = (self) => Math.max(...self.data.flatMap((column) => Array.from(column).filter((value) => value != null)), 0.02);
-
-const nearest = (column, index) => {
-  if (index != null) return column[index];
-  for (let at = column.length - 1; at >= 0; at -= 1) if (column[at] != null) return column[at];
-  return null;
-};
 
 // Each series on top of those behind it in the list: the first is the highest, so that later ones cover its foot.
 function stack(columns) {

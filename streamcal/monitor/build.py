@@ -43,6 +43,7 @@ from streamcal.quality.history import History, Totals
 from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
+from streamcal.release.label_delays import most_apart
 from streamcal.run.outcome import PriorSnapshot, kind_of
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
@@ -335,7 +336,7 @@ def held_labels(engine: Engine) -> HeldLabels | None:
         found.oldest,
         found.complete,
         within,
-        found.apart,
+        None if engine.release is None else most_apart(engine.release),
         found.excluded,
         found.mistaken,
     )

@@ -12,7 +12,7 @@ from streamcal.release.completeness_c import completeness
 from streamcal.release.delay_laws_c import EDGES
 from streamcal.release.label_release_c import LabelRelease
 
-__all__ = ["LabelDelays", "label_delays"]
+__all__ = ["LabelDelays", "label_delays", "most_apart"]
 
 _MOST: Final = 0.9  # of the labels of a class
 
@@ -40,9 +40,6 @@ class LabelDelays(msgspec.Struct, frozen=True):
     within: tuple[float, float] | None
     """Ages at which 90 % of the labels of class 0 and of class 1 have come; infinite if they never do; None
     while it is not known."""
-    apart: tuple[float, float, float] | None
-    """Age at which the shares of the labels that have come differ most between the classes, with the share of
-    class 0 and that of class 1, in [0, 1]; None while it is not known."""
     excluded: int
     """Number of predictions that were learned without a label, because all labels of one class had come."""
     mistaken: int
@@ -57,7 +54,7 @@ def label_delays(release: LabelRelease) -> LabelDelays:
     oldest = None
     if len(held):  # the latest cohort has no time yet
         oldest = float(release.now - time[held[0]]) if held[0] < k - 1 else 0.0
-    complete = within = apart = None
+    complete = within = None
     if release.known and k > 1:
         shares = np.empty((4, k - 1))
         completeness(release, 0, shares)
@@ -69,8 +66,6 @@ def label_delays(release: LabelRelease) -> LabelDelays:
             )
             complete = (min(1.0, float(part[0])), min(1.0, float(part[1])))
         within = (_age(release, 0), _age(release, 1))
-        ages = [(age, release.law(0, age), release.law(1, age)) for age in EDGES.tolist()]
-        apart = max(ages, key=lambda each: abs(each[1] - each[2]))
     totals = told.sum(axis=0)
     missing = None
     if release.unsettled and release.late_class and totals.any() and not totals.all():
@@ -88,10 +83,20 @@ def label_delays(release: LabelRelease) -> LabelDelays:
         oldest=oldest,
         complete=complete,
         within=within,
-        apart=apart,
         excluded=int(release.excluded),
         mistaken=int(release.mistaken),
     )
+
+
+def most_apart(release: LabelRelease) -> tuple[float, float, float] | None:
+    """Return the age at which the shares of the labels that have come differ most between the classes.
+
+    Behind it are the share of class 0 and that of class 1, in [0, 1]; None while delays are not known.
+    """
+    if not release.known:
+        return None
+    ages = [(age, release.law(0, age), release.law(1, age)) for age in EDGES.tolist()]
+    return max(ages, key=lambda each: abs(each[1] - each[2]))
 
 
 def _age(release: LabelRelease, label: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from streamcal.monitor.status import Status
 from streamcal.monitor.summary import rating_rows, run_summary
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes_engine import served_map
+from streamcal.quality.diagram import SIZE, Scale, pyplot_figure
 from streamcal.quality.groups import Groups, ranked
-from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
+from streamcal.quality.reliability import draw_reliability
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["Backtest", "Comparison"]
@@ -144,8 +146,23 @@ class Backtest:
         texts = [bytes(row.certificate) for row in self._maps]
         return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
 
-    def plot(self) -> Figure:
+    @overload
+    def plot(self, ax: None = None, *, scale: Scale | None = None) -> Figure: ...
+    @overload
+    def plot(self, ax: Axes, *, scale: Scale | None = None) -> Axes: ...
+    def plot(self, ax: Axes | None = None, *, scale: Scale | None = None) -> Figure | Axes:
         """Draw the reliability of scores and of recalibrated probabilities, by the labels that came.
+
+        Parameters
+        ----------
+        ax
+            axes to draw on; None: a new figure of pyplot.
+        scale
+            ``"linear"`` or ``"logit"``, log-odds; None: logit if most forecasts are below 0.02 or above 0.98.
+
+        Returns
+        -------
+        The new figure, which a notebook shows and ``pyplot.show()`` opens; or the axes that were passed.
 
         Raises
         ------
@@ -154,11 +171,14 @@ class Backtest:
         ValueError
             if no label has met its prediction.
         """
-        if not can_draw():
-            raise ImportError(NEEDED)
         if not self._pipeline.join.counts.joined:
             raise ValueError("there is nothing to draw: no label has met its prediction")
-        return reliability_figure(self._pipeline.quality)
+        if ax is not None:
+            draw_reliability(ax, self._pipeline.quality, scale)
+            return ax
+        figure = pyplot_figure(*SIZE)
+        draw_reliability(figure.subplots(), self._pipeline.quality, scale)
+        return figure
 
 
 class Comparison(Mapping[str, Backtest]):

@@ -9,15 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamcal.multiclass.classes import Classes
 from streamcal.quality.class_sums import BINS, figures_of
-from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_lines
+from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_header, interval_lines
 from streamcal.quality.groups_c import add_to_bins
 from streamcal.values import Counts, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from streamcal.quality.diagram import Scale
 
 __all__ = ["ClassEvaluation", "evaluate_classes"]
 
@@ -81,7 +86,31 @@ class ClassEvaluation:
         estimates = ("accuracy", "log_loss", "brier", "brier_gain", "log_loss_gain")
         alone = ("miscalibration", "discrimination", "uncertainty", "class_ece")
         last = [f"{name:<26}{getattr(self, name):>10.5f}" for name in alone]
-        return "\n".join([first, *interval_lines(self, estimates), *last])
+        return "\n".join([interval_header(first), *interval_lines(self, estimates), *last])
+
+    def plot(self, *, scale: Scale | None = None) -> Figure:
+        """Draw reliability diagrams: of the decision, and of each class against all others, the worst few.
+
+        Each is that of `Evaluation.plot`, which draws any of `classes` alone. Needs matplotlib (extra
+        ``plots``).
+
+        Parameters
+        ----------
+        scale
+            ``"linear"`` or ``"logit"``, log-odds; None: logit if most forecasts are below 0.02 or above 0.98.
+
+        Returns
+        -------
+        The new figure of pyplot, which a notebook shows and ``pyplot.show()`` opens.
+
+        Raises
+        ------
+        ImportError
+            if matplotlib is not installed.
+        """
+        from streamcal.quality.evaluation_plot import draw_panels
+
+        return draw_panels({"highest forecast": self.decision} | self.classes, None, scale)
 
 
 def evaluate_classes(

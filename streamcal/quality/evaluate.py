@@ -5,8 +5,10 @@ Estimates and their sources:
 * Brier score and its CORP decomposition, brier = miscalibration − discrimination + uncertainty, by isotonic
   regression of the labels on the forecasts (Dimitriadis, Gneiting and Jordan, PNAS 2021).
 * Squared calibration error E[(forecast − rate of label 1 at that forecast)²], debiased: over bins of equal
-  mass, without the terms of single labels, so that it is 0 in the mean where forecasts are calibrated
-  (Sun, Chaudhari, Barnett and Dobriban 2024).
+  mass, without the terms of single labels, so that it is 0 in the mean where forecasts are calibrated, before
+  values below 0 are raised to it (Sun, Chaudhari, Barnett and Dobriban 2024).
+* Expected calibration error over bins of equal mass, and the smooth one (Błasiok and Nakkiran 2024), without
+  bins.
 * Kuiper's calibration error (ECCE-R): the range of the cumulative differences of labels and forecasts in the
   order of the forecasts, and its p-value (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu, JMLR 2022).
 
@@ -18,26 +20,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 
+from streamcal.maps.binning import uniform_mass
 from streamcal.quality.decomposition import isotonic_rates
-from streamcal.quality.figures import log_losses
-from streamcal.quality.reliability import COLOURS
+from streamcal.quality.figures import ECE_BINS, log_losses
+from streamcal.quality.intervals import CalibrationBins, Discrimination, as_pattern, interval
+from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Counts, Floats, Labels
+from streamcal.values import Floats, Labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["Z95", "Evaluation", "evaluate", "interval_lines"]
+    from streamcal.quality.diagram import Scale
+
+__all__ = ["Z95", "Evaluation", "evaluate", "interval_header", "interval_lines"]
 
 Z95: Final = 1.959963984540054
 """Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
 
-_DRAWN: Final = 256  # groups of forecasts in a picture
-_SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
+_UNITS: Final = 1 << 10  # of the weight of a mean label: the bins of equal mass take whole numbers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,17 +59,23 @@ class Evaluation:
     log_loss
         mean −ln of the probability given to the label, at least 1e-15, in nats.
     miscalibration
-        part of the Brier score that recalibration would take away: brier − brier of the isotonic fit, ≥ 0.
-        This plug-in estimate is too high in small samples. Its interval is that of
-        `squared_calibration_error`, of which it is another estimate, widened to hold it.
+        part of the Brier score of these labels that an isotonic fit to them takes away, ≥ 0. It fits chance
+        as well, so it is too high in small samples and has no interval: `squared_calibration_error` has one.
     discrimination
-        uncertainty − brier of the isotonic fit, ≥ 0: how far the forecasts tell the classes apart.
+        uncertainty − brier of the isotonic fit, ≥ 0: how far the forecasts tell the classes apart. It is too
+        high by as much; its interval, of the variance of the rate of label 1 given the forecast, is not.
     uncertainty
         r (1 − r) of the rate r of label 1: the Brier score of forecasting that rate.
     gap
         mean forecast − mean label: above 0, forecasts are too high.
     squared_calibration_error
-        debiased estimate of E[(forecast − rate of label 1 at that forecast)²]; below 0 by chance.
+        debiased estimate of E[(forecast − rate of label 1 at that forecast)²], ≥ 0: what recalibration takes
+        away from the Brier score of new labels.
+    ece
+        expected calibration error: mean |mean forecast − rate of label 1| over 15 bins of equal mass, in
+        [0, 1]. Equal forecasts share a bin. It is above 0 by chance where forecasts are calibrated.
+    smece
+        smooth calibration error, in [0, 1], without bins.
     ecce, ecce_p
         Kuiper's calibration error, in [0, 1], and its asymptotic p-value under calibration. Independent of
         bins.
@@ -84,8 +96,6 @@ class Evaluation:
     log_loss_low: float
     log_loss_high: float
     miscalibration: float
-    miscalibration_low: float
-    miscalibration_high: float
     discrimination: float
     discrimination_low: float
     discrimination_high: float
@@ -98,6 +108,8 @@ class Evaluation:
     squared_calibration_error: float
     squared_calibration_error_low: float
     squared_calibration_error_high: float
+    ece: float
+    smece: float
     ecce: float
     ecce_p: float
     brier_gain: float | None = None
@@ -113,19 +125,59 @@ class Evaluation:
     def __str__(self) -> str:
         """Return the estimates and intervals as a table."""
         first = f"{self.labels:,} labels, {self.positives:,} positive"
-        last = f"{'ecce':<26}{self.ecce:>10.5f}  p = {self.ecce_p:.3g}"
-        return "\n".join([first, *interval_lines(self, _ESTIMATES), last])
+        alone = [
+            f"{name:<26}{getattr(self, name):>10.5f}" for name in ("miscalibration", "ece", "smece", "ecce")
+        ]
+        alone[0] += "  of these labels, by chance too high"
+        alone[-1] += f"  p = {self.ecce_p:.3g}"
+        return "\n".join([interval_header(first), *interval_lines(self, _ESTIMATES), *alone])
 
-    def plot(self, axes: Axes | None = None) -> Axes:
+    @overload
+    def plot(self, ax: None = None, *, scale: Scale | None = None, label: str | None = None) -> Figure: ...
+    @overload
+    def plot(self, ax: Axes, *, scale: Scale | None = None, label: str | None = None) -> Axes: ...
+    def plot(
+        self, ax: Axes | None = None, *, scale: Scale | None = None, label: str | None = None
+    ) -> Figure | Axes:
         """Draw the reliability diagram: isotonic curve, consistency band, and density of the forecasts.
 
-        The band holds the curve of calibrated forecasts at each point with 95 %. Both axes are log-odds where
-        more than half of the forecasts are below 0.1 or above 0.9. Needs matplotlib (extra ``plots``).
+        The curve of calibrated forecasts lies in the band at each point with 95 %. A baseline is a second
+        curve. Segments are panels, those with the surest gap first. Needs matplotlib (extra ``plots``).
+
+        Parameters
+        ----------
+        ax
+            axes to draw on, also beside other evaluations, without panels; None: a new figure of pyplot.
+        scale
+            ``"linear"`` or ``"logit"``, log-odds; None: logit if most forecasts are below 0.02 or above 0.98.
+        label
+            name in the legend, beside ECE and Brier score; None: these are the title.
+
+        Returns
+        -------
+        The new figure, which a notebook shows and ``pyplot.show()`` opens; or the axes that were passed.
+
+        Raises
+        ------
+        ImportError
+            if matplotlib is not installed.
         """
-        return _plot(self._groups, axes)
+        from streamcal.quality.evaluation_plot import draw_evaluation, draw_panels
+
+        if ax is not None:
+            draw_evaluation(ax, self, label, scale)
+            return ax
+        return draw_panels(
+            {"all": self} | {str(name): each for name, each in self.segments.items()}, label, scale
+        )
 
 
 _ESTIMATES: Final = [each.name[:-4] for each in fields(Evaluation) if each.name.endswith("_low")]
+
+
+def interval_header(title: str) -> str:
+    """Return the line above `interval_lines`."""
+    return f"{title:<36}  95 % interval"
 
 
 def interval_lines(found: Any, names: Sequence[str]) -> list[str]:
@@ -193,12 +245,10 @@ class _Groups(NamedTuple):
     squares_of_zeros: Floats
     """Sum of the squared weights of the labels 0."""
     squares_of_ones: Floats
+    weights: Floats
+    """Sum of zeros and ones."""
     number: int
     """Number of labels."""
-
-    @property
-    def weights(self) -> Floats:
-        return self.zeros + self.ones
 
     def mean(self, of_zero: Floats | float, of_one: Floats | float) -> tuple[float, float, float]:
         """Return the mean of a function of label and forecast, and its interval.
@@ -235,7 +285,9 @@ def _grouped(y: Labels, p: Floats, w: Floats) -> _Groups:
     squares = weights**2
     of_ones, squares_of_ones = sums(weights * ones), sums(squares * ones)
     of_zeros, squares_of_zeros = sums(weights * ~ones), sums(squares * ~ones)
-    return _Groups(ascending[starts], of_zeros, of_ones, squares_of_zeros, squares_of_ones, len(p))
+    return _Groups(
+        ascending[starts], of_zeros, of_ones, squares_of_zeros, squares_of_ones, of_zeros + of_ones, len(p)
+    )
 
 
 def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -> Evaluation:
@@ -262,16 +314,19 @@ def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -
 
     curve = isotonic_rates(groups.ones / groups.weights, groups.weights)
     recalibrated, _, _ = groups.mean(curve**2, (1.0 - curve) ** 2)
-    squared, error = _squared_calibration_error(groups)
-    low, high = squared - Z95 * error, squared + Z95 * error
-    put("squared_calibration_error", squared, max(low, 0.0), max(high, 0.0))
-    found = max(brier - recalibrated, 0.0)
-    put("miscalibration", found, min(max(low, 0.0), found), max(high, found))
-    bias = max(found - squared, 0.0)  # of the isotonic fit, in both of its estimates
-    found, low, high = groups.mean(rate**2 - curve**2, (1.0 - rate) ** 2 - (1.0 - curve) ** 2)
-    found = max(found, 0.0)
-    put("discrimination", found, min(max(low - bias, 0.0), found), min(max(high - bias, found), 0.25))
-    figures["ecce"], figures["ecce_p"] = _ecce(groups)
+    squared, bins = _squared_calibration_error(groups)
+    low, high = (0.0, 1.0) if bins is None else interval(bins, squared, 1.0)
+    put("squared_calibration_error", max(squared, 0.0), low, high)
+    figures["miscalibration"] = max(brier - recalibrated, 0.0)
+    found = max(figures["uncertainty"] - recalibrated, 0.0)
+    noise = (0.0, 0.0) if bins is None else bins.cumulants(0.0)
+    low, high = interval(
+        _discrimination(groups, curve, rate, noise), found - (brier - recalibrated) + squared, 0.25
+    )
+    put("discrimination", found, min(low, found), max(high, found))
+    figures["ece"], figures["ecce"], figures["ecce_p"] = _ece(groups), *_ecce(groups)
+    residuals = (groups.ones - groups.weights * q) / groups.weights.sum()
+    figures["smece"] = smooth_calibration_error(q, residuals)
 
     if other is not None:
         figures["baseline"] = _evaluated(y, other, w, None, None)
@@ -301,42 +356,52 @@ def _sureness(evaluation: Evaluation) -> float:
     return abs(evaluation.gap) / half if half else math.inf if evaluation.gap else 0.0
 
 
-def _squared_calibration_error(groups: _Groups) -> tuple[float, float]:
-    """Return the debiased estimate over bins of equal mass, and its standard error.
+def _squared_calibration_error(groups: _Groups) -> tuple[float, CalibrationBins | None]:
+    """Return the debiased estimate over bins of equal mass, and the bins; 0 and None of a single label.
 
     In a bin of n labels with mean residual D of variance s², the square of D without the terms of single
-    labels has the variance 4 s² D²/n + 2 s⁴/n², so the error is right both where forecasts are calibrated and
-    where they are not. Equal forecasts stay in one bin.
+    labels has the variance 4 s² D²/n + 2 s⁴/n². Equal forecasts stay in one bin.
     """
     weights = groups.weights
     total = float(weights.sum())
     bins = max(1, min(int(2.0 * groups.number**0.4), groups.number // 8))
     middles = np.cumsum(weights) - weights / 2.0
     of = np.minimum((bins * middles / total).astype(np.int64), bins - 1)
-
-    def sums(values: Floats) -> Floats:
-        return np.bincount(of, values, bins).astype(np.float64)
-
     q = groups.p
-    mass = sums(weights)
-    residuals = sums(weights * q - groups.ones)
-    singles = sums(groups.squares_of_zeros * q**2 + groups.squares_of_ones * (1.0 - q) ** 2)
-    squares = sums(groups.squares_of_zeros + groups.squares_of_ones)
-    pairs = mass**2 - squares
-    kept = pairs > 1e-9 * mass**2  # a bin of one label says nothing of its square
+    singles = groups.squares_of_zeros * q**2 + groups.squares_of_ones * (1.0 - q) ** 2
+    squares = groups.squares_of_zeros + groups.squares_of_ones
+    columns = weights, weights * q - groups.ones, singles, squares, weights * q, weights * q * (1.0 - q)
+    sums = np.array([np.bincount(of, values, bins) for values in columns])
+    pairs = sums[0] ** 2 - sums[3]
+    kept = pairs > 1e-9 * sums[0] ** 2  # a bin of one label says nothing of its square
     if not np.any(kept):
-        return 0.0, math.inf
-    mass, residuals, singles, squares, pairs = (
-        each[kept] for each in (mass, residuals, singles, squares, pairs)
-    )
-    estimates = (residuals**2 - singles) / pairs
-    share, n = mass / mass.sum(), mass**2 / squares
-    mean = residuals / mass
-    spread = np.maximum(singles / squares - mean**2, 0.0) * n / (n - 1.0)
-    estimate = float((share * estimates).sum())
-    within = 4.0 * spread * np.maximum(estimates, 0.0) / n + 2.0 * spread**2 / (n * (n - 1.0))
-    between = share * np.maximum((estimates - estimate) ** 2 - within, 0.0) / n.sum()
-    return estimate, math.sqrt(float((share**2 * within).sum() + between.sum()))
+        return 0.0, None
+    mass, residuals, singles, squares, forecasts, spread = sums[:, kept]
+    estimates = (residuals**2 - singles) / pairs[kept]
+    share = mass / mass.sum()
+    pattern = np.copysign(np.sqrt(np.maximum(estimates, 0.0)), residuals)
+    pattern = as_pattern(pattern, share)
+    law = CalibrationBins(share, mass**2 / squares, forecasts / mass, spread / mass, pattern)
+    return float((share * estimates).sum()), law
+
+
+def _discrimination(
+    groups: _Groups, curve: Floats, rate: float, noise: tuple[float, float]
+) -> Discrimination:
+    """Return the law of discrimination where rates given the forecast are as of the isotonic curve."""
+    weights, total = groups.weights, float(groups.weights.sum())
+    n = total**2 / float((groups.squares_of_zeros + groups.squares_of_ones).sum())
+    starts = np.flatnonzero(np.concatenate(([True], curve[1:] != curve[:-1])))
+    share: Floats = np.add.reduceat(weights, starts) / total
+    return Discrimination(share, n, rate, as_pattern(curve[starts] - rate, share), noise)
+
+
+def _ece(groups: _Groups) -> float:
+    """Return the expected calibration error, over the bins of `ForecastQuality`."""
+    unit = float(groups.weights.sum()) / groups.number / _UNITS
+    splits = uniform_mass(np.maximum(np.rint(groups.weights / unit), 1.0).astype(np.int64), ECE_BINS)
+    excess = groups.weights * groups.p - groups.ones
+    return float(np.abs(np.add.reduceat(excess, splits[:-1])).sum() / groups.weights.sum())
 
 
 def _ecce(groups: _Groups) -> tuple[float, float]:
@@ -357,40 +422,3 @@ def _ecce(groups: _Groups) -> tuple[float, float]:
         return reach, 1.0
     tail = sum((-1) ** (k - 1) * k * math.erfc(k * x / math.sqrt(2.0)) for k in range(1, int(9.0 / x) + 2))
     return reach, min(max(4.0 * tail, 0.0), 1.0)
-
-
-def _plot(groups: _Groups, axes: Axes | None) -> Axes:
-    from matplotlib.figure import Figure
-
-    if axes is None:
-        axes = Figure(figsize=(5.2, 5.2), layout="constrained").subplots()
-    total = float(groups.weights.sum())
-    at = np.minimum((_DRAWN * np.cumsum(groups.weights) / total).astype(np.int64), _DRAWN - 1)
-    _, at = np.unique(at, return_inverse=True)
-    mass: Floats = np.bincount(at, groups.weights).astype(np.float64)
-    p = np.bincount(at, groups.weights * groups.p) / mass
-    effective = mass**2 / np.bincount(at, groups.squares_of_zeros + groups.squares_of_ones)
-    sizes: Counts = np.maximum(np.rint(effective), 1.0).astype(np.int64)
-    rng = np.random.default_rng(0)
-    drawn = rng.binomial(sizes, p, (_SIMULATED, len(p))) / sizes
-    bands = [isotonic_rates(rates, mass) for rates in drawn]
-    low, high = np.quantile(bands, (0.025, 0.975), axis=0)
-    fit = isotonic_rates(groups.ones / groups.weights, groups.weights)
-    curve = np.bincount(at, groups.weights * fit) / mass
-    log_odds = float(mass[(p < 0.1) | (p > 0.9)].sum()) > total / 2.0
-    axes.fill_between(p, low, high, color="0.85", label="calibrated, 95 %")
-    axes.plot(p, p, color="0.6", linewidth=1, linestyle="--")
-    axes.plot(p, curve, color=COLOURS["after"], linewidth=1.5, label="rate of label 1, isotonic")
-    if log_odds:
-        axes.set(xscale="logit", yscale="logit")
-    density = axes.twinx()
-    edges = np.linspace(0.0, 1.0, 41)
-    if log_odds:
-        inside = p[(p > 0.0) & (p < 1.0)]
-        ends = np.log(inside.min() / (1 - inside.min())), np.log(inside.max() / (1 - inside.max()))
-        edges = 1.0 / (1.0 + np.exp(-np.linspace(ends[0], ends[1] + 1e-9, 41)))
-    density.hist(groups.p, edges.tolist(), weights=groups.weights, color=COLOURS["after"], alpha=0.25)
-    density.set(ylim=(0, 5.0 * density.get_ylim()[1]), yticks=[])
-    axes.set(xlabel="forecast probability", ylabel="rate of label 1")
-    axes.legend(frameon=False)
-    return axes

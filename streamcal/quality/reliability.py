@@ -9,6 +9,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from streamcal.maps.platt import expit, logit
+from streamcal.quality.diagram import (
+    COLOURS,
+    NEEDED,
+    SIZE,
+    Scale,
+    can_draw,
+    draw_density,
+    place_legend,
+    rated,
+    scale_for,
+    set_axes,
+)
 from streamcal.quality.figures import ECE_BINS, Quality
 from streamcal.values import Floats
 
@@ -27,96 +39,62 @@ __all__ = [
     "saved",
 ]
 
-NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
-
-COLOURS: Final = {"before": "#c44e52", "after": "#2a6f97"}
-"""Colours of the scores and of the recalibrated probabilities, in every picture."""
-
 INTERVAL: Final = 0.95
 """Coverage of the interval of one bin at one moment; no certificate."""
 
 _FINEST: Final = 512  # bins of the density: nearly the cells of the sketch
-_BARS: Final = 41
 _SERIES: Final = {"before": ("score as it came", "o"), "after": ("recalibrated", "s")}
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is there."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def reliability_figure(quality: Quality) -> Figure:
-    """Draw the reliability of the forecasts before and after. There has to be a label."""
+    """Draw the reliability of the forecasts before and after, without pyplot. There has to be a label."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2, 5.2), layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     draw_reliability(figure.subplots(), quality)
     return figure
 
 
-def draw_reliability(axes: Axes, quality: Quality) -> None:
+def draw_reliability(axes: Axes, quality: Quality, scale: Scale | None = None) -> None:
     """Draw the reliability as one part of a figure: bins with the intervals of their rates, and densities.
 
-    Both axes are log-odds where more than half of the forecasts are below 0.1 or above 0.9. There a bin
-    without a label of one class lies at the edge, off the line.
+    Both axes are log-odds (``"logit"``) if most forecasts are below 0.02 or above 0.98 and nothing is asked
+    for. There a bin without a label of one class lies at the edge, off the line.
     """
     both = {"before": quality.before, "after": quality.after}
     bins = {when: each.bins(ECE_BINS) for when, each in both.items()}
-    masses, sums, _ = map(np.concatenate, zip(*bins.values(), strict=True))
-    extreme = (sums < 0.1 * masses) | (sums > 0.9 * masses)
-    log_odds = float(masses[extreme].sum()) > float(masses.sum()) / 2.0
-    low, high = _reach(list(bins.values()), log_odds=log_odds)
-    edges = np.linspace(low, high, _BARS)
-    if log_odds:
-        first, last = logit(edges[[0, -1]]).tolist()
-        edges[1:-1] = expit(np.linspace(first, last, _BARS))[1:-1]
-    density = axes.twinx()
+    finest = {when: each.bins(_FINEST) for when, each in both.items()}
+    masses, sums, _ = map(np.concatenate, zip(*finest.values(), strict=True))
+    scale = scale_for(sums / masses, masses, scale)
+    low, high = _reach(list(bins.values()), scale)
+    set_axes(axes, low, high, scale)
     for when, (mass, forecasts, positives) in bins.items():
         name, marker = _SERIES[when]
         rates, at = np.clip(positives / mass, low, high), np.clip(forecasts / mass, low, high)
         ends = np.clip(rate_intervals(mass, positives), low, high)
-        errors = np.abs(ends - rates)
+        figures = both[when].figures
         axes.errorbar(
             at,
             rates,
-            errors,
+            np.abs(ends - rates),
             marker=marker,
             color=COLOURS[when],
-            label=name,
+            label=f"{name}: {rated(figures.ece or 0.0, figures.brier or 0.0)}",
             linestyle="none",
             elinewidth=0.8,
             markersize=4,
             clip_on=False,
         )
-        seen = (positives > 0.0) & (positives < mass) if log_odds else mass > 0.0
+        seen = (positives > 0.0) & (positives < mass) if scale == "logit" else mass > 0.0
         axes.plot(at[seen], rates[seen], color=COLOURS[when], linewidth=1.5)
-        mass, forecasts, _ = both[when].bins(_FINEST)
-        density.hist(
-            np.clip(forecasts / mass, low, high),
-            edges.tolist(),
-            weights=mass,
-            color=COLOURS[when],
-            alpha=0.25,
-        )
-    axes.plot([low, high], [low, high], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    if log_odds:
-        axes.set(xscale="logit", yscale="logit")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_formatter("")
-    density.set(ylim=(0, 5.0 * density.get_ylim()[1]), yticks=[])
+    draw_density(axes, [(sums / mass, mass, COLOURS[when]) for when, (mass, sums, _) in finest.items()])
     axes.set(
-        title=f"Reliability, {ECE_BINS} bins of equal mass",
-        xlabel="forecast probability, and its density",
+        title=f"{quality.before.labels:,} labels, {ECE_BINS} bins of equal mass",
+        xlabel="forecast probability",
         ylabel=f"observed rate, {INTERVAL:.0%} intervals",
-        xlim=(low, high),
-        ylim=(low, high),
-        box_aspect=1,
     )
-    axes.legend(frameon=False, loc="upper left")
+    gaps = [each.figures.gap or 0.0 for each in both.values()]
+    place_legend(axes, above=sum(gaps) < 0.0)
 
 
 def rate_intervals(labels: Floats, positives: Floats) -> Floats:
@@ -129,11 +107,11 @@ def rate_intervals(labels: Floats, positives: Floats) -> Floats:
     return np.array([np.where(positives > 0.0, low, 0.0), np.where(negatives > 0.0, high, 1.0)])
 
 
-def _reach(bins: Sequence[tuple[Floats, Floats, Floats]], *, log_odds: bool) -> tuple[float, float]:
+def _reach(bins: Sequence[tuple[Floats, Floats, Floats]], scale: Scale) -> tuple[float, float]:
     """Return the ends of both axes: so that all bins are seen, those at 0 and 1 in log-odds at an edge."""
     shown = np.concatenate([part / mass for mass, *parts in bins for part in parts])
-    if not log_odds:
-        return 0.0, min(1.05 * float(shown.max()), 1.0)
+    if scale == "linear":
+        return 0.0, min(1.05 * float(shown.max()), 1.0) or 1.0
     inside = shown[(shown > 0.0) & (shown < 1.0)]
     ends = np.array([inside.min(), inside.max()]) if len(inside) else np.array([0.01, 0.99])
     low, high = expit(logit(ends) + np.array([-0.5, 0.5])).tolist()

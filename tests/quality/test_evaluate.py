@@ -1,6 +1,5 @@
 """Evaluation of forecasts by their labels, on arrays."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,9 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 import streamcal
 from streamcal.quality import evaluate as module
+from streamcal.quality import intervals
 from streamcal.quality.evaluate import Evaluation, evaluate
+from streamcal.quality.figures import ForecastQuality
 
 
 def draw(n: int, rng: np.random.Generator, slope: float = 1.0, rate: float = 0.2) -> tuple[Any, Any]:
@@ -20,7 +21,7 @@ def draw(n: int, rng: np.random.Generator, slope: float = 1.0, rate: float = 0.2
 
 
 def assert_equal(one: Evaluation, other: Evaluation) -> None:
-    for name in (*module._ESTIMATES, "ecce", "ecce_p"):
+    for name in (*module._ESTIMATES, "miscalibration", "ece", "smece", "ecce", "ecce_p"):
         if getattr(one, name) is not None:
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-9, abs=1e-12), name
 
@@ -124,7 +125,7 @@ def test_segments_come_with_the_surest_gap_first() -> None:
 def test_one_label_claims_nothing() -> None:
     found = evaluate([1], [0.3])
     assert found.gap_high - found.gap_low > 0.8
-    assert found.squared_calibration_error_high == math.inf
+    assert (found.squared_calibration_error_low, found.squared_calibration_error_high) == (0.0, 1.0)
 
 
 def misses(rate: float, slope: float, n: int, seed: int, times: int = 200) -> dict[str, int]:
@@ -138,7 +139,6 @@ def misses(rate: float, slope: float, n: int, seed: int, times: int = 200) -> di
         "gap": np.mean(p - t),
         "uncertainty": t.mean() * (1 - t.mean()),
         "squared_calibration_error": np.mean((p - t) ** 2),
-        "miscalibration": np.mean((p - t) ** 2),
         "discrimination": t.var(),
     }
     found = dict.fromkeys(truths, 0)
@@ -163,6 +163,7 @@ def test_intervals_cover(rate: float, slope: float, n: int) -> None:
 @pytest.mark.statistical
 def test_the_coverage_test_sees_intervals_that_are_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Z95", 1.0)
+    monkeypatch.setattr(intervals, "_TAIL", 0.16)
     assert min(misses(0.2, 1.5, 1000, 7).values()) > 32
 
 
@@ -176,12 +177,26 @@ def test_p_values_of_kuiper_are_uniform_where_forecasts_are_calibrated() -> None
     assert max(evaluate(*draw(3000, rng, 1.5)).ecce_p for _ in range(20)) < 1e-3
 
 
-def test_a_picture_has_a_band_and_log_odds_for_rare_labels() -> None:
-    pytest.importorskip("matplotlib")
-    labels, forecasts = draw(3000, np.random.default_rng(9), rate=0.02)
-    axes = evaluate(labels, forecasts).plot()
-    assert axes.get_xscale() == "logit"
-    labels, forecasts = draw(3000, np.random.default_rng(9), rate=0.5)
-    axes = evaluate(labels, forecasts).plot()
-    assert axes.get_xscale() == "linear"
-    assert len(axes.collections) == 1
+def test_every_interval_holds_its_estimate_and_the_table_says_what_it_covers() -> None:
+    """Also those of useless forecasts, and of calibrated ones, whose debiased estimate is often below 0."""
+    rng = np.random.default_rng(10)
+    for labels, forecasts in (
+        *(draw(400, rng) for _ in range(20)),
+        *(draw(400, rng, rate=0.03) for _ in range(20)),
+        *((draw(400, rng)[0], np.full(400, 0.2)) for _ in range(5)),
+    ):
+        found = evaluate(labels, forecasts)
+        for name in module._ESTIMATES:
+            value, low, high = (getattr(found, f"{name}{end}") for end in ("", "_low", "_high"))
+            assert value is None or (low <= value < high), name
+    first, *rows = str(found).splitlines()
+    assert first.endswith("95 % interval")
+    assert {row.split()[0] for row in rows if "[" not in row} == {"miscalibration", "ece", "smece", "ecce"}
+
+
+def test_the_calibration_error_is_that_of_a_run() -> None:
+    labels, forecasts = draw(3000, np.random.default_rng(11), 1.3)
+    forecasts = np.round(forecasts, 2)  # cells of the sketch are finer
+    run = ForecastQuality()
+    run.add(forecasts, labels)
+    assert evaluate(labels, forecasts).ece == pytest.approx(run.figures.ece)

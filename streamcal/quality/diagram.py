@@ -48,6 +48,7 @@ SIZE: Final = (5.6, 5.6)
 
 _EXTREME: Final = 0.02  # forecasts nearer to 0 or 1 cannot be told apart on a linear axis
 _BARS: Final = 40
+_POINTS: Final = 200  # of a curve, that a legend may cover
 _TICKS: Final = 7  # on an axis, at most
 _FOOT: Final = 0.13  # height of the density, as a share of that of the diagram
 
@@ -92,9 +93,8 @@ def scale_for(forecasts: Floats, weights: Floats, wanted: Scale | None) -> Scale
 
 def set_axes(ax: Axes, low: float, high: float, scale: Scale) -> None:
     """Set scale and ends of both axes, draw the diagonal, and say on which side forecasts are too low."""
-    ax.set(xlim=(low, high), ylim=(low, high), box_aspect=1)
+    ax.set(xscale=scale, yscale=scale, xlim=(low, high), ylim=(low, high), box_aspect=1)
     if scale == "logit":
-        ax.set(xscale="logit", yscale="logit")
         ticks = _logit_ticks(low, high)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_ticks(ticks, [f"{tick:.10g}" for tick in ticks])
@@ -118,11 +118,12 @@ def _logit_ticks(low: float, high: float) -> list[float]:
     return found[:: -(-len(found) // _TICKS) or 1]
 
 
-def place_legend(ax: Axes, *, above: bool) -> None:
-    """Draw the legend on the other side of the diagonal than most of the curves."""
+def place_legend(ax: Axes) -> None:
+    """Draw the legend on that side of the diagonal where it covers less of the curves."""
+    low = _covered(ax, (0.35, 1.0), (_FOOT + 0.06, 0.48)) < _covered(ax, (0.0, 0.65), (0.65, 0.95))
     ax.legend(
-        loc="lower right" if above else "upper left",
-        bbox_to_anchor=(1.0, _FOOT + 0.06) if above else (0.0, 0.95),
+        loc="lower right" if low else "upper left",
+        bbox_to_anchor=(1.0, _FOOT + 0.06) if low else (0.0, 0.95),
         fontsize="small",
         handlelength=1.2,
         labelspacing=0.3,
@@ -131,6 +132,24 @@ def place_legend(ax: Axes, *, above: bool) -> None:
         edgecolor="none",
         facecolor="white",
     )
+
+
+def _covered(ax: Axes, across: tuple[float, float], up: tuple[float, float]) -> float:
+    """Return the length of the curves in a box, in the coordinates of the axes."""
+    found = 0.0
+    for line in ax.lines:
+        if line.get_gid() == "diagonal" or line.get_linestyle() == "None" or not line.get_visible():
+            continue
+        drawn = (ax.transScale + ax.transLimits).transform(line.get_xydata())
+        drawn = drawn[np.isfinite(drawn).all(axis=1)]
+        if len(drawn) < 2:
+            continue
+        steps = np.hypot(*np.diff(drawn, axis=0).T)
+        sums = np.concatenate(([0.0], np.cumsum(steps)))
+        x, y = (np.interp(np.linspace(0.0, sums[-1], _POINTS), sums, each) for each in drawn.T)
+        inside = (across[0] < x) & (x < across[1]) & (up[0] < y) & (y < up[1])
+        found += float(sums[-1] * inside.mean())
+    return found
 
 
 def rated(ece: float, brier: float) -> str:

@@ -1,13 +1,13 @@
 """Reliability diagrams of evaluations: isotonic curves, consistency bands, and densities of the forecasts.
 
-A diagram is drawn on axes that may have one already; then both share diagonal, legend and density.
+A diagram is drawn on axes that may have one already; then both share diagonal, legend and density. Bands of
+several would hide each other: their curves are thick instead where they leave their bands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from streamcal.values import Counts, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import FillBetweenPolyCollection
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -42,22 +43,31 @@ _DRAWN: Final = 256  # groups of forecasts in a picture
 _SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
 _EXPECTED: Final = 8.0  # labels of each class in the first and last group of a logit axis, if calibrated
 _PANEL: Final = 3.6  # inches
+_KEPT: Final = "_streamcal_curves"  # attribute of axes that have a diagram
 _BAND: Final = "calibrated forecasts, 95 %"
+_OUTSIDE: Final = "thick: miscalibrated (95 %)"
 
 
 class _Curve(NamedTuple):
     line: Line2D
-    colour: str
+    outside: Line2D
+    """The line where it is outside its band."""
+    band: FillBetweenPolyCollection
     name: str
     labels: int
     figures: str
     forecasts: Floats
     weights: Floats
     reach: tuple[float, float]
-    gap: float
+
+    @property
+    def colour(self) -> Any:
+        return self.line.get_color()
 
 
-_CURVES: Final[WeakKeyDictionary[Axes, list[_Curve]]] = WeakKeyDictionary()
+def _curves_on(ax: Axes) -> list[_Curve]:
+    """Return the curves that axes have."""
+    return [each for each in vars(ax).get(_KEPT, []) if each.line in ax.lines]
 
 
 def draw_panels(panels: Mapping[str, Evaluation], label: str | None, scale: Scale | None) -> Figure:
@@ -72,7 +82,7 @@ def draw_panels(panels: Mapping[str, Evaluation], label: str | None, scale: Scal
         ax = figure.add_subplot(rows, columns, place + 1)
         draw_evaluation(ax, evaluation, label if single else None, scale)
         if not single:
-            curves = _CURVES[ax]
+            curves = _curves_on(ax)
             ax.set_title(f"{name}: {_counted(curves)}\n{curves[0].figures}", fontsize="medium")
             if place:
                 _strip(ax)
@@ -96,40 +106,44 @@ def draw_evaluation(ax: Axes, evaluation: Evaluation, label: str | None, scale: 
 
 def _draw_curve(ax: Axes, evaluation: Evaluation, label: str, scale: Scale | None) -> None:
     groups = evaluation._groups
-    curves = [each for each in _CURVES.get(ax, []) if each.line in ax.lines]
+    curves = _curves_on(ax)
     drawn: Any = ax.get_xscale() if curves and scale is None else scale
     scale = scale_for(groups.p, groups.weights, drawn)
     p, curve, low, high = _curve(groups, logit_axis=scale == "logit")
     inside = (curve > 0.0) & (curve < 1.0) & (low > 0.0) & (high < 1.0)
     shown = inside if scale == "logit" else np.ones(len(p), np.bool_)
     colour = SERIES_COLOURS[len(curves) % len(SERIES_COLOURS)]
-    reach = _reach(groups.p, groups.weights, np.concatenate([p, curve, low, high]), scale)
-    band: dict[str, Any] = {"color": "0.88", "linewidth": 0, "zorder": 0.5}  # opaque: several look like one
-    ax.fill_between(p, low, high, where=shown.tolist(), label="_" if curves else _BAND, **band)
-    (line,) = ax.plot(
-        p[shown], curve[shown], color=colour, linewidth=2, marker="o" if shown.sum() == 1 else ""
-    )
+    band = ax.fill_between(p, low, high, where=shown.tolist(), color="0.88", linewidth=0, zorder=0.5)
+    off = np.where((curve < low) | (curve > high), curve, np.nan)
+    (outside,) = ax.plot(p[shown], off[shown], color=colour, linewidth=3.5)
+    (line,) = ax.plot(p[shown], curve[shown], color=colour, marker="o" if shown.sum() == 1 else "")
     figures = rated(evaluation.ece, evaluation.brier)
+    reach = _reach(groups.p, groups.weights, np.concatenate([p, curve, low, high]), scale)
     curves.append(
-        _Curve(
-            line, colour, label, evaluation.labels, figures, groups.p, groups.weights, reach, evaluation.gap
-        )
+        _Curve(line, outside, band, label, evaluation.labels, figures, groups.p, groups.weights, reach)
     )
-    _CURVES[ax] = curves
+    vars(ax)[_KEPT] = curves
     set_axes(ax, min(each.reach[0] for each in curves), max(each.reach[1] for each in curves), scale)
     draw_density(ax, [(each.forecasts, each.weights, each.colour) for each in curves])
     _write(ax, curves)
 
 
 def _write(ax: Axes, curves: list[_Curve]) -> None:
-    """Write title, legend and names of the axes."""
-    alone = len(curves) == 1 and not curves[0].name
+    """Write title, legend and names of the axes, and show how far the curves are to be believed."""
+    alone = len(curves) == 1
     for each in curves:
-        named = f"{each.name or 'forecasts'}: {each.figures}"
-        each.line.set_label("observed rate, isotonic" if alone else named)
-    ax.set_title(f"{_counted(curves)}, {curves[0].figures}" if alone else _counted(curves))
+        each.line.set_linewidth(2.0 if alone else 1.0)
+        each.line.set_label(f"{each.name or 'forecasts'}: {each.figures}")
+        each.outside.set(visible=not alone, label="_")
+        each.band.set(visible=alone, label=_BAND if alone else "_")
+    curves[0].outside.set_label("_" if alone else _OUTSIDE)
+    if alone and not curves[0].name:
+        curves[0].line.set_label("observed rate, isotonic")
+        ax.set_title(f"{_counted(curves)}, {curves[0].figures}")
+    else:
+        ax.set_title(_counted(curves))
     ax.set(xlabel="forecast probability", ylabel="observed rate of label 1")
-    place_legend(ax, above=sum(each.gap for each in curves) < 0.0)
+    place_legend(ax)
 
 
 def _counted(curves: list[_Curve]) -> str:

@@ -93,8 +93,7 @@ def draw_reliability(axes: Axes, quality: Quality, scale: Scale | None = None) -
         xlabel="forecast probability",
         ylabel=f"observed rate, {INTERVAL:.0%} intervals",
     )
-    gaps = [each.figures.gap or 0.0 for each in both.values()]
-    place_legend(axes, above=sum(gaps) < 0.0)
+    place_legend(axes)
 
 
 def rate_intervals(labels: Floats, positives: Floats) -> Floats:

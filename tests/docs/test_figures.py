@@ -66,6 +66,17 @@ def test_the_committed_picture_is_small_and_undated(name: str) -> None:
     assert "dc:date" not in picture.read_text()
 
 
+def test_the_picture_beside_peers_is_small_and_its_page_says_what_draws_it() -> None:
+    """Its script is not run here: one of the peers is no dependency."""
+    picture = (DOCS / "figures" / "peers.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < LARGEST
+    page, script = ((DOCS / "figures" / name).read_text() for name in ("README.md", "peers.py"))
+    for text in (page, script):
+        assert "python docs/figures/peers.py" in text
+        assert "pip install model-diagnostics" in text
+
+
 def test_the_tables_of_the_pages_are_filled() -> None:
     for name in SCRIPTS:
         page = (DOCS / f"{name.replace('_', '-')}.md").read_text()

@@ -82,7 +82,7 @@ def test_the_title_has_the_figures_of_one_and_the_legend_those_of_several() -> N
     second.plot(ax=ax, label="model B")
     assert ax.get_title() == "3,000 labels"
     assert named(ax) == [
-        "calibrated forecasts, 95 %",
+        "thick: miscalibrated (95 %)",
         f"forecasts: ECE {first.ece:#.2g}, Brier {first.brier:#.4g}",
         f"model B: ECE {second.ece:#.2g}, Brier {second.brier:#.4g}",
     ]

@@ -128,7 +128,7 @@ def place_legend(ax: Axes) -> None:
         handlelength=1.2,
         labelspacing=0.3,
         borderpad=0.2,
-        framealpha=0.8,
+        framealpha=0.6,
         edgecolor="none",
         facecolor="white",
     )

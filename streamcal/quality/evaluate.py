@@ -379,8 +379,7 @@ def _squared_calibration_error(groups: _Groups) -> tuple[float, CalibrationBins 
     mass, residuals, singles, squares, forecasts, spread = sums[:, kept]
     estimates = (residuals**2 - singles) / pairs[kept]
     share = mass / mass.sum()
-    pattern = np.copysign(np.sqrt(np.maximum(estimates, 0.0)), residuals)
-    pattern = as_pattern(pattern, share)
+    pattern = as_pattern(residuals / mass, share)
     law = CalibrationBins(share, mass**2 / squares, forecasts / mass, spread / mass, pattern)
     return float((share * estimates).sum()), law
 

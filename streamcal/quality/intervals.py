@@ -87,8 +87,8 @@ def _below(value: float, variance: float, third: float) -> float:
 class CalibrationBins(NamedTuple):
     """Law of the squared calibration error over bins, all arrays float64[b].
 
-    Under θ, the squared differences of the bins are as large, relative to each other, as they were estimated,
-    and the labels have the variance that goes with the rates: under θ = 0 that of the forecasts.
+    Under θ, the differences of the bins are as large, relative to each other, as they were seen, and the
+    labels have the variance that goes with the rates: under θ = 0 that of the forecasts.
     """
 
     share: Floats
@@ -99,7 +99,7 @@ class CalibrationBins(NamedTuple):
     spread: Floats
     """Mean of p (1 − p) over the forecasts p."""
     pattern: Floats
-    """Difference forecast − rate of label 1, scaled to a mean square of 1."""
+    """Difference mean forecast − rate of label 1, scaled to a mean square of 1."""
 
     def cumulants(self, theta: float) -> tuple[float, float]:
         """Return variance and third cumulant of the estimate."""

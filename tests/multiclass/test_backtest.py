@@ -136,7 +136,10 @@ def test_an_evaluation_of_many_classes() -> None:
     assert found.baseline is not None
     assert found.baseline.log_loss == pytest.approx(np.log(3))
     assert found.log_loss_gain == pytest.approx(np.log(3) - found.log_loss)
-    assert str(found).startswith("3,000 labels of 3 classes\naccuracy")
+    first, second, *_ = str(found).splitlines()
+    assert first.split("  ")[0] == "3,000 labels of 3 classes"
+    assert first.endswith("95 % interval")
+    assert second.startswith("accuracy")
     assert evaluate_classes(codes, p).brier == found.brier
 
 

@@ -52,7 +52,7 @@ def widths() -> None:
         stream, sequences, n = truth(np.random.default_rng(0), 10_000), Sequences(), 10_000
         forecasts = np.stack([stream.scores, stream.forecasts])
         sequences.add(forecasts, stream.labels, np.full(n, np.nan))
-        gaps, gains = sequences.gaps("after"), sequences.gains()
+        gaps, gains = sequences.sums.gaps("after"), sequences.sums.gains()
         before, after = (forecasts - stream.labels) ** 2
         once = [
             2.0 * 1.96 * each.std() / n**0.5 for each in (stream.forecasts - stream.labels, before - after)
@@ -149,9 +149,9 @@ def harm(delay: int) -> None:
                     engine.learn_many(scores[known], labels[known])
                     forecasts = np.stack([scores[known], served[known]])
                     sequences.add(forecasts, labels[known].astype(float), np.full(len(served[known]), np.nan))
-                    gains = sequences.gains()
+                    gains = sequences.sums.gains()
                     looks, worse = looks + 1, worse + bool((gains.high < -0.01 * gains.level).any())
-            gains = sequences.gains()
+            gains = sequences.sums.gains()
             interval = f"{gains.mean[0]:+.4f} [{gains.low[0]:+.4f}, {gains.high[0]:+.4f}]"
             print(f"| {name} | {mode} | {looks} | {worse} | {interval} |", flush=True)
 

@@ -40,6 +40,7 @@ from streamcal.monitor.status import (
 from streamcal.quality.figures import ECE_BINS, WINDOW, Figures, ForecastQuality, Quality
 from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
+from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
@@ -169,7 +170,7 @@ def _views(
         _rating_of(quality.before),
         _rating_of(quality.after),
         _windows(quality.history),
-        *_sequences(quality.watch, judged[None]),
+        *_sequences(quality.watch, quality.sums(), judged[None]),
         served[only] if alone else None,
         *(past(only) if alone else (Versions([], [], [], [], {}), Priors([], [], [], []))),
     )
@@ -185,7 +186,7 @@ def _views(
                 _rating(before, before.labels, before.forecasts, before.positives),
                 _rating(after, after.labels, after.forecasts, after.positives),
                 _windows(own),
-                *_sequences(quality.watches[key], judged[key]),
+                *_sequences(quality.watches[key], quality.sums(key), judged[key]),
                 served[key],
                 *past(key),
             )
@@ -210,15 +211,15 @@ def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positi
     return Rating(figures.brier, figures.log_loss, figures.ece, figures.gap, bins)
 
 
-def _sequences(watch: ForecastWatch, verdict: Verdict) -> tuple[Confidence, Bands]:
+def _sequences(watch: ForecastWatch, sums: LabelSums, verdict: Verdict) -> tuple[Confidence, Bands]:
     columns = zip(*map(msgspec.structs.astuple, watch.past), strict=True)
     past = Confidence(*map(list, columns)) if watch.past else Confidence([], [], [], [], [], [])
-    sequences, since = watch.sequences, verdict.since_label or 0
-    if not sequences.labels:
+    since = verdict.since_label or 0
+    if not sums.labels:
         return past, Bands([], [], [], [], [])
     # The verdict on all keys may be that on one of them, whose labels are others.
-    start = sequences.starts.index(since) if since + verdict.labels == sequences.labels else 0
-    gaps = sequences.gaps("after")
+    start = list(sums.starts).index(since) if since + verdict.labels == sums.labels else 0
+    gaps = sums.gaps("after")
     some = np.flatnonzero(gaps.labels[start, 1:] >= FEWEST) + 1
     labels, gap, low, high, forecast = (each[start, some].tolist() for each in gaps[:5])
     return past, Bands(forecast, [*map(round, labels)], gap, low, high)

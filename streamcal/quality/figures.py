@@ -25,6 +25,7 @@ from streamcal.quality.delays import Delays
 from streamcal.quality.groups import Groups, GroupsState
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
+from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
@@ -389,15 +390,19 @@ class Quality(msgspec.Struct):
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
         if self.weighted:
             return weighted_verdict(self.before.labels)
-        watch = self.watch if key is None else self.watches[key]
-        return judge(watch.sequences, self._arrival(key))
+        return judge(self.sums(key), self._arrival(key))
+
+    def sums(self, key: str | None = None) -> LabelSums:
+        """Return the sums that the verdict on all forecasts, or on those of a key, rests on."""
+        return (self.watch if key is None else self.watches[key]).sums(self._arrival(key))
 
     def _arrival(self, key: str | None) -> Arrival:
-        """Return how labels arrive, of a key; of None, as of the first key that has a late class."""
+        """Return how labels arrive, of a key; of None, as of the key whose labels are the least complete."""
         if self.matures:
             return Arrival(in_order=True)
         keys = [key] if key is not None else [None, *self.by_key]
-        return next((self.arrivals[each] for each in keys if each in self.arrivals), Arrival())
+        late = [self.arrivals[each] for each in keys if each in self.arrivals]
+        return max(late, key=lambda arrival: arrival.age, default=Arrival())
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
         """Add predictions and joined labels; return the alarms that were raised.
@@ -407,7 +412,9 @@ class Quality(msgspec.Struct):
         self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
         raised, at = list[Raised](), 0
         while at < len(unrated.labels):  # each look comes after the same labels, however they come in parts
-            end = min(len(unrated.labels), at + self.watch.until_look)
+            end = len(unrated.labels)
+            if not self.arrivals:
+                end = min(end, at + self.watch.until_look)
             raised += self._add(unrated, segments, at, end)
             at = end
         return raised
@@ -427,7 +434,7 @@ class Quality(msgspec.Struct):
         self.delays.add(np.array(unrated.delays[part]))
         self.coverage.add_labels(forecasts[0], predicted_at)
         until_look = self.watch.until_look
-        found = self.watch.add(forecasts, labels_01, predicted_at, self._arrival(None))
+        found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None))
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
         self.groups.add(keys, forecasts, labels_01)
@@ -445,7 +452,7 @@ class Quality(msgspec.Struct):
                 own = np.array([each == key for each in keys])
                 self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
                 found = self.watches[key].add(
-                    forecasts[:, own], labels_01[own], predicted_at[own], self._arrival(key)
+                    forecasts[:, own], labels_01[own], predicted_at[own], times[own], self._arrival(key)
                 )
                 raised += [Raised(key, *each) for each in found]
         return [] if self.weighted else raised

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.quality.groups_c import add_labels, places_of
-from streamcal.quality.sequences import discoveries, limits
+from streamcal.quality.label_sums import discoveries, limits
 from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 

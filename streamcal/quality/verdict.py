@@ -8,14 +8,16 @@ evidence says since when.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
-from streamcal.quality.sequences import BANDS, DELTA, Intervals, Sequences, discoveries
-from streamcal.sketch.decoding import MOST, Finite
+from streamcal.quality.label_sums import BANDS, DELTA, Intervals, LabelSums, discoveries
+from streamcal.release.completeness_c import COMPLETE
+from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
 
@@ -28,11 +30,11 @@ _TOLERANCE: Final = 0.02  # of the rarer class: gap of all forecasts
 _BAND_TOLERANCE: Final = 0.1  # of the rarer class there: gap of the forecasts of one band
 _LOSS: Final = 0.01  # of the Brier score of the scores: loss by recalibration
 _FEWEST_FOR_CAUSE: Final = 100  # labels before a change, and after it, by which causes are distinguished
+_ODDS: Final = 3.0  # logarithm of a ratio of likelihoods, about 20, from which a cause is named
 _STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
 _MOST_POWER: Final = 6  # of DELTA, for the evidence of a reversed ranking
 _ENDS: Final = (0.0, *BANDS, 1.0)
 _TINY: Final = 1e-12
-_LONG: Final = 0.5  # of the time since a start: a delay that is longer hides what forecasts are
 
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
 
@@ -48,21 +50,18 @@ State: TypeAlias = Literal[
 
 _REVERSED: Final = "the ranking of the scores is reversed"
 _BALANCE: Final = "the class balance moved"
-_SEEMS: Final = "the class balance moved, or seems to because one class comes later than the other"
 _SCORES: Final = "the scores moved, and the rate of each score did not"
 _RELATION: Final = "the scores mean something else than before"
-_LATER: Final = "one class comes later than the other, and forecasts learned from the labels that came first"
 _HELD: Final = "Labels of the class that comes first are held until both are equally complete."
 
 _ADVICE: Final = {
     _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
     " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
-    _BALANCE: 'Mode "auto" follows it by labels; in another mode, take a window or a new --calibration.',
-    _SEEMS: f'Mode "auto" follows a balance that moved. {_HELD}',
-    _SCORES: "Another population, or a changed feature: look at what feeds the model.",
-    _RELATION: "Look at the features of the model, and whether it was replaced."
-    ' Mode "auto" follows by labels.',
-    _LATER: f"Nothing is to be done. {_HELD}",
+    _BALANCE: 'Mode "auto", the default, learns the new balance from labels.',
+    _SCORES: 'Mode "auto", the default, learns from labels what the scores mean where they are now. Look at'
+    " what feeds the model: another population, or a changed feature.",
+    _RELATION: 'Mode "auto", the default, learns from labels what the scores mean now. Look at the features'
+    " of the model, and whether it was replaced.",
     None: 'Mode "auto" learns the right forecasts by labels. If it is on, look at which keys and segments'
     " deviate, and since when; whether features, the model or the meaning of labels changed; and whether"
     " labels have the ids of"
@@ -103,16 +102,21 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Arrival of labels, as far as it decides what they show."""
+    """Arrival of labels, as far as it decides which of them are a fair sample."""
 
     late: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     """Class whose labels come later than those of the other; None: neither surely does."""
-    delay: Finite | None = None
-    """Age of predictions of that class by which nearly all labels have come; None: it is unknown."""
-    by_time: bool = True
-    """Whether it is in seconds of event time; otherwise in predictions."""
+    complete_at: Finite | None = None
+    """Age of predictions from which nearly all labels have come, in seconds; None: it is not known."""
+    fair: bool = True
+    """Whether the labels that have come are a fair sample. If not, those of complete predictions are one."""
     in_order: bool = False
     """Whether labels come in the order of their predictions, whatever they are."""
+
+    @property
+    def age(self) -> float:
+        """Age from which predictions are complete, in seconds; infinite where it is unknown."""
+        return math.inf if self.complete_at is None else self.complete_at
 
 
 _UNKNOWN: Final = Arrival()
@@ -126,35 +130,39 @@ class _Deviation(NamedTuple):
     log_e: float
 
 
-def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
-    """Return the verdict on forecasts, given their sequences and how their labels arrive."""
-    labels = sequences.labels
+def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
+    """Return the verdict on forecasts, given the sums over their labels.
+
+    Where one class comes later, the labels are those of predictions that are complete: see `Arrival`.
+    """
+    labels, late = sums.labels, arrival.late
+    later = "labels of one class may come later" if late is None else f"labels of class {late} come later"
     if not labels:
-        return Verdict("too few labels", "No label has met its prediction yet.", "", 0)
-    counts = sequences.counts()
-    late = arrival.late or 0  # that labels 1 have not come yet may be chance
-    if not arrival.in_order and not counts[0, :, late].any():
-        words = f"all {labels:,} labels so far are {1 - late}, and those of class {late} may come later."
-        return Verdict("cannot tell", f"Cannot tell: {words}", "", labels)
-    after, gains = sequences.gaps("after"), sequences.gains()
+        if arrival.fair:
+            return Verdict("too few labels", "No label has met its prediction yet.", "", 0)
+        words = f"Cannot tell: {later}, and no predictions are known to have nearly all of their labels."
+        return Verdict("cannot tell", words if late is None else f"{words} {_HELD}", "", 0)
+    counts = sums.counts()
+    if arrival.fair and not arrival.in_order and not counts[0, :, 0].any():  # no label 1 may be chance
+        words = f"Cannot tell: all {labels:,} labels so far are 1, and those of class 0 may come later."
+        return Verdict("cannot tell", words, "", labels)
+    after, gains = sums.gaps("after"), sums.gains()
     reversal = None
     if (turned := _reversed(counts)).any():
-        rates = _rate_limits(sequences.gaps("before"))
+        rates = _rate_limits(sums.gaps("before"))
         reversal = _surest(
             _descends(rates) & turned, _ascends(rates) & (_areas(counts) > 0.5), _log_likelihoods(counts)
         )
-    missing, more = _uneven(sequences, after.level, arrival)
-    allowed = (missing, more) if late else (more, missing)
-    found = _deviating_gap(sequences, after, allowed)
+    incomplete = 0.0 if arrival.fair else 1.0 - COMPLETE
+    found = _deviating_gap(sums, after, incomplete)
     if found is not None:
-        cause = _REVERSED if reversal is not None else _cause(sequences, found.start, arrival)
-        return _of_gap(sequences, after, found, cause)
+        cause = _REVERSED if reversal is not None else _cause(sums, found.start)
+        return _of_gap(sums, after, found, cause)
     if reversal is not None:
-        return _of_reversal(sequences, reversal, float(_areas(counts[reversal])))
-    unsure = 2.0 * np.maximum(missing, more)[:, 0] * sequences.differences()
-    lost = _surest(gains.high < -_LOSS * gains.level - unsure, gains.low > 0.0, gains.log_e)
+        return _of_reversal(sums, reversal, float(_areas(counts[reversal])))
+    lost = _surest(gains.high < -(_LOSS + incomplete) * gains.level, gains.low > 0.0, gains.log_e)
     if lost is not None:
-        return _of_loss(sequences, gains, lost, _cause(sequences, lost, arrival))
+        return _of_loss(sums, gains, lost, _cause(sums, lost))
     mean, low, high = (float(each[0, 0]) for each in after[1:4])
     evidence = (
         f"Over {labels:,} labels, mean forecast − mean label is {_points(mean)} points"
@@ -162,16 +170,10 @@ def judge(sequences: Sequences, arrival: Arrival = _UNKNOWN) -> Verdict:
     )
     state: State = "well calibrated"
     sentence = "Well calibrated: nothing deviates."
-    if missing[0, 0] > _tolerance(after)[0, 0]:
-        all_ = after.level[0, 0] if late else 1.0 - after.level[0, 0]
-        words = f"come later, and may yet move the rate of label 1 by {_points(missing[0, 0])} points"
-        if arrival.delay is None:
-            words = "may come later: fewer than expected have come"
-        elif missing[0, 0] >= all_ - _TINY:
-            words = "come later, and too few of them have come"
-        state, sentence = "cannot tell", f"Cannot tell: labels of class {late} {words}. {_HELD}"
-    elif labels < FEWEST:
+    if labels < FEWEST:
         state, sentence = "too few labels", "Too few labels to tell."
+    if not arrival.fair:
+        evidence += f" As {later}, predictions are counted if nearly all labels of their time have come."
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
 
 
@@ -183,9 +185,9 @@ def weighted_verdict(labels: int) -> Verdict:
     return Verdict("cannot tell", words, "", labels)
 
 
-def may_deviate(sequences: Sequences) -> bool:
+def may_deviate(sums: LabelSums) -> bool:
     """Return whether `judge` may detect a deviation: if not, it does not. It costs a tenth of it."""
-    return sequences.may_be_refuted() or bool(_reversed(sequences.counts()).any())
+    return sums.may_be_refuted() or bool(_reversed(sums.counts()).any())
 
 
 def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
@@ -198,19 +200,13 @@ def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     return [key for key, is_found in zip(order, found, strict=True) if is_found and verdicts[key].deviates]
 
 
-def _deviating_gap(
-    sequences: Sequences, gaps: Intervals, allowed: tuple[Floats, Floats]
-) -> _Deviation | None:
+def _deviating_gap(sums: LabelSums, gaps: Intervals, incomplete: float) -> _Deviation | None:
     """Return the gap that deviates: of all forecasts if it does, else of the band with the most evidence.
 
-    ``allowed`` is how far forecasts may seem too high, and too low, for the order in which labels come:
-    float64[starts, 1 + bands] each.
+    ``incomplete`` is the share of the labels of one class that may be missing.
     """
-    tolerance = _tolerance(gaps)
-    surely = {
-        sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance + of_order
-        for sign, of_order in zip((1.0, -1.0), allowed, strict=True)
-    }
+    tolerance = _tolerance(gaps) + incomplete * gaps.level * (1.0 - gaps.level)
+    surely = {sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance for sign in (1.0, -1.0)}
     some = [
         (sign, column)
         for sign, each in surely.items()
@@ -219,7 +215,7 @@ def _deviating_gap(
     evidence = gaps.log_e + gaps.log_share
     some.sort(key=lambda each: (each[1] != 0, -evidence[surely[each[0]][:, each[1]], each[1]].max()))
     for sign, column in some:
-        deviates, between = surely[sign][:, column], sequences.gaps_between(column)
+        deviates, between = surely[sign][:, column], sums.gaps_between(column)
         mean = sign * gaps.mean[:, column]
         low, high = _turned(sign, gaps.low[:, column], gaps.high[:, column])
         starts = np.flatnonzero(deviates)
@@ -254,28 +250,6 @@ def _tolerance(gaps: Intervals) -> Floats:
     tolerance = _BAND_TOLERANCE * np.maximum(rarer, np.minimum(gaps.level, 1.0 - gaps.level))
     tolerance[:, 0] = _TOLERANCE * rarer[:, 0]
     return np.asarray(tolerance)
-
-
-def _uneven(sequences: Sequences, forecast: Floats, arrival: Arrival) -> tuple[Floats, Floats]:
-    """Return how far the share of the late class since each start may be off for the order of labels.
-
-    The first array is of its labels that are still to come, the second of those that came for predictions
-    before the start, as in bulk: each at most as many as in the delay. Of shorter than two delays, nothing is
-    known. ``forecast`` is taken for the rate that all labels have; the arrays are of its shape.
-    """
-    if arrival.late is None:
-        return np.zeros(forecast.shape), np.zeros(forecast.shape)
-    since = sequences.labels - np.array(sequences.starts, np.float64)
-    if arrival.by_time:
-        latest = np.nan if sequences.latest is None else sequences.latest
-        since = latest - np.array([np.nan if time is None else time for time in sequences.times])
-    since = np.where(since > 0.0, since, _TINY)[:, None]
-    part = (MOST if arrival.delay is None else arrival.delay) / since
-    part = np.where(part <= _LONG, part, MOST)
-    rate = forecast if arrival.late else 1.0 - forecast
-    lacks = np.minimum(part, 1.0)
-    missing = rate * (1.0 - rate) * lacks / np.maximum(1.0 - rate * lacks, _TINY)
-    return missing, rate * (1.0 - rate) * part / (1.0 + rate * part)
 
 
 def _surest(holds: Flags, over: Flags, evidence: Floats) -> int | None:
@@ -321,7 +295,7 @@ def _reversed(counts: Floats) -> Flags:
     return np.asarray(_areas(counts) < 0.5 - _STANDARD_ERRORS * error)
 
 
-def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
+def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
     labels, mean, low, high, level = (float(each[found.start, found.column]) for each in gaps[:5])
     state: State = "too high" if mean > 0.0 else "too low"
     which, band = "forecasts", None
@@ -330,44 +304,40 @@ def _of_gap(sequences: Sequences, gaps: Intervals, found: _Deviation, cause: str
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
     words = (
-        f"{_since(sequences, found.start)} {which} are {_points(abs(mean))} points {state}"
+        f"{_since(sums, found.start)} {which} are {_points(abs(mean))} points {state}"
         f" ({_SURE}: {_points(least)} to {_points(most)})."
     )
     evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} labels, {level - mean:.2%} are 1."
-    return _deviation(
-        sequences, found.start, state, words, evidence, cause, (mean, low, high), band, found.log_e
-    )
+    return _deviation(sums, found.start, state, words, evidence, cause, (mean, low, high), band, found.log_e)
 
 
-def _of_reversal(sequences: Sequences, start: int, area: float) -> Verdict:
-    words = f"{_since(sequences, start)} higher scores have fewer labels 1; what is served makes up for it."
-    evidence = (
-        f"Area under the ROC curve {area:.2f}, by {sequences.labels - sequences.starts[start]:,} labels."
-    )
+def _of_reversal(sums: LabelSums, start: int, area: float) -> Verdict:
+    words = f"{_since(sums, start)} higher scores have fewer labels 1; what is served makes up for it."
+    evidence = f"Area under the ROC curve {area:.2f}, by {sums.labels - sums.starts[start]:,} labels."
     power = 1  # intervals at DELTA, and as far as they show it at DELTA², DELTA³, …, are the evidence
     while power < _MOST_POWER:
-        rates = _rate_limits(sequences.gaps("before", delta=DELTA ** (power + 1)))
+        rates = _rate_limits(sums.gaps("before", delta=DELTA ** (power + 1)))
         if not _descends(rates)[start]:
             break
         power += 1
     log_e = -power * float(np.log(DELTA))
-    return _deviation(sequences, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
+    return _deviation(sums, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
 
 
-def _of_loss(sequences: Sequences, gains: Intervals, start: int, cause: str | None) -> Verdict:
+def _of_loss(sums: LabelSums, gains: Intervals, start: int, cause: str | None) -> Verdict:
     labels, mean, low, high, level = (float(each[start]) for each in gains[:5])
     words = (
-        f"{_since(sequences, start)} what is served is worse than the score: its Brier score is higher by"
+        f"{_since(sums, start)} what is served is worse than the score: its Brier score is higher by"
         f" {-mean:.2g} ({_SURE}: {-high:.2g} to {-low:.2g})."
     )
     evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
     log_e = float(gains.log_e[start] + gains.log_share[start])
     interval = mean, low, high
-    return _deviation(sequences, start, "worse than the score", words, evidence, cause, interval, None, log_e)
+    return _deviation(sums, start, "worse than the score", words, evidence, cause, interval, None, log_e)
 
 
 def _deviation(
-    sequences: Sequences,
+    sums: LabelSums,
     start: int,
     state: State,
     words: str,
@@ -379,13 +349,13 @@ def _deviation(
 ) -> Verdict:
     """Return the verdict on a deviation, with its likely cause and what to do about it."""
     likely = " The cause is not clear." if cause is None else f" Likely cause: {cause}."
-    time, since_label = sequences.times[start], sequences.starts[start]
+    time, since_label = sums.times[start], sums.starts[start]
     mean, low, high = interval or (None, None, None)
     return Verdict(
         state,
         f"{words}{likely}",
         evidence,
-        sequences.labels - since_label,
+        sums.labels - since_label,
         time,
         since_label,
         mean,
@@ -397,12 +367,12 @@ def _deviation(
     )
 
 
-def _since(sequences: Sequences, start: int) -> str:
-    time, labels = sequences.times[start], sequences.starts[start]
+def _since(sums: LabelSums, start: int) -> str:
+    time, labels = sums.times[start], sums.starts[start]
     if not labels:
         return "Since the first label"
     if time is None:
-        return f"Over the latest {sequences.labels - labels:,} labels"
+        return f"Over the latest {sums.labels - labels:,} labels"
     return f"Since {show_time(time, '%d %b %Y, %H:%M UTC')}"
 
 
@@ -412,37 +382,42 @@ def _points(value: float) -> str:
     return (f"{points:.0f}" if abs(points) >= 9.95 else f"{points:#.2g}").replace("-", "−")
 
 
-def _cause(sequences: Sequences, start: int, arrival: Arrival) -> str | None:
+def _cause(sums: LabelSums, start: int) -> str | None:
     """Return the likely cause of a deviation since a start, by the labels in bands of the scores.
 
-    That one class comes later is one only where the engine has found so, whatever the sign of the deviation:
-    labels that are missing make forecasts seem off, and were learned as a rate that moved.
-
-    The labels since then are given the likelihood of each cause, with rates and frequencies as before them
-    where the cause leaves these as they were, and fitted ones elsewhere, each of which costs ½ ln n
-    (Schwarz 1978).
+    Each cause is fitted to the labels before the start and to those since then: a rate or frequency that it
+    leaves as it was is one for both. A parameter costs ½ ln n (Schwarz 1978). A cause is named if its
+    log-likelihood is above that of each other, and of no change, by `_ODDS`.
     """
-    late = arrival.late is not None and arrival.delay is not None
-    if late and not start:
-        return _LATER
-    counts = sequences.counts()
-    now = counts[start]
-    before, n = counts[0] - now, now.sum()
-    if min(n, before.sum()) < _FEWEST_FOR_CAUSE:
+    counts = sums.counts()
+    both, now = counts[0], counts[start]
+    parts = (now, both - now)
+    if min(part.sum() for part in parts) < _FEWEST_FOR_CAUSE:
         return None
-    before = before + 0.5
-    of_class, of_band = before.sum(axis=0), before.sum(axis=1, keepdims=True)
-    scores_as_before = float((now * np.log(before / of_class)).sum())
-    rates_as_before = float((now * np.log(before / of_band)).sum())
-    cost, bands = 0.5 * np.log(n), int((counts[0].sum(axis=1) > 0.0).sum())
+    cost, bands = 0.5 * np.log(both.sum()), int((both.sum(axis=1) > 0.0).sum())
+
+    def scores(part: Floats) -> float:
+        return float(_log_likelihood(part.sum(axis=1), part.sum()).sum())
+
+    def rates(part: Floats) -> float:
+        return float(_log_likelihood(part, part.sum(axis=1, keepdims=True)).sum())
+
+    def classes(part: Floats) -> float:
+        return float(_log_likelihood(part.sum(axis=0), part.sum()).sum())
+
+    def scores_of_classes(part: Floats) -> float:
+        return float(_log_likelihood(part, part.sum(axis=0)).sum())
+
     likelihoods = {
-        _BALANCE: scores_as_before + _log_likelihood(now.sum(axis=0), n).sum() - cost,
-        _SCORES: rates_as_before + _log_likelihood(now.sum(axis=1), n).sum() - (bands - 1) * cost,
-        _RELATION: _log_likelihood(now, n).sum() - (2 * bands - 1) * cost,
+        None: scores(both) + rates(both),
+        _BALANCE: scores_of_classes(both) + sum(map(classes, parts)) - cost,
+        _SCORES: rates(both) + sum(map(scores, parts)) - (bands - 1) * cost,
+        _RELATION: sum(map(scores, parts)) + sum(map(rates, parts)) - (2 * bands - 1) * cost,
     }
+    *_, second, first = sorted(likelihoods.values())
+    if first - second < _ODDS:
+        return None
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
-    if late and cause == _BALANCE:
-        return _SEEMS
     return _REVERSED if cause == _RELATION and _reversed(now) else cause
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from streamcal.quality.label_sums import LabelSums
+from streamcal.quality.panes import Panes
 from streamcal.quality.sequences import STRIDE, Sequences
 from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate
 from streamcal.sketch.decoding import Count, Finite
@@ -40,6 +44,9 @@ class ForecastWatch(msgspec.Struct):
     """
 
     sequences: Sequences = msgspec.field(default_factory=Sequences)
+    panes: Panes = msgspec.field(default_factory=Panes)
+    clock: Finite | None = None
+    """Latest event time of a label, in seconds; None: unknown."""
     alarms: Count = 0
     """Number of alarms raised."""
     state: State | None = None
@@ -55,33 +62,57 @@ class ForecastWatch(msgspec.Struct):
         return stride - labels % stride
 
     def add(
-        self, forecasts: Floats, labels: Floats, times: Floats, arrival: Arrival
+        self, forecasts: Floats, labels: Floats, predicted_at: Floats, times: Floats, arrival: Arrival
     ) -> list[tuple[int, Verdict]]:
-        """Add forecasts with their labels, as `Sequences.add` does, and look where a look is due.
+        """Add forecasts with their labels, and look where a look is due.
+
+        Parameters
+        ----------
+        forecasts, labels, predicted_at
+            those of `Sequences.add`.
+        times
+            event times of the labels, in seconds; NaN: unknown. float64[n].
+        arrival
+            what is known of how labels come.
 
         Returns
         -------
         The alarms that were raised: number of the alarm, and verdict.
         """
-        raised, at = list[tuple[int, Verdict]](), 0
+        raised, at, looks = list[tuple[int, Verdict]](), 0, False
         while at < len(labels):
             due = self.until_look
             end = min(len(labels), at + due)
-            self.sequences.add(forecasts[:, at:end], labels[at:end], times[at:end])
-            if end - at == due:
-                verdict = self._look(float(times[end - 1]), arrival)
+            part = forecasts[:, at:end], labels[at:end], predicted_at[at:end]
+            self.sequences.add(*part)
+            self.panes.add(*part)
+            latest = float(np.fmax.reduce(times[at:end]))
+            if latest == latest and (self.clock is None or latest > self.clock):
+                self.clock = latest
+            looks = looks or end - at == due
+            # Which predictions are complete is known of the last label alone.
+            if looks and (arrival.fair or end == len(labels)):
+                looks = False
+                verdict = self._look(float(predicted_at[end - 1]), arrival)
                 if verdict is not None:
                     raised.append((self.alarms, verdict))
             at = end
         return raised
 
+    def sums(self, arrival: Arrival) -> LabelSums:
+        """Return the sums that a verdict rests on: of all labels, or of predictions that are complete."""
+        if arrival.fair:
+            return self.sequences.sums
+        return self.panes.matured(-math.inf if self.clock is None else self.clock - arrival.age)
+
     def _look(self, time: float, arrival: Arrival) -> Verdict | None:
         """Look; return the verdict if it is a new alarm."""
-        if not self.past or self.sequences.labels >= _POINTS * self.past[-1].labels:
-            gaps, gains = self.sequences.gaps("after", main=True), self.sequences.gains(main=True)
+        sums = self.sums(arrival)
+        if sums.labels >= max(1, _POINTS * self.past[-1].labels if self.past else 0):
+            gaps, gains = sums.gaps("after", main=True), sums.gains(main=True)
             ends = (gaps.low[0, 0], gaps.high[0, 0], gains.low[0], gains.high[0])
-            self.past.append(Point(self.sequences.labels, None if time != time else time, *map(float, ends)))
-        verdict = judge(self.sequences, arrival) if may_deviate(self.sequences) else None
+            self.past.append(Point(sums.labels, None if time != time else time, *map(float, ends)))
+        verdict = judge(sums, arrival) if may_deviate(sums) else None
         before, self.state = self.state, verdict.state if verdict is not None and verdict.deviates else None
         if self.state is None or self.state == before:
             return None

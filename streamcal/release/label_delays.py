@@ -8,13 +8,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.release.completeness_c import completeness
+from streamcal.release.completeness_c import COMPLETE, completeness
 from streamcal.release.delay_laws_c import EDGES
 from streamcal.release.label_release_c import LabelRelease
+from streamcal.release.outage import outage_since
 
 __all__ = ["LabelDelays", "label_delays", "most_apart"]
 
 _MOST: Final = 0.9  # of the labels of a class
+_SUSPECT: Final = 3.0  # standard deviations from which labels may be no fair sample
 
 
 class LabelDelays(msgspec.Struct, frozen=True):
@@ -24,6 +26,8 @@ class LabelDelays(msgspec.Struct, frozen=True):
     """Whether ages are in seconds of event time; otherwise in predictions."""
     late: int | None
     """Class, 0 or 1, whose labels come later than those of the other; None: delays do not depend on it."""
+    fair: bool
+    """Whether the labels that have come are a fair sample: neither class is late, or it would have shown."""
     z: float
     """Log-rank statistic of the two classes, in standard deviations; `late` is named above 5."""
     first: bool
@@ -40,6 +44,9 @@ class LabelDelays(msgspec.Struct, frozen=True):
     within: tuple[float, float] | None
     """Ages at which 90 % of the labels of class 0 and of class 1 have come; infinite if they never do; None
     while it is not known."""
+    complete_at: float | None
+    """Age of predictions from which nearly all labels of both classes have come, in seconds; None: it is not
+    known, or ages are in predictions."""
     excluded: int
     """Number of predictions that were learned without a label, because all labels of one class had come."""
     mistaken: int
@@ -54,10 +61,11 @@ def label_delays(release: LabelRelease) -> LabelDelays:
     oldest = None
     if len(held):  # the latest cohort has no time yet
         oldest = float(release.now - time[held[0]]) if held[0] < k - 1 else 0.0
-    complete = within = None
+    complete = within = outage = None
+    complete_at = 0.0 if release.n - told.sum() <= (1.0 - COMPLETE) * told.sum(axis=0).min() else math.inf
     if release.known and k > 1:
         shares = np.empty((4, k - 1))
-        completeness(release, 0, shares)
+        complete_at = min(complete_at, completeness(release, 0, shares))
         some = held[held < k - 1]
         if len(some):
             counts = told[some].T.astype(np.float64)
@@ -66,6 +74,9 @@ def label_delays(release: LabelRelease) -> LabelDelays:
             )
             complete = (min(1.0, float(part[0])), min(1.0, float(part[1])))
         within = (_age(release, 0), _age(release, 1))
+        outage = outage_since(release, complete_at)
+        if outage is not None:
+            complete_at = max(complete_at, release.now - outage)
     totals = told.sum(axis=0)
     missing = None
     if release.unsettled and release.late_class and totals.any() and not totals.all():
@@ -76,6 +87,7 @@ def label_delays(release: LabelRelease) -> LabelDelays:
     return LabelDelays(
         by_time=bool(release.by_time),
         late=late,
+        fair=late is None and outage is None and _alike(release),
         z=float(release.z),
         first=bool(release.unsettled and release.held > 0),
         missing=missing,
@@ -83,6 +95,7 @@ def label_delays(release: LabelRelease) -> LabelDelays:
         oldest=oldest,
         complete=complete,
         within=within,
+        complete_at=complete_at if release.by_time and complete_at < math.inf else None,
         excluded=int(release.excluded),
         mistaken=int(release.mistaken),
     )
@@ -97,6 +110,11 @@ def most_apart(release: LabelRelease) -> tuple[float, float, float] | None:
         return None
     ages = [(age, release.law(0, age), release.law(1, age)) for age in EDGES.tolist()]
     return max(ages, key=lambda each: abs(each[1] - each[2]))
+
+
+def _alike(release: LabelRelease) -> bool:
+    """Return whether nothing tells that one class is late, though a test would have."""
+    return bool(release.z <= _SUSPECT and not release.unsettled and release.sampled())
 
 
 def _age(release: LabelRelease, label: int) -> float:

@@ -16,7 +16,9 @@ cdef class LabelRelease(HeldLabels):
     cdef public long long excluded, mistaken
     cdef public double _moment, _came
 
-    @cython.locals(told="long long", some="long long", i=Py_ssize_t, size="long long", labels="long long")
+    @cython.locals(
+        told0="long long", told1="long long", some0="long long", some1="long long", i=Py_ssize_t, size="long long",
+    )
     cpdef bint sampled(self) noexcept
     @cython.locals(i=Py_ssize_t, age=double)
     cpdef long long complete_until(self) noexcept

@@ -51,7 +51,7 @@ _LONG: Final = 8.0  # times the delay of most labels of either class, after whic
 _MOSTLY: Final = 0.75  # of the old predictions have a label, where the others do not matter for ever
 _TIMES: Final = 3.0  # by which the labels of a class may exceed what is expected, …
 _ERRORS: Final = 4.0  # … and standard deviations
-_PARTLY: Final = 0.1  # of the labels may be of cohorts that are not complete, where labels are a sample
+_PARTLY: Final = 0.1  # of the labels of a class may be of incomplete cohorts, where labels are a sample
 _FIRST: Final = 16  # labels of each class of the oldest predictions that are learned, …
 _MANY: Final = 0.2  # of the predictions, that must be pending to tell whether they are so by chance
 _HARDLY: Final = 0.02  # … if so many of them are pending, by the labels of the rarer class
@@ -104,14 +104,15 @@ class LabelRelease(HeldLabels):
         """
         if self.known and self.power > _MORE_POWER and self.z < _ALIKE:
             return True
-        told = some = 0
+        told0 = told1 = some0 = some1 = 0
         for i in range(self.k):
             size = self._size[i] if i < self.k - 1 else self.n - self._start[i]
-            labels = self.told[i, 0] + self.told[i, 1]
-            told += labels
-            if labels < _COMPLETE * size:
-                some += labels
-        return bool(some <= _PARTLY * told)
+            told0 += self.told[i, 0]
+            told1 += self.told[i, 1]
+            if self.told[i, 0] + self.told[i, 1] < _COMPLETE * size:
+                some0 += self.told[i, 0]
+                some1 += self.told[i, 1]
+        return bool(some0 <= _PARTLY * told0 and some1 <= _PARTLY * told1)
 
     def complete_until(self) -> int:
         """Return the number of the first prediction whose labels may be incomplete."""

@@ -5,7 +5,6 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -236,9 +235,8 @@ class RunState:
         """Take note of whether one class comes later, as the engine of a key has found."""
         delays, arrivals = self.engines[key].label_delays, self._quality.arrivals
         arrivals.pop(key, None)
-        if delays is not None and delays.late is not None:
-            delay = math.inf if delays.within is None else delays.within[delays.late]
-            arrivals[key] = Arrival(delays.late, delay if delay < math.inf else None, delays.by_time)
+        if delays is not None and not delays.fair:
+            arrivals[key] = Arrival(delays.late, delays.complete_at, fair=False)
 
     def _emit_raised(self, outcome: Outcome) -> None:
         """Add the alarms of the watch over forecasts to an outcome.

@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamcal.quality.sequences import BANDS, Intervals, Sequences
+from streamcal.quality.label_sums import BANDS, Intervals
+from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Verdict, judge
 from streamcal.values import Floats
 
@@ -91,8 +92,9 @@ def misses(stream: Stream, looks: range) -> dict[str, bool]:
     for end in looks:
         part = slice(sequences.labels, end)
         sequences.add(forecasts[:, part], stream.labels[part], times[part])
-        found: dict[str, Intervals] = {"before": sequences.gaps("before"), "after": sequences.gaps("after")}
-        gains = sequences.gains()
+        sums = sequences.sums
+        found: dict[str, Intervals] = {"before": sums.gaps("before"), "after": sums.gaps("after")}
+        gains = sums.gains()
         for row, start in enumerate(sequences.starts):
             since = slice(start, end)
             gain = float((expected[0, since] - expected[1, since]).mean())
@@ -116,7 +118,7 @@ def told_after(stream: Stream, begin: int, step: int) -> tuple[int, Verdict] | N
     for end in range(begin + step, len(stream.labels) + 1, step):
         part = slice(sequences.labels, end)
         sequences.add(forecasts[:, part], stream.labels[part], times[part])
-        verdict = judge(sequences)
+        verdict = judge(sequences.sums)
         if verdict.deviates:
             return end - begin, verdict
     return None

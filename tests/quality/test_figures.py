@@ -285,7 +285,7 @@ def test_metrics_have_windows_once_one_is_full() -> None:
 def test_how_labels_arrive_is_kept_by_key() -> None:
     """And what is not the class of a label is refused."""
     quality = Quality()
-    quality.arrivals = {"k": Arrival(0), None: Arrival(1, 600.0, by_time=False)}
+    quality.arrivals = {"k": Arrival(0, fair=False), None: Arrival(1, 600.0, fair=False)}
     state = decoded(encoded(quality.state, json=True), QualityState, "a state", json=True)
     assert Quality.restore(state).arrivals == quality.arrivals
     quality.arrivals["k"] = Arrival(2)

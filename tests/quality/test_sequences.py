@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from streamcal.errors import DamagedStateError
-from streamcal.quality import sequences as module
-from streamcal.quality.sequences import DELTA, STRIDE, Sequences
+from streamcal.quality import label_sums as module
+from streamcal.quality.label_sums import DELTA
+from streamcal.quality.sequences import STRIDE, Sequences, _is_kept
 from streamcal.sketch.decoding import decoded, encoded
 from tests.quality.forecasts import TRUTHS, Truth, calibrated, misses, rare
 
@@ -60,13 +61,13 @@ def test_intervals_are_at_most_2_2_times_those_for_one_look() -> None:
         made = filled(truth, n)
         errors = stream.forecasts - stream.labels, (stream.scores - stream.labels) ** 2
         once = [3.92 * each.std() / n**0.5 for each in (errors[0], errors[1] - errors[0] ** 2)]
-        gaps, gains = made.gaps("after"), made.gains()
+        gaps, gains = made.sums.gaps("after"), made.sums.gains()
         assert gaps.high[0, 0] - gaps.low[0, 0] <= 2.2 * once[0]
         assert truth is rare or gains.high[0] - gains.low[0] <= 2.2 * once[1]
 
 
 def test_shares_of_all_starts_sum_to_at_most_1() -> None:
-    total = math.fsum(module._share(start) for start in range(1 << 16))
+    total = math.fsum(module.share(start) for start in range(1 << 16))
     assert 0.9 < total <= 1.0
     assert (
         math.fsum(1.0 / (k * math.log(k) ** 2) for k in range(2, 10**6)) + 1.0 / math.log(10**6)
@@ -100,21 +101,21 @@ def test_it_makes_no_difference_how_labels_come_in_parts() -> None:
 def test_starts_are_dense_in_the_near_past_and_few() -> None:
     starts = list[int]()
     for number in range(40_000):  # ten million labels
-        starts = [each for each in [*starts, number] if module._is_kept(each, number)]
+        starts = [each for each in [*starts, number] if _is_kept(each, number)]
         assert len(starts) <= 3 * max(number, 2).bit_length()
         for age in (
             1 << power for power in range(number.bit_length())
         ):  # one for each age, within a factor of 2
             assert any(age <= 2 * (number - each) and number - each <= 2 * age for each in starts)
     made = filled(n=20 * STRIDE)
-    assert made.starts == [STRIDE * each for each in range(20) if module._is_kept(each, 19)]
+    assert made.starts == [STRIDE * each for each in range(20) if _is_kept(each, 19)]
 
 
 def test_a_state_goes_on_as_it_was() -> None:
     data = encoded(filled(), json=True)
     again = decoded(data, Sequences, "sequences", json=True)
     assert encoded(again, json=True) == data
-    assert (again.gaps("after").low == filled().gaps("after").low).any()
+    assert (again.sums.gaps("after").low == filled().sums.gaps("after").low).any()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_evidence_needs_at_least_what_an_alarm_needs() -> None:
     for seed in range(20):
         for truth in TRUTHS:
             made = filled(truth, 700, seed)
-            gaps, gains = made.gaps("after"), made.gains()
+            gaps, gains = made.sums.gaps("after"), made.sums.gains()
             told = bool((gaps.low > 0.0).any() or (gaps.high < 0.0).any() or (gains.high < 0.0).any())
-            assert made.may_be_refuted() or not told
+            assert made.sums.may_be_refuted() or not told
     assert DELTA == 0.05

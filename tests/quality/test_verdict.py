@@ -34,8 +34,8 @@ def judged(stream: Stream, arrival: Arrival | None = None) -> Verdict:
     made, n = Sequences(), len(stream.labels)
     times = NOVEMBER + MINUTE * np.arange(n)
     made.add(np.stack([stream.scores, stream.forecasts]), stream.labels, times)
-    verdict = judge(made, arrival or Arrival())
-    assert may_deviate(made) or not verdict.deviates
+    verdict = judge(made.sums, arrival or Arrival())
+    assert may_deviate(made.sums) or not verdict.deviates
     return verdict
 
 
@@ -207,12 +207,8 @@ def test_recalibration_that_harms_is_detected() -> None:
         (np.ones(400), Arrival(in_order=True), "too low"),
         (np.array([0.0, 1.0] * 400), Arrival(), "well calibrated"),
         (np.zeros(400), Arrival(), "too high"),
-        (np.zeros(400), Arrival(1), "cannot tell"),
-        (np.array([0.0, 1.0] * 400), Arrival(0), "cannot tell"),
-        (np.array([0.0, 1.0] * 400), Arrival(1, 600 * MINUTE), "cannot tell"),
-        (np.array([0.0, 1.0] * 400), Arrival(1, MINUTE), "well calibrated"),
-        (np.array([0.0, 1.0] * 400), Arrival(1, 600.0, by_time=False), "cannot tell"),
-        (np.array([0.0, 1.0] * 400), Arrival(1, 1.0, by_time=False), "well calibrated"),
+        (np.zeros(0), Arrival(fair=False), "cannot tell"),
+        (np.array([0.0, 1.0] * 400), Arrival(1, MINUTE, fair=False), "well calibrated"),
     ],
 )
 def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
@@ -222,24 +218,30 @@ def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
     assert verdict.sentence
 
 
-@pytest.mark.parametrize("late", [0, 1])
-def test_a_class_that_comes_later_is_a_cause(late: int) -> None:
-    rng = np.random.default_rng(0)
-    forecasts = rng.uniform(0.1, 0.3, 40_000)
-    stream = Stream(forecasts, forecasts, drawn(rng, forecasts + 0.02), forecasts)
-    verdict = judged(stream, Arrival(late, 10 * MINUTE))
-    assert "Likely cause: one class comes later than the other" in verdict.sentence
-    assert verdict.advice.startswith("Nothing is to be done. Labels of the class that comes first are held")
-    unclear = judged(stream)
-    assert unclear.sentence.endswith("The cause is not clear.")
-    assert "keys and segments" in unclear.advice
+def test_no_cause_is_named_where_nothing_changed() -> None:
+    """Forecasts are off from the first label on, and of a half of the labels like of the other."""
+    verdict = judged(too_low(np.random.default_rng(0), 0, 40_000))
+    assert verdict.state == "too low"
+    assert verdict.sentence.endswith("The cause is not clear.")
+    assert "keys and segments" in verdict.advice
 
 
-def test_a_class_that_comes_in_bulk_may_be_why_the_balance_seems_to_move() -> None:
-    stream = shifted(np.random.default_rng(0), 5_000, 5_000)
-    seems = "because one class comes later than the other"
-    assert seems in judged(stream, Arrival(1, 10 * MINUTE)).sentence
-    assert seems not in judged(stream).sentence
+@pytest.mark.statistical
+def test_causes_are_those_of_the_stream() -> None:
+    """Of 60 streams whose labels and scores have one law, a cause is named of none.
+
+    By Schwarz' criterion and odds of 20, the probability is far below 1e-3 for each. It was 24 of 60 by the
+    likelihoods of causes alone, without that of no change.
+    """
+    named = 0
+    for seed in range(60):
+        stream = too_low(np.random.default_rng(seed), 0, 4_000)
+        forecasts = np.where(np.arange(4_000) < 1_000 + 40 * seed, stream.means, stream.forecasts)
+        named += "Likely" in judged(stream._replace(forecasts=forecasts)).sentence
+    assert named == 0
+    for seed in range(20):
+        moved = judged(shifted(np.random.default_rng(seed), 5_000, 5_000)).sentence
+        assert moved.endswith("Likely cause: the class balance moved.")
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -253,11 +255,19 @@ def test_of_right_forecasts_no_deviation_is_told_for_the_order_of_labels(late: i
     told += rng.random(n)
     order = np.argsort(told)
     scores = np.clip(1.1 * forecasts, 0.0, 1.0)  # the better for it, by the labels that come first
-    misled, watch, arrival = ForecastWatch(), ForecastWatch(), Arrival(late, 0.9 * bulk * MINUTE)
+    both, predicted_at = np.stack([scores, forecasts])[:, order], NOVEMBER + MINUTE * order
+    times = NOVEMBER + MINUTE * told[order]
+    misled, watch, arrival = ForecastWatch(), ForecastWatch(), Arrival(late, bulk * MINUTE, fair=False)
+    states = set()
     for made, known in ((misled, Arrival()), (watch, arrival)):
-        both, times = np.stack([scores, forecasts])[:, order], NOVEMBER + MINUTE * order
-        raised = made.add(both, labels[order], times, known)
-        assert bool(raised) == (known is not arrival)
+        raised = []
+        for begin in range(0, n, 100):
+            part = slice(begin, begin + 100)
+            raised += made.add(both[:, part], labels[order][part], predicted_at[part], times[part], known)
+            if made is watch:
+                states.add(judge(watch.sums(known), known).state)
+        assert bool(raised) == (made is misled)
+    assert states == {"cannot tell", "well calibrated"}
 
 
 def test_the_worst_key_is_first_and_chance_is_left_out() -> None:
@@ -281,7 +291,8 @@ def test_alarms_do_not_depend_on_how_labels_come_in_parts() -> None:
             cuts = [0, *sorted(rng.integers(0, 6_001, count).tolist()), 6_000]
             for begin, end in itertools.pairwise(cuts):
                 part = slice(begin, end)
-                found += watch.add(forecasts[:, part], stream.labels[part], times[part], Arrival())
+                both = forecasts[:, part], stream.labels[part]
+                found += watch.add(*both, times[part], times[part], Arrival())
                 watch = decoded(encoded(watch, json=True), ForecastWatch, "a watch", json=True)
             raised.append(found)
             states.append(encoded(watch, json=True))
@@ -293,8 +304,8 @@ def test_an_alarm_is_raised_once_and_again_after_it_was_over() -> None:
     rng = np.random.default_rng(0)
     forecasts = np.full(24_000, 0.3)
     means = np.where(np.arange(24_000) // 6_000 % 2 == 1, 0.5, 0.3)
-    watch = ForecastWatch()
-    raised = watch.add(np.stack([forecasts, forecasts]), drawn(rng, means), np.arange(24_000.0), Arrival())
+    watch, times = ForecastWatch(), np.arange(24_000.0)
+    raised = watch.add(np.stack([forecasts, forecasts]), drawn(rng, means), times, times, Arrival())
     assert [number for number, _ in raised] == [1, 2]
     assert [verdict.state for _, verdict in raised] == ["too low", "too low"]
     assert [verdict.labels // 6_000 for _, verdict in raised] == [0, 0]

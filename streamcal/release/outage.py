@@ -1,0 +1,48 @@
+"""Outages: labels of one class stop, while those of the other go on and predictions without a label pile up.
+
+A class balance that moves looks alike by the labels that come, but then no label is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamcal.release.label_release_c import LabelRelease
+
+__all__ = ["outage_since"]
+
+_RECENT: Final = (16, 64, 256)  # latest cohorts that are compared with all
+_LACKING: Final = 5.0  # standard deviations by which a class falls short of its rate
+_HALF: Final = 0.5  # of what a class falls short must be missing; the other class lacks a smaller share
+
+
+def outage_since(release: LabelRelease, age: float) -> float | None:
+    """Return the time from which labels of one class are missing; None: they are not.
+
+    Parameters
+    ----------
+    release
+        labels in front of an engine, whose laws are known.
+    age
+        age from which predictions should have nearly all of their labels, in the units of the release.
+    """
+    size, time, told = (np.asarray(release._columns[i])[: max(release.k - 1, 0)] for i in (1, 2, 3))
+    old = release.now - time >= age
+    due, time, told = size[old] * (1.0 - release.never), time[old], told[old]
+    missing, expected = due - told.sum(axis=1), np.outer(due, told.sum(axis=0) / max(due.sum(), 1.0))
+    for count in _RECENT:
+        if len(due) < 2 * count:
+            break
+        usually = expected[-count:].sum(axis=0) + 1.0
+        lack = (expected - told)[-count:].sum(axis=0)
+        shares = lack / usually
+        for label in (0, 1):
+            short = lack[label] > _LACKING * np.sqrt(usually[label])
+            short &= shares[1 - label] < _HALF * shares[label]
+            if short and missing[-count:].sum() > _HALF * lack[label]:
+                usual = _HALF * lack[label] * due / due[-count:].sum()
+                begin = int(np.cumsum((expected[:, label] - told[:, label] - usual)[::-1])[::-1].argmax())
+                return float(time[max(begin - 1, 0)])
+    return None

@@ -228,10 +228,10 @@ def replayed(stream: Stream) -> tuple[list[Look], streamcal.Backtest, Floats]:
     looks = list[Look]()
     look = ForecastWatch._look
 
-    def noted(watch: ForecastWatch, time: float, arrival: Arrival) -> Verdict | None:
+    def noted(watch: ForecastWatch, arrival: Arrival) -> Verdict | None:
         until = watch.sequences.latest if arrival.fair else (watch.clock or 0.0) - arrival.age
         looks.append(Look(judge(watch.sums(arrival), arrival), until or 0.0))
-        return look(watch, time, arrival)
+        return look(watch, arrival)
 
     ForecastWatch._look = noted  # type: ignore[method-assign]
     runner.MAX_EVENTS = MICRO_BATCH  # type: ignore[misc]

@@ -142,7 +142,7 @@ class LearningOptions(ColumnOptions):
         metavar="SECONDS|DURATION",
     )
     missing_labels: str | None = option(
-        "What a prediction without a label teaches: nothing, or 0 after --label-delay-limit.",
+        "What no label means: nothing, or 0 after --label-delay-limit.",
         table="join",
         metavar="drop|negative",
     )

@@ -1,8 +1,8 @@
 """CompleteCohorts: predictions since one class was found to come later, in their order, for certificates.
 
 Labels as they come are then no sample, and those that are released are chosen by labels. The first N
-predictions since a moment that does not depend on their labels are one, whatever of them has a label: what is
-pending counts at its worst (lemma 19). Labels that were found by exclusion do not count.
+predictions since a moment that does not depend on their labels are one, whichever have a label. A pending one
+counts as whatever makes the bound larger (lemma 19). Labels that were found by exclusion do not count.
 
 Predictions are known by their numbers. Where a number may stand for a batch, nothing is certified.
 """

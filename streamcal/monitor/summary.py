@@ -110,7 +110,7 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
     rows = (
         ("half of the labels within", delay.median, show_duration),
         ("nine of ten labels within", delay.most, show_duration),
-        ("share still out, of all predictions", delay.out, "{:.1%}".format),
+        ("share of predictions without a label", delay.out, "{:.1%}".format),
         ("  the oldest of them waits for", delay.oldest, show_duration),
     )
     return [(name, shown(value)) for name, value, shown in rows if value is not None]

@@ -1,4 +1,4 @@
-"""Delays of labels after their predictions, and how many labels are still out.
+"""Delays of labels after their predictions, and how many have not come.
 
 What is kept is counts in fixed bins: bounded, and the same however labels come in parts.
 """

@@ -173,7 +173,7 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     if labels < FEWEST:
         state, sentence = "too few labels", "Too few labels to tell."
     if not arrival.fair:
-        evidence += f" As {later}, predictions are counted if nearly all labels of their time have come."
+        evidence += f" As {later}, only predictions old enough to have theirs are counted."
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
 
 

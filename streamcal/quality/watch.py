@@ -52,7 +52,7 @@ class ForecastWatch(msgspec.Struct):
     state: State | None = None
     """Deviation that the latest look detected; None: none. An alarm comes when a look detects another one."""
     past: list[Point] = []
-    """Confidence sequences over time: a point each time that the labels have grown by a quarter."""
+    """Confidence sequences of all labels: a point each time that the labels have grown by a quarter."""
 
     @property
     def until_look(self) -> int:
@@ -89,11 +89,13 @@ class ForecastWatch(msgspec.Struct):
             latest = float(np.fmax.reduce(times[at:end]))
             if latest == latest and (self.clock is None or latest > self.clock):
                 self.clock = latest
-            looks = looks or end - at == due
+            if end - at == due:
+                looks = True
+                self._note(float(predicted_at[end - 1]))
             # Which predictions are complete is known of the last label alone.
             if looks and (arrival.fair or end == len(labels)):
                 looks = False
-                verdict = self._look(float(predicted_at[end - 1]), arrival)
+                verdict = self._look(arrival)
                 if verdict is not None:
                     raised.append((self.alarms, verdict))
             at = end
@@ -105,13 +107,18 @@ class ForecastWatch(msgspec.Struct):
             return self.sequences.sums
         return self.panes.matured(-math.inf if self.clock is None else self.clock - arrival.age)
 
-    def _look(self, time: float, arrival: Arrival) -> Verdict | None:
-        """Look; return the verdict if it is a new alarm."""
-        sums = self.sums(arrival)
-        if sums.labels >= max(1, _POINTS * self.past[-1].labels if self.past else 0):
+    def _note(self, time: float) -> None:
+        """Add a point of the past if one is due."""
+        labels = self.sequences.labels
+        if not self.past or labels >= _POINTS * self.past[-1].labels:
+            sums = self.sequences.sums
             gaps, gains = sums.gaps("after", main=True), sums.gains(main=True)
             ends = (gaps.low[0, 0], gaps.high[0, 0], gains.low[0], gains.high[0])
-            self.past.append(Point(sums.labels, None if time != time else time, *map(float, ends)))
+            self.past.append(Point(labels, None if time != time else time, *map(float, ends)))
+
+    def _look(self, arrival: Arrival) -> Verdict | None:
+        """Look; return the verdict if it is a new alarm."""
+        sums = self.sums(arrival)
         verdict = judge(sums, arrival) if may_deviate(sums) else None
         before, self.state = self.state, verdict.state if verdict is not None and verdict.deviates else None
         if self.state is None or self.state == before:

@@ -220,7 +220,7 @@ def _claim(view: View, served: Served) -> Markup:
         f"Map version {claim.version:,}. With probability {1.0 - claim.delta:g} at least, the bounds of"
         " all versions of the stream hold together, as long as the assumptions hold.",
     )
-    worst = f"{claim.pending:,} labels that have not come are counted at their worst."
+    worst = f"{claim.pending:,} labels that have not come are taken to be whatever makes the bound larger."
     refuted = [tag("li", "Refuted: ", each) for each in claim.refuted]
     held = [tag("li", "Assumed: ", each) for each in claim.assumptions if each not in claim.refuted]
     return tag(

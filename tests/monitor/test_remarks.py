@@ -172,7 +172,7 @@ def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Pa
         assert summary["remarks"] == remarks(done) != []
         said.append((summary["remarks"], summary["delay"]))
     assert said[0] == said[1]
-    assert "share still out, of all predictions" in streamcal("show", store).stdout
+    assert "share of predictions without a label" in streamcal("show", store).stdout
 
 
 def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:

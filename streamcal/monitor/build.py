@@ -322,7 +322,7 @@ def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
 def held_labels(engine: Engine) -> HeldLabels | None:
     """Return the labels that an engine holds; None where there is nothing to say."""
     found = engine.label_delays
-    if found is None or (found.late is None and not found.held + found.excluded):
+    if found is None or (found.late is None and found.outage is None and not found.held + found.excluded):
         return None
     within = None
     if found.within is not None:
@@ -338,6 +338,7 @@ def held_labels(engine: Engine) -> HeldLabels | None:
         found.complete,
         within,
         None if engine.release is None else most_apart(engine.release),
+        found.outage,
         found.excluded,
         found.mistaken,
     )

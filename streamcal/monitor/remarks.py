@@ -138,11 +138,18 @@ def _join(status: Status) -> list[str]:
 
 
 def _held(status: Status) -> list[str]:
-    """Return the remarks that no label of a class has come, and that the first labels are held for long."""
+    """Return the remarks that labels of a class stopped or never came, and that the first are long held."""
     waiting = [(engine, engine.held) for engine in status.engines if engine.held and engine.held.first]
     missing = [each for each in waiting if each[1].missing is not None and each[1].held >= _FEW]
     short = [each for each in waiting if each[1].missing is None and each[1].held >= _MANY]
-    words = []
+    stopped = [(engine, engine.held, engine.held.outage) for engine in status.engines if engine.held]
+    out = [(engine, held, outage) for engine, held, outage in stopped if outage is not None]
+    words = [
+        f"Labels {label}{_of_keys(engine, out)} have stopped since {held.moment(since)}: labels {1 - label}"
+        " come as before, and predictions without a label pile up. Check the feed of these labels: until they"
+        f" come, forecasts are learned as if label {label} had become rare."
+        for engine, held, (label, since) in out[:1]
+    ]
     for engine, held in missing[:1]:
         which = held.missing or 0
         words.append(

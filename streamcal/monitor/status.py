@@ -17,7 +17,7 @@ from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
-from streamcal.times import show_duration
+from streamcal.times import show_duration, show_time
 
 __all__ = [
     "SHOWN_GROUPS",
@@ -193,6 +193,8 @@ class HeldLabels(msgspec.Struct):
     """Ages at which 90% of the labels have come; None: they never do."""
     apart: tuple[float, float, float] | None
     """Age at which the shares of the labels that have come differ most, with both shares."""
+    outage: tuple[int, float] | None
+    """Class whose labels have stopped while those of the other come, and since which time or prediction."""
     excluded: int
     """Number of predictions that were learned without a label, because all labels of one class had come."""
     mistaken: int
@@ -203,6 +205,10 @@ class HeldLabels(msgspec.Struct):
         if value is None:
             return "never"
         return show_duration(value) if self.by_time else f"{value:,.0f} predictions"
+
+    def moment(self, value: float) -> str:
+        """Return a moment in words."""
+        return show_time(value, "%d %b %Y, %H:%M UTC") if self.by_time else f"prediction {value:,.0f}"
 
 
 class Served(msgspec.Struct):

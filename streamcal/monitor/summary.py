@@ -130,6 +130,9 @@ def held_rows(held: HeldLabels | None, name: str = "") -> list[tuple[str, str]]:
             age, *come = held.apart
             ages = f"after {held.age(age)} {come[held.late]:.0%}, of others {come[1 - held.late]:.0%}"
         rows.append((f"labels {held.late} come later{name}", ages))
+    if held.outage is not None:
+        label, since = held.outage
+        rows.append((f"labels {label} have stopped{name}", f"since {held.moment(since)}"))
     if held.held:
         oldest = "" if held.oldest is None else f", the oldest for {held.age(held.oldest)}"
         which = "first labels held" if held.first else "labels held"

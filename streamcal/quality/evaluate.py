@@ -128,7 +128,7 @@ class Evaluation:
         alone = [
             f"{name:<26}{getattr(self, name):>10.5f}" for name in ("miscalibration", "ece", "smece", "ecce")
         ]
-        alone[0] += "  of these labels, by chance too high"
+        alone[0] += "  fitted to these labels, so biased upwards"
         alone[-1] += f"  p = {self.ecce_p:.3g}"
         return "\n".join([interval_header(first), *interval_lines(self, _ESTIMATES), *alone])
 

@@ -11,7 +11,7 @@ import numpy as np
 from streamcal.release.completeness_c import COMPLETE, completeness
 from streamcal.release.delay_laws_c import EDGES
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.release.outage import outage_since
+from streamcal.release.outage import Outage, outage_of
 
 __all__ = ["LabelDelays", "label_delays", "most_apart"]
 
@@ -47,6 +47,8 @@ class LabelDelays(msgspec.Struct, frozen=True):
     complete_at: float | None
     """Age of predictions from which nearly all labels of both classes have come, in seconds; None: it is not
     known, or ages are in predictions."""
+    outage: Outage | None
+    """Class whose labels have stopped, and since when: those of the other come as before; None: neither."""
     excluded: int
     """Number of predictions that were learned without a label, because all labels of one class had come."""
     mistaken: int
@@ -74,9 +76,9 @@ def label_delays(release: LabelRelease) -> LabelDelays:
             )
             complete = (min(1.0, float(part[0])), min(1.0, float(part[1])))
         within = (_age(release, 0), _age(release, 1))
-        outage = outage_since(release, complete_at)
+        outage = outage_of(release, complete_at)
         if outage is not None:
-            complete_at = max(complete_at, release.now - outage)
+            complete_at = max(complete_at, release.now - outage.since)
     totals = told.sum(axis=0)
     missing = None
     if release.unsettled and release.late_class and totals.any() and not totals.all():
@@ -96,6 +98,7 @@ def label_delays(release: LabelRelease) -> LabelDelays:
         complete=complete,
         within=within,
         complete_at=complete_at if release.by_time and complete_at < math.inf else None,
+        outage=outage,
         excluded=int(release.excluded),
         mistaken=int(release.mistaken),
     )

@@ -5,21 +5,30 @@ A class balance that moves looks alike by the labels that come, but then no labe
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from streamcal.release.label_release_c import LabelRelease
 
-__all__ = ["outage_since"]
+__all__ = ["Outage", "outage_of"]
 
 _RECENT: Final = (16, 64, 256)  # latest cohorts that are compared with all
 _LACKING: Final = 5.0  # standard deviations by which a class falls short of its rate
 _HALF: Final = 0.5  # of what a class falls short must be missing; the other class lacks a smaller share
 
 
-def outage_since(release: LabelRelease, age: float) -> float | None:
-    """Return the time from which labels of one class are missing; None: they are not.
+class Outage(NamedTuple):
+    """Labels of one class that are missing."""
+
+    label: int
+    """The class, 0 or 1."""
+    since: float
+    """Time of the prediction from which they are missing, in the units of the release."""
+
+
+def outage_of(release: LabelRelease, age: float) -> Outage | None:
+    """Return the class whose labels are missing, and since when; None: those of neither are.
 
     Parameters
     ----------
@@ -44,5 +53,5 @@ def outage_since(release: LabelRelease, age: float) -> float | None:
             if short and missing[-count:].sum() > _HALF * lack[label]:
                 usual = _HALF * lack[label] * due / due[-count:].sum()
                 begin = int(np.cumsum((expected[:, label] - told[:, label] - usual)[::-1])[::-1].argmax())
-                return float(time[max(begin - 1, 0)])
+                return Outage(label, float(time[max(begin - 1, 0)]))
     return None

@@ -148,6 +148,7 @@ def held_labels(**more: Any) -> HeldLabels:
         "complete": (0.9, 0.4),
         "within": (3_600.0, None),
         "apart": (3_600.0, 0.9, 0.4),
+        "outage": None,
         "excluded": 7,
         "mistaken": 1,
     }
@@ -192,8 +193,12 @@ def test_words_without_times_and_without_a_law() -> None:
         ("  labels 0, 1 there that have come", "90%, 40%"),
         ("labels by exclusion", "7, of which 1 wrong"),
     ]
-    first = held_labels(late=None, first=True, oldest=None, complete=None, apart=None, excluded=0)
-    assert held_rows(first, " [k]") == [("first labels held [k]", "40")]
+    first = {"late": None, "first": True, "oldest": None, "complete": None, "apart": None, "excluded": 0}
+    assert held_rows(held_labels(**first), " [k]") == [("first labels held [k]", "40")]
+    stopped = first | {"held": 0, "outage": (1, 1_400.0)}
+    assert held_rows(held_labels(**stopped)) == [("labels 1 have stopped", "since 01 Jan 1970, 00:23 UTC")]
+    untimed = held_labels(**stopped | {"by_time": False})
+    assert held_rows(untimed) == [("labels 1 have stopped", "since prediction 1,400")]
     assert held_rows(None) == []
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.causes import ADVICE, KINDS, is_wrong, named, replayed
+from benchmarks.causes import ADVICE, DAY, KINDS, Stream, is_wrong, named, replayed
 from streamcal.run.run_state import RunState
 
 pytestmark = [pytest.mark.slow, pytest.mark.statistical]
@@ -38,6 +38,19 @@ def test_labels_as_they_come_would_mislead_it(monkeypatch: pytest.MonkeyPatch) -
     stream = KINDS["negatives weekly"](np.random.default_rng(1))
     looks, _, served = replayed(stream)
     assert [look for look in looks if is_wrong(look, stream, served)]
+
+
+def test_an_outage_is_remarked_on_while_it_lasts() -> None:
+    stream = KINDS["an outage of ten days for positives"](np.random.default_rng(1))
+    for days, is_said in ((58, True), (70, False)):
+        part = stream.times < days * DAY
+        cut = Stream(*(each[part] for each in stream[:5]))
+        told = cut.times + cut.delays < days * DAY
+        looks, done, served = replayed(cut._replace(delays=np.where(told, cut.delays, np.nan)))
+        assert not [look for look in looks if is_wrong(look, cut, served)]
+        found = [remark for remark in done.remarks if remark.startswith("Labels 1 have stopped since ")]
+        assert bool(found) == is_said, done.remarks
+        assert not is_said or 19 <= int(found[0].removeprefix("Labels 1 have stopped since ")[:2]) <= 21
 
 
 @pytest.mark.parametrize("kind", ADVICE)

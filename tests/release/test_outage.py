@@ -7,23 +7,23 @@ import pytest
 
 from streamcal.release.completeness_c import completeness
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.release.outage import outage_since
+from streamcal.release.outage import Outage, outage_of
 from tests.release.streams import ALIKE, Delays, Stream, driven, made
 
 N = 12_000
 FROM, UNTIL = 6_000, 9_000
 
 
-def outages(stream: Stream) -> dict[int, float]:
-    """Return after which predictions an outage is seen, of each 200, and since when."""
-    release, seen = LabelRelease(), dict[int, float]()
+def outages(stream: Stream) -> dict[int, Outage]:
+    """Return the outages that are seen after each 200 predictions."""
+    release, seen = LabelRelease(), dict[int, Outage]()
 
     def look(i: int) -> None:
         if i % 200 == 0 and release.known and release.k > 1:
             age = completeness(release, 0, np.empty((4, release.k - 1)))
-            since = outage_since(release, age)
-            if since is not None:
-                seen[i] = since
+            outage = outage_of(release, age)
+            if outage is not None:
+                seen[i] = outage
 
     driven(release, stream, after=look)
     return seen
@@ -46,7 +46,7 @@ def test_an_outage_is_seen_until_its_labels_come(late: int, kind: str) -> None:
     assert seen
     assert FROM < min(seen) < UNTIL
     assert max(seen) <= UNTIL + 400
-    assert all(FROM - 200 <= since <= FROM + 800 for since in seen.values())
+    assert all(each.label == late and FROM - 200 <= each.since <= FROM + 800 for each in seen.values())
 
 
 @pytest.mark.parametrize("kind", ALIKE)

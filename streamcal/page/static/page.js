@@ -1,7 +1,7 @@
 // The page: takes the records of a run as they come, and shows the one of the chosen key.
 
 import { CHARTS, Chart, fill } from "./charts.js";
-import { change, count, duration, element, figure, points, share, wallTime } from "./words.js";
+import { change, count, duration, element, figure, moment, points, share, wallTime } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const charts = CHARTS.map((each) => new Chart(each, at(each.first ? "first-charts" : "charts")));
@@ -108,11 +108,12 @@ const OUTCOMES = [
 ];
 
 // What is held of the labels of an engine, and why.
-function heldWords({ by_time: byTime, late, missing, first, held, oldest, complete, apart, excluded, mistaken }) {
+function heldWords({ by_time: byTime, late, missing, first, held, oldest, complete, apart, outage, excluded, mistaken }) {
   const age = (x) => (byTime ? duration(x) : `${count(Math.round(x))} predictions`);
   const words = [];
   if (late != null) words.push(`Labels ${late} come later${apart ? `: after ${age(apart[0])}, ${share(apart[1 + late])} of them have come, of the others ${share(apart[2 - late])}` : ""}.`);
   if (missing != null) words.push(`No label ${missing} has come.`);
+  if (outage) words.push(`Labels ${outage[0]} have stopped since ${byTime ? moment(outage[1]) : `prediction ${count(outage[1])}`}.`);
   if (held) words.push(`${count(held)} ${first ? "first labels" : "labels"} are held until both classes are equally complete${oldest == null ? "" : `, the oldest for ${age(oldest)}`}.`);
   if (complete) words.push(`Of their predictions, ${share(complete[0])} of the labels 0 have come, and ${share(complete[1])} of the labels 1.`);
   if (excluded) words.push(`${count(excluded)} labels by exclusion, of which ${count(mistaken)} wrong.`);

@@ -28,7 +28,7 @@ from streamcal.values import Floats
 
 DAY: Final = 86_400.0
 DAYS: Final = 100
-N: Final = 30_000
+N = 30_000  # predictions
 BASE: Final = 0.17
 APART: Final = 1.5  # distance of the classes in standard deviations of their scores
 MICRO_BATCH: Final = 1_000  # events, as a service has them
@@ -59,9 +59,10 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def drawn(
-    rng: np.random.Generator, n: int = N, rate: float | Floats = BASE, *, source: bool = False
+    rng: np.random.Generator, n: int | None = None, rate: float | Floats = BASE, *, source: bool = False
 ) -> Stream:
     """Return a stream with labels at once, and scores that are off."""
+    n = N if n is None else n
     times = np.sort(rng.uniform(0.0, DAYS * DAY, n))
     labels = (rng.random(n) < rate).astype(float)
     x = rng.normal(APART * labels, 1.0)

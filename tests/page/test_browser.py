@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -256,7 +257,7 @@ def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Brows
     assert served is not None
     served.certified, served.no_claim = None, "no claim yet: 300 labels so far"
     served.held = HeldLabels(
-        True, 1, None, False, 0, None, None, (9_000.0, 9_000.0), (7_200.0, 0.8, 0.4), 0, 0
+        True, 1, None, False, 0, None, None, (9_000.0, 9_000.0), (7_200.0, 0.8, 0.4), (1, 1_400.0), 0, 0
     )
     latest.posted = msgspec.structs.replace(latest.posted, record=msgspec.json.encode(live))
     server = PageServer("127.0.0.1", 0)
@@ -274,6 +275,7 @@ def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Brows
         assert "no claim yet\n300 labels so far" in viewer.text("#tiles .quiet")
         held = viewer.text("#held").replace("\u00a0", " ")
         assert "Labels 1 come later: after 2.0 h, 40 % of them have come, of the others 80 %." in held
+        assert re.search(r"Labels 1 have stopped since 1 Jan 1970,? 00:23\.", held), held
         order = page.eval_on_selector_all("#spans, #attention, #ece", "all => all.map((each) => each.id)")
         assert order == ["spans", "attention", "ece"]
         assert viewer.said == []

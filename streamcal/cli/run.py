@@ -68,7 +68,8 @@ from streamcal.monitor.status import Status
 from streamcal.monitor.summary import run_summary
 from streamcal.page.addresses import http_url, parse_address
 from streamcal.page.latest_status import LatestStatus
-from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
+from streamcal.quality.diagram import NEEDED, can_draw
+from streamcal.quality.reliability import reliability_figure, saved
 from streamcal.report.record import make_report
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline

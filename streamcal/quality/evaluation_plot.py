@@ -43,7 +43,7 @@ _DRAWN: Final = 256  # groups of forecasts in a picture
 _SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
 _EXPECTED: Final = 8.0  # labels of each class in the first and last group of a logit axis, if calibrated
 _PANEL: Final = 3.6  # inches
-_KEPT: Final = "_streamcal_curves"  # attribute of axes that have a diagram
+_CURVES: Final = "_streamcal_curves"  # attribute of axes that have a diagram
 _BAND: Final = "calibrated forecasts, 95 %"
 _OUTSIDE: Final = "thick: miscalibrated (95 %)"
 
@@ -67,7 +67,7 @@ class _Curve(NamedTuple):
 
 def _curves_on(ax: Axes) -> list[_Curve]:
     """Return the curves that axes have."""
-    return [each for each in vars(ax).get(_KEPT, []) if each.line in ax.lines]
+    return [each for each in vars(ax).get(_CURVES, []) if each.line in ax.lines]
 
 
 def draw_panels(panels: Mapping[str, Evaluation], label: str | None, scale: Scale | None) -> Figure:
@@ -122,7 +122,7 @@ def _draw_curve(ax: Axes, evaluation: Evaluation, label: str, scale: Scale | Non
     curves.append(
         _Curve(line, outside, band, label, evaluation.labels, figures, groups.p, groups.weights, reach)
     )
-    vars(ax)[_KEPT] = curves
+    vars(ax)[_CURVES] = curves
     set_axes(ax, min(each.reach[0] for each in curves), max(each.reach[1] for each in curves), scale)
     draw_density(ax, [(each.forecasts, each.weights, each.colour) for each in curves])
     _write(ax, curves)

@@ -56,17 +56,7 @@ class Panes(msgspec.Struct):
         self.sums = self.sums.reshape(len(numbers), COLUMNS)
 
     def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
-        """Add forecasts with their labels.
-
-        Parameters
-        ----------
-        forecasts
-            scores, and the probabilities that were served: float64[2, n] in [0, 1].
-        labels
-            each 0 or 1: float64[n].
-        times
-            event times of the predictions, in seconds; float64[n]. Labels with NaN are left out.
-        """
+        """Add what `Sequences.add` takes. Labels of predictions without an event time are left out."""
         known = np.isfinite(times)
         forecasts, labels, times = forecasts[:, known], labels[known], np.floor(times[known])
         if not len(labels):

@@ -11,10 +11,8 @@ import numpy as np
 from streamcal.maps.platt import expit, logit
 from streamcal.quality.diagram import (
     COLOURS,
-    NEEDED,
     SIZE,
     Scale,
-    can_draw,
     draw_density,
     place_legend,
     rated,
@@ -29,10 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLOURS",
     "INTERVAL",
-    "NEEDED",
-    "can_draw",
     "draw_reliability",
     "rate_intervals",
     "reliability_figure",

@@ -34,7 +34,7 @@ def smooth_calibration_error(forecasts: Floats, residuals: Floats) -> float:
     if float(np.abs(residuals).sum()) <= 0.0:
         return 0.0
     if len(forecasts) > _MOST_CELLS:
-        residuals = _held(forecasts, residuals, _MOST_CELLS)
+        residuals = _on_cells(forecasts, residuals, _MOST_CELLS)
         forecasts = (np.arange(_MOST_CELLS) + 0.5) / _MOST_CELLS
     cells = _CELLS
     while (found := _on_grid(forecasts, residuals, cells)) * cells < _FINE and cells < _MOST_CELLS:
@@ -49,7 +49,7 @@ def _on_grid(forecasts: Floats, residuals: Floats, cells: int) -> float:
     """
     from scipy.fft import dct, idct  # takes a fifth of the time in which the command starts
 
-    waves = dct(_held(forecasts, residuals, cells))
+    waves = dct(_on_cells(forecasts, residuals, cells))
     decay = -0.5 * (np.pi * np.arange(cells)) ** 2
 
     def smoothed(bandwidth: float) -> float:
@@ -62,7 +62,7 @@ def _on_grid(forecasts: Floats, residuals: Floats, cells: int) -> float:
     return (low + high) / 2.0
 
 
-def _held(forecasts: Floats, residuals: Floats, cells: int) -> Floats:
+def _on_cells(forecasts: Floats, residuals: Floats, cells: int) -> Floats:
     """Return the residuals that lie at the middle of each cell: each is split between the two nearest."""
     at = np.clip(forecasts * cells - 0.5, 0.0, cells - 1.0)
     below = np.minimum(at.astype(np.int64), cells - 2)

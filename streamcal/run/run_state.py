@@ -236,8 +236,7 @@ class RunState:
         delays, arrivals = self.engines[key].label_delays, self._quality.arrivals
         arrivals.pop(key, None)
         if delays is not None and not delays.fair:
-            late = delays.late if delays.outage is None else delays.outage.label
-            arrivals[key] = Arrival(late, delays.complete_at, fair=False)
+            arrivals[key] = Arrival(delays.late, delays.complete_at, fair=False)
 
     def _emit_raised(self, outcome: Outcome) -> None:
         """Add the alarms of the watch over forecasts to an outcome.

@@ -58,6 +58,7 @@ def test_an_outage_is_remarked_on_while_it_lasts() -> None:
         assert not [look for look in looks if is_wrong(look, cut, served)]
         found = [remark for remark in done.remarks if remark.startswith("Labels 1 have stopped since ")]
         assert bool(found) == is_said, done.remarks
+        assert not is_said or "As labels of one class may come later" in looks[-1].verdict.evidence
         assert not is_said or 19 <= int(found[0].removeprefix("Labels 1 have stopped since ")[:2]) <= 21
 
 

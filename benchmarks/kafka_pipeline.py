@@ -204,7 +204,7 @@ def main() -> None:
         def mine(client: str) -> int:
             nonlocal runs
             runs += 1
-            os.environ["STREAMCAL_KAFKA_CLIENT"] = client
+            os.environ["STREAMCAL_KAFKA_LIBRARY"] = client
             outputs = [new("answers"), new("rejects"), new("maps")]
             return ours(broker, topics, outputs, events, Path(folder) / f"{runs}.db")
 

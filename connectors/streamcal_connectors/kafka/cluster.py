@@ -1,17 +1,14 @@
 """A Kafka cluster: makes clients of it, and is patient while it is away.
 
-kafka-python 3.0 makes clients that recover by themselves when a broker restarts. Three things it leaves open:
-
-* A client whose construction fails leaves a thread behind. So a connection of our own first finds out whether
-  a broker lets us in (`login`).
-* It cannot always tell a refusal from an absent broker. That connection can.
-* It logs every failed attempt to reconnect as an error. So its log is held back, and `Cluster` logs once that
-  the cluster is away, and once that it is back. Only that log tells why, so the reason is taken from it.
+kafka-python 3.0 makes clients that recover by themselves when a broker restarts. It logs every failed attempt
+as an error. So its log is held back, and `Cluster` logs once that the cluster is away, and once that it is
+back. Only that log tells why, so the reason is taken from it.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -29,7 +26,6 @@ from streamcal_connectors.kafka.kafka_python import (
     connection_options,
     topic_settings,
 )
-from streamcal_connectors.kafka.login import log_in
 
 __all__ = ["Cluster", "RefusedError", "hold_log_back"]
 
@@ -39,6 +35,8 @@ _PAUSES: Final = (0.1, 2.0)  # shortest and longest, in seconds, between two att
 _SLICE_SECONDS: Final = 0.1  # of a pause: how often to check whether the run is to stop
 _MISSING_SECONDS: Final = 2.0  # a broker that has just started may not know its topics for so long
 _ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
+_KNOCK_SECONDS: Final = 2.0
+_ADVICE: Final = ". If its brokers are up, correct security_protocol of [kafka.client] (docs/kafka.md)"
 _BATCH_BYTES: Final = 1 << 18  # of records to one partition that are sent together
 
 T = TypeVar("T")
@@ -108,7 +106,7 @@ class Cluster:
         self._options = connection_options(hosts, config)
         self._consumer: Callable[..., Consumer] = partial(Consumer, self._options)
         self._producer: Callable[..., Producer] = partial(KafkaPythonProducer, self._options)
-        if config.client == "confluent":
+        if config.library == "confluent":
             self._use_confluent()
         self._id: str | None = None
 
@@ -117,7 +115,7 @@ class Cluster:
             import streamcal_connectors.kafka.confluent as confluent
         except ImportError:
             raise ValueError(
-                'client = "confluent" of the [kafka] options needs confluent-kafka: pip install'
+                'library = "confluent" of the [kafka] options needs confluent-kafka: pip install'
                 ' "streamcal-engine[kafka-confluent]", or leave the option out'
             ) from None
         options = confluent.connection_options(self.hosts, self.config)
@@ -173,7 +171,7 @@ class Cluster:
         return sorted(found)
 
     def call(self, request: Callable[[], T], *, patient: bool = False) -> T:
-        """Log in and make a request, again and again while the cluster is away.
+        """Make a request, again and again while the cluster is away.
 
         Parameters
         ----------
@@ -194,7 +192,7 @@ class Cluster:
         while True:
             _last_words.take()
             try:
-                self._log_in()
+                self._knock()
                 done = request()
             except (RefusedError, StoppedError):
                 raise
@@ -208,7 +206,7 @@ class Cluster:
                     raise StoppedError(f"Kafka at {self} is away: {brief(error)}") from None
                 if not patient and time.monotonic() > deadline:
                     waited = f"{self.config.connect_seconds:g} s"
-                    raise OSError(f"Kafka at {self} was away for {waited}: {brief(error)}") from None
+                    raise OSError(f"Kafka at {self} was away for {waited}: {brief(error)}{_ADVICE}") from None
             else:
                 self.back()
                 return done
@@ -257,22 +255,32 @@ class Cluster:
         return found
 
     def _check(self, request: Callable[[], object]) -> None:
-        """Find out by a request whether the cluster is there, and log a change.
-
-        While it counts as away, logging in as well tells whether what seems to be its absence is a refusal.
-        """
+        """Find out by a request whether the cluster is there, and log a change."""
+        _last_words.take()
         try:
-            self._log_in(connect_only=not self.is_away)
             request()
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError) as met:
+            said = _last_words.take()
+            error = said if said is not None and is_permanent(said) else met
             self.refused(error)
             self.away(error)
             time.sleep(_PAUSES[0])
         else:
             self.back()
 
-    def _log_in(self, *, connect_only: bool = False) -> None:
-        log_in(self.hosts, self._options, self.config.request_seconds, connect_only=connect_only)
+    def _knock(self) -> None:
+        """Raise OSError if no host accepts a connection; a client would try for seconds."""
+        met: OSError | None = None
+        for host in self.hosts if "proxy_url" not in self._options else ():
+            name, _, port = host.rpartition(":")
+            try:
+                socket.create_connection((name.strip("[]"), int(port)), _KNOCK_SECONDS).close()
+            except OSError as error:
+                met = error
+            else:
+                return
+        if met is not None:
+            raise met
 
     def refused(self, error: BaseException, advice: str = "") -> None:
         """Raise RefusedError if an error is one that waiting and trying again cannot help."""

@@ -3,20 +3,21 @@
 A URL is ``kafka://host:9092[,host2:9092]/topic?option=value``. The options of the connection (TLS, SASL, time
 limits) come from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's
 option ``config`` or the variable ``STREAMCAL_KAFKA_CONFIG`` names. A variable ``STREAMCAL_KAFKA_<OPTION>``
-overrides the table. None of them holds a secret: an option names the variable or the file that does.
+overrides the table. The table ``[kafka.client]`` in it goes to the client library. None of them holds a
+secret: an option names the variable or the file that does.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -35,6 +36,28 @@ _SCHEME: Final = "kafka:"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 
+_SECRET: Final = re.compile(r"password|secret|key\.pem")
+_ELSEWHERE: Final = ("_env", "_file")  # ends of the names of options that say where a secret is
+_OURS: Final = frozenset(
+    {
+        *("acks", "auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "enable_auto_offset_store"),
+        *("enable_idempotence", "enable_partition_eof", "group_id", "isolation_level", "transactional_id"),
+    }
+)  # on which exactly-once rests, with _ for any dot
+
+_LIBRDKAFKA: Final = {
+    "security_protocol": "security.protocol",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_crlfile": "ssl.crl.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_password": "sasl.password",
+    "sasl_plain_username": "sasl.username",
+}  # kafka-python's names of what librdkafka takes, too
+
 _Seconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
 
 
@@ -52,26 +75,10 @@ class KafkaConfig(_Options):
         on an unknown option, a value out of range, or options that exclude each other. It shows no value.
     """
 
-    client: Literal["kafka-python", "confluent"] = "kafka-python"
+    library: Literal["kafka-python", "confluent"] = "kafka-python"
     """The library that reads and writes records; confluent needs confluent-kafka."""
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    ssl_cafile: Path | None = None
-    """PEM file of the authorities to trust; default: those of the system."""
-    ssl_certfile: Path | None = None
-    """PEM file of this client's certificate, if the brokers ask for one."""
-    ssl_keyfile: Path | None = None
-    """PEM file of the certificate's key."""
-    ssl_key_password_env: str | None = None
-    """Name of the variable that holds the key's password."""
-    ssl_key_password_file: Path | None = None
-    """Path of the file that holds the key's password."""
-    ssl_check_hostname: bool = True
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    sasl_username: str | None = None
-    sasl_password_env: str | None = None
-    """Name of the variable that holds the password."""
-    sasl_password_file: Path | None = None
-    """Path of the file that holds the password."""
+    client: dict[str, str | bool | int | float] = Field({}, repr=False)
+    """Options of its client, by kafka-python's names or librdkafka's; as a text, a JSON object."""
 
     connect_seconds: _Seconds = 300.0
     """Longest wait for the cluster when a run starts; later it waits without limit."""
@@ -92,6 +99,28 @@ class KafkaConfig(_Options):
     schema_registry_password_file: Path | None = None
     """Path of the file that holds the password."""
 
+    @field_validator("client", mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            raise ValueError("it is no JSON object") from None
+
+    @field_validator("client")
+    @classmethod
+    def _options_of_a_client(cls, table: dict[str, Any]) -> dict[str, Any]:
+        for name, value in table.items():
+            if _SECRET.search(name) and not name.endswith(_ELSEWHERE):
+                raise ValueError(f"{name} is a secret: give {name}_file or {name}_env, which say where it is")
+            if name.replace(".", "_") in _OURS:
+                raise ValueError(f"streamcal sets {name} itself")
+            if name.startswith("ssl") and name.endswith(("file", ".location")) and not Path(value).exists():
+                raise ValueError(f"{name}: there is no file {value}")
+        return table
+
     @field_validator("schema_registry")
     @classmethod
     def _is_a_place(cls, place: str | None) -> str | None:
@@ -109,20 +138,8 @@ class KafkaConfig(_Options):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
-            path: Path | None = getattr(self, name)
-            if path is not None and not path.is_file():
-                raise ValueError(f"{name}: there is no file {path}")
-        sasl = self.security_protocol.startswith("SASL")
-        for name in ("sasl_password", "schema_registry_password", "ssl_key_password"):
-            if getattr(self, f"{name}_env") is not None and getattr(self, f"{name}_file") is not None:
-                raise ValueError(f"give either {name}_env or {name}_file")
-        if sasl and (self.sasl_mechanism is None or self.sasl_username is None):
-            raise ValueError(f"{self.security_protocol} needs sasl_mechanism and sasl_username")
-        if sasl and self.sasl_password_env is None and self.sasl_password_file is None:
-            raise ValueError(f"{self.security_protocol} needs sasl_password_env or sasl_password_file")
-        if not sasl and self.sasl_mechanism is not None:
-            raise ValueError("sasl_mechanism needs security_protocol SASL_SSL or SASL_PLAINTEXT")
+        if self.schema_registry_password_env is not None and self.schema_registry_password_file is not None:
+            raise ValueError("give either schema_registry_password_env or schema_registry_password_file")
         secret = self.schema_registry_password_env or self.schema_registry_password_file
         if (self.schema_registry_username is None) != (secret is None):
             raise ValueError(
@@ -131,63 +148,55 @@ class KafkaConfig(_Options):
             )
         return self
 
-    def secret(
-        self, name: Literal["sasl_password", "schema_registry_password", "ssl_key_password"]
-    ) -> str | None:
-        """Read a secret from the variable or the file that its options name; None if they name neither.
+    def registry_password(self) -> str | None:
+        """Read the password of the schema registry; see `_secret`."""
+        named = {"_env": self.schema_registry_password_env, "_file": self.schema_registry_password_file}
+        for end, place in named.items():
+            if place is not None:
+                return _secret("schema_registry_password" + end, str(place))
+        return None
 
-        Raises
-        ------
-        ValueError
-            if the variable is unset, or the file cannot be read or is empty.
-        """
-        variable: str | None = getattr(self, f"{name}_env")
-        path: Path | None = getattr(self, f"{name}_file")
-        if variable is not None:
-            if value := os.environ.get(variable):
-                return value
-            raise ValueError(f"{name}_env: the environment has no variable {variable}")
-        if path is None:
-            return None
-        try:
-            value = path.read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{name}_file: cannot read {path}: {type(error).__name__}") from None
-        if not value:
-            raise ValueError(f"{name}_file: {path} is empty")
-        return value
+    def client_options(self) -> dict[str, Any]:
+        """Return the options of kafka-python's clients, with the secrets; see `_secret`."""
+        return {name: value for name, value in self._with_secrets().items() if "." not in name}
 
-    def ssl_context(self) -> ssl.SSLContext:
-        """Make the TLS side of a connection.
+    def librdkafka_options(self) -> dict[str, Any]:
+        """Return librdkafka's options, with the secrets; see `_secret`."""
+        options = self._with_secrets()
+        found = {_LIBRDKAFKA[name]: value for name, value in options.items() if name in _LIBRDKAFKA}
+        if options.get("ssl_check_hostname") is False:
+            found["ssl.endpoint.identification.algorithm"] = "none"
+        return found | {name: value for name, value in options.items() if "." in name}
 
-        Raises
-        ------
-        ValueError
-            if a file of certificates or the key's password cannot be read.
-        """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.check_hostname = self.ssl_check_hostname
-        try:
-            if self.ssl_cafile is None:
-                context.load_default_certs()
+    def _with_secrets(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in self.client.items():
+            if name.endswith(_ELSEWHERE):
+                found[name.rpartition("_")[0]] = _secret(name, str(value))
             else:
-                context.load_verify_locations(self.ssl_cafile)
-        except OSError as error:
-            raise ValueError(
-                f"ssl_cafile: {self.ssl_cafile} is not a PEM file of certificates: {error}"
-            ) from None
-        if self.ssl_certfile is not None:
-            password = self.secret("ssl_key_password")
-            try:
-                # Without a password, an empty one: OpenSSL would ask for it on the terminal.
-                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password or "")
-            except OSError as error:
-                raise ValueError(
-                    f"ssl_certfile, ssl_keyfile: cannot use {self.ssl_certfile} with the key in"
-                    f" {self.ssl_keyfile or self.ssl_certfile}: {error}"
-                ) from None
-        return context
+                found[name] = value
+        return found
+
+
+def _secret(option: str, place: str) -> str:
+    """Read a secret from the variable or the file that an option names.
+
+    Raises
+    ------
+    ValueError
+        if the variable is unset, or the file cannot be read or is empty.
+    """
+    if option.endswith("_env"):
+        if value := os.environ.get(place):
+            return value
+        raise ValueError(f"{option}: the environment has no variable {place}")
+    try:
+        value = Path(place).read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{option}: cannot read {place}: {type(error).__name__}") from None
+    if not value:
+        raise ValueError(f"{option}: {place} is empty")
+    return value
 
 
 class UrlOptions(_Options):
@@ -219,8 +228,8 @@ class KafkaUrl:
         shown = public_url(url)
         if "@" in parts.netloc:
             raise ValueError(
-                f"{shown!r}: a URL must not have a user or password: use sasl_username and sasl_password_env"
-                " or sasl_password_file of the [kafka] options (docs/kafka.md)"
+                f"{shown!r}: a URL must not have a user or password: use sasl_plain_username and"
+                " sasl_plain_password_file of [kafka.client] (docs/kafka.md)"
             )
         hosts = [_HOST.fullmatch(host) for host in parts.netloc.split(",")]
         self.topic = unquote(parts.path.removeprefix("/"))

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
@@ -69,7 +68,7 @@ _NO_COORDINATOR: Final = frozenset(
 
 _STILL_ENDING: Final = frozenset({LibraryError.CONCURRENT_TRANSACTIONS})
 
-# librdkafka logs every attempt to reconnect. Why a cluster is away is asked by a connection of our own.
+# librdkafka logs every attempt to reconnect. Why a cluster is away is asked of kafka-python.
 _log: Final = logging.getLogger("confluent_kafka")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
@@ -83,30 +82,20 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
     ValueError
         if a secret cannot be read.
     """
-    certificate = config.ssl_certfile
-    options: dict[str, Any] = {
-        "bootstrap.servers": ",".join(hosts),
+    options = config.librdkafka_options()
+    if certificate := options.get("ssl.certificate.location"):
+        options.setdefault("ssl.key.location", certificate)
+    return {
         "client.id": "streamcal",
-        "security.protocol": config.security_protocol,
         "socket.timeout.ms": int(config.request_seconds * 1000),
         "topic.metadata.refresh.interval.ms": int(config.refresh_seconds * 1000),
-        "allow.auto.create.topics": False,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 500,
         "retry.backoff.ms": 5,
-        "ssl.ca.location": config.ssl_cafile or _system_authorities(),
-        "ssl.endpoint.identification.algorithm": "https" if config.ssl_check_hostname else "none",
-        "ssl.certificate.location": certificate,
-        "ssl.key.location": certificate and (config.ssl_keyfile or certificate),
-        "ssl.key.password": config.secret("ssl_key_password"),
-        "sasl.mechanism": config.sasl_mechanism,
-        "sasl.username": config.sasl_username,
-        "sasl.password": config.secret("sasl_password"),
-    }
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in options.items()
-        if value is not None
+        "ssl.ca.location": _system_authorities(),
+        **options,
+        "bootstrap.servers": ",".join(hosts),
+        "allow.auto.create.topics": False,
     }
 
 
@@ -131,20 +120,20 @@ class ConfluentConsumer(Consumer):
     ) -> None:
         super().__init__(options, group, level, seconds)
         self._options = {
-            **library_options,
-            "isolation.level": level,
             "fetch.wait.max.ms": limits.FETCH_WAIT_MS,
             "fetch.max.bytes": limits.FETCH_BYTES,
             "queued.max.messages.kbytes": limits.FETCH_BYTES >> 10,
             # It hands out records in the order of the answers: a partition waits for those before it.
             "max.partition.fetch.bytes": limits.PARTITION_FETCH_BYTES >> 2,
+            "check.crcs": True,
+            "fetch.error.backoff.ms": 50,
+            **library_options,
+            "isolation.level": level,
             "group.id": "streamcal.readers",  # librdkafka wants one; nobody joins it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            "check.crcs": True,
-            "fetch.error.backoff.ms": 50,
         }
         self._reader: Any = None
         self._next: dict[TopicPartition, int] = {}
@@ -263,15 +252,15 @@ class ConfluentProducer:
         self._client: Any = _made(
             library.Producer,
             {
-                **options,
-                "transactional.id": transactional_id,
                 "delivery.timeout.ms": int(config.request_seconds * 1500),
-                "transaction.timeout.ms": int(limits.TRANSACTION_SECONDS * 1000),
                 "linger.ms": limits.LINGER_MS,
-                "batch.size": batch_bytes,
                 "message.max.bytes": limits.REQUEST_BYTES,
                 "compression.type": config.compression,
                 "partitioner": "murmur2_random",  # as kafka-python's
+                **options,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": int(limits.TRANSACTION_SECONDS * 1000),
+                "batch.size": batch_bytes,
                 "queue.buffering.max.messages": 10_000_000,  # above any micro-batch: its rows are in memory
                 "queue.buffering.max.kbytes": 2_147_483_647,
                 "delivery.report.only.error": True,

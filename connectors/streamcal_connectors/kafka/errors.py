@@ -8,11 +8,12 @@ from typing import Final
 
 from kafka.errors import KafkaError
 
-__all__ = ["KafkaError", "WrongProtocolError", "brief", "error_names", "is_out_of_range", "is_permanent"]
+__all__ = ["KafkaError", "brief", "error_names", "is_out_of_range", "is_permanent"]
 
 _PERMANENT: Final = frozenset(
     {
         "AuthorizationError",
+        "IllegalSaslStateError",
         "InvalidRecordError",
         "InvalidTimestampError",
         "InvalidTopicError",
@@ -27,17 +28,13 @@ _PERMANENT: Final = frozenset(
         "UnsupportedForMessageFormatError",
         "UnsupportedSaslMechanismError",
         "UnsupportedVersionError",
-        "WrongProtocolError",
     }
 )  # waiting does not help
 _OUT_OF_RANGE: Final = frozenset({"LogTruncationError", "NoOffsetForPartitionError", "OffsetOutOfRangeError"})
 _NAMED: Final = re.compile(r"\w+Error\b")
 
 _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
-
-
-class WrongProtocolError(OSError):
-    """The broker's listener speaks another security protocol than this client."""
+_TLS: Final = re.compile(r"\[SSL: (?!UNEXPECTED_EOF|\w*INTERNAL_ERROR)|\[X509|\[PEM")  # in a client's words
 
 
 def error_names(error: BaseException | None) -> set[str]:
@@ -52,6 +49,8 @@ def is_permanent(error: BaseException | None) -> bool:
         # The two sides spoke and did not agree: a certificate, a protocol version. An end in mid-handshake
         # and an internal error may pass.
         return not isinstance(error, _PASSING_TLS) and "INTERNAL_ERROR" not in str(error)
+    if error is not None and _TLS.search(str(error)):
+        return True
     return not _PERMANENT.isdisjoint(error_names(error))
 
 

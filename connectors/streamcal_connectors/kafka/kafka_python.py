@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaTimeoutError, RecordListTooLargeError
+from kafka.net.compat import KafkaNetClient
 from kafka.partitioner import murmur2
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -23,7 +24,7 @@ from streamcal_connectors.kafka.config import KafkaConfig
 
 __all__ = ["Consumer", "KafkaPythonProducer", "TopicSettings", "connection_options", "topic_settings"]
 
-_OUR_OPTIONS: Final = {"allow_auto_create_topics": False, "metrics_enabled": False}  # not of admin clients
+_BOOTSTRAP_SECONDS: Final = 5.0  # in which a client that was just made reaches the cluster, at most
 _RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
 _MAX_BYTES, _POLICY = "max.message.bytes", "cleanup.policy"
 
@@ -51,26 +52,46 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
         if a secret or a TLS file cannot be read.
     """
     milliseconds = int(config.request_seconds * 1000)
-    return {
-        "bootstrap_servers": list(hosts),
+    found = {
         "client_id": "streamcal",
-        "bootstrap_timeout_ms": milliseconds,
         "request_timeout_ms": milliseconds,
         "retry_backoff_ms": 5,
         "reconnect_backoff_max_ms": 500,
         "metadata_max_age_ms": int(config.refresh_seconds * 1000),
-        "security_protocol": config.security_protocol,
-        "ssl_context": config.ssl_context() if config.security_protocol.endswith("SSL") else None,
-        "sasl_mechanism": config.sasl_mechanism,
-        "sasl_plain_username": config.sasl_username,
-        "sasl_plain_password": config.secret("sasl_password"),
+        "ssl_password": "",  # without one, OpenSSL would ask for it on the terminal
+        **config.client_options(),
+        "bootstrap_servers": list(hosts),
+        "bootstrap_timeout_ms": min(milliseconds, int(_BOOTSTRAP_SECONDS * 1000)),
+        "allow_auto_create_topics": False,
+        "metrics_enabled": False,
     }
+    kinds = (KafkaAdminClient, KafkaConsumer, KafkaProducer)
+    if unknown := sorted(found.keys() - set().union(*(kind.DEFAULT_CONFIG for kind in kinds))):
+        raise ValueError(f"client: kafka-python has no option {', '.join(unknown)}")
+    return found
+
+
+def _made(kind: Any, options: Mapping[str, Any], **ours: Any) -> Any:
+    """Make a client of those options that it knows; if that fails, stop the thread that it has begun."""
+    begun: list[KafkaNetClient] = []
+
+    def begin(**config: Any) -> KafkaNetClient:
+        begun.append(KafkaNetClient(**config))
+        return begun[0]
+
+    known = {name: value for name, value in options.items() if name in kind.DEFAULT_CONFIG}
+    try:
+        return kind(**{"kafka_client": begin, **known, **ours})
+    except BaseException:
+        for each in begun:
+            each.close()
+        raise
 
 
 def topic_settings(topics: Iterable[str], options: Mapping[str, Any]) -> dict[str, TopicSettings]:
     """Ask a cluster for the settings of topics."""
     wanted = sorted(topics)
-    with closing(KafkaAdminClient(**options)) as admin:
+    with closing(_made(KafkaAdminClient, options)) as admin:
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic, [_MAX_BYTES, _POLICY]) for topic in wanted]
         found = admin.describe_configs(asked, config_filter="all").get("topic", {})
     settings = {}
@@ -97,16 +118,18 @@ class Consumer:
     """
 
     def __init__(self, options: Mapping[str, Any], group: str | None, level: str, seconds: float) -> None:
-        self._client: Any = KafkaConsumer(
-            **options,
-            **_OUR_OPTIONS,
+        self._client: Any = _made(
+            KafkaConsumer,
+            {
+                "fetch_max_wait_ms": limits.FETCH_WAIT_MS,
+                "fetch_max_bytes": limits.FETCH_BYTES,
+                "max_partition_fetch_bytes": limits.PARTITION_FETCH_BYTES,
+                **options,
+            },
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level=level,
-            fetch_max_wait_ms=limits.FETCH_WAIT_MS,
-            fetch_max_bytes=limits.FETCH_BYTES,
-            max_partition_fetch_bytes=limits.PARTITION_FETCH_BYTES,
         )
         self._milliseconds = int(seconds * 1000)
         self.heard = time.monotonic()
@@ -216,18 +239,20 @@ class KafkaPythonProducer:
         config: KafkaConfig,
         stop: Callable[[], bool],
     ) -> None:
-        self._client: Any = KafkaProducer(
-            **options,
-            **_OUR_OPTIONS,
+        self._client: Any = _made(
+            KafkaProducer,
+            {
+                "delivery_timeout_ms": int(config.request_seconds * 1500),
+                "max_block_ms": int(config.request_seconds * 1000),
+                "linger_ms": limits.LINGER_MS,
+                "max_request_size": limits.REQUEST_BYTES,
+                "compression_type": None if config.compression == "none" else config.compression,
+                **options,
+            },
             transactional_id=transactional_id,
-            delivery_timeout_ms=int(config.request_seconds * 1500),
-            max_block_ms=int(config.request_seconds * 1000),
             transaction_timeout_ms=int(limits.TRANSACTION_SECONDS * 1000),
-            linger_ms=limits.LINGER_MS,
             # kafka-python splits a batch that is too large, but loses its records if in a transaction.
             batch_size=batch_bytes,
-            max_request_size=limits.REQUEST_BYTES,
-            compression_type=None if config.compression == "none" else config.compression,
         )
         self._seconds = config.request_seconds
         self._stop = stop

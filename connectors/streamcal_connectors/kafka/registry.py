@@ -105,17 +105,17 @@ class RemoteRegistry:
         self._url = url.rstrip("/")
         self._seconds = config.request_seconds
         self._login: str | None = None
-        if (password := config.secret("schema_registry_password")) is not None:
+        if (password := config.registry_password()) is not None:
             pair = f"{config.schema_registry_username}:{password}"
             self._login = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._tls: ssl.SSLContext | None = None
         if self._url.startswith("https:"):
             self._tls = ssl.create_default_context()
-            if config.ssl_cafile is not None:
+            if (authorities := config.client.get("ssl_cafile")) is not None:
                 try:
-                    self._tls.load_verify_locations(config.ssl_cafile)
+                    self._tls.load_verify_locations(str(authorities))
                 except OSError as error:
-                    raise ValueError(f"ssl_cafile: {config.ssl_cafile}: {error}") from None
+                    raise ValueError(f"ssl_cafile: {authorities}: {error}") from None
 
     def __str__(self) -> str:
         return f"the schema registry at {self._url}"

@@ -9,7 +9,7 @@
     when the broker is not ours.
 `client` (test)
     The client library that the connector uses: with `BOTH` each in turn, otherwise that of the
-    environment's ``STREAMCAL_KAFKA_CLIENT``, which takes a whole test run through the other one.
+    environment's ``STREAMCAL_KAFKA_LIBRARY``, which takes a whole test run through the other one.
 `new_topic` (session)
     Makes a topic of its own for a test: ``new_topic("predictions", partitions=3)``.
 """
@@ -37,7 +37,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
 
 EXTERNAL = "STREAMCAL_KAFKA"
-CLIENT = "STREAMCAL_KAFKA_CLIENT"
+CLIENT = "STREAMCAL_KAFKA_LIBRARY"
 
 BOTH = pytest.mark.parametrize("client", ["kafka-python", "confluent"], indirect=True)
 """Runs a test with each client library."""

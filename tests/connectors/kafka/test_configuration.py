@@ -38,31 +38,32 @@ class TestConfiguration:
         assert SECRET not in str(caught.value)
 
     def test_a_client_that_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+        monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
         monkeypatch.delitem(sys.modules, "streamcal_connectors.kafka.confluent", raising=False)
         monkeypatch.setitem(sys.modules, "confluent_kafka", None)
         with pytest.raises(ValueError, match=re.escape('pip install "streamcal-engine[kafka-confluent]"')):
             Connectors().sink("kafka://h/t")
-        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "librdkafka")
-        with pytest.raises(ValueError, match="client: Input should be 'kafka-python' or 'confluent'"):
+        monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "librdkafka")
+        with pytest.raises(ValueError, match="library: Input should be 'kafka-python' or 'confluent'"):
             Connectors().sink("kafka://h/t")
 
-    def test_every_option_of_a_connection_has_one_of_librdkafka(self, tmp_path: Path) -> None:
-        """An option that only kafka-python knew would be ignored with the other client."""
+    def test_options_of_a_login_have_one_of_librdkafka(self, tmp_path: Path) -> None:
+        """And those that only librdkafka knows reach it."""
         for name in ("ca.pem", "cert.pem", "key.pem", "secret"):
             (tmp_path / name).write_text(SECRET)
-        config = KafkaConfig(
-            security_protocol="SASL_SSL",
-            ssl_cafile=tmp_path / "ca.pem",
-            ssl_certfile=tmp_path / "cert.pem",
-            ssl_keyfile=tmp_path / "key.pem",
-            ssl_key_password_file=tmp_path / "secret",
-            ssl_check_hostname=False,
-            sasl_mechanism="SCRAM-SHA-512",
-            sasl_username="me",
-            sasl_password_file=tmp_path / "secret",
-        )
-        options = connection_options(["a:1", "b:2"], config)
+        client: dict[str, Any] = {
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(tmp_path / "ca.pem"),
+            "ssl_certfile": str(tmp_path / "cert.pem"),
+            "ssl_keyfile": str(tmp_path / "key.pem"),
+            "ssl_password_file": str(tmp_path / "secret"),
+            "ssl_check_hostname": False,
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "me",
+            "sasl_plain_password_file": str(tmp_path / "secret"),
+            "statistics.interval.ms": 7,
+        }
+        options = connection_options(["a:1", "b:2"], KafkaConfig(client=client))
         wanted = {
             "bootstrap.servers": "a:1,b:2",
             "security.protocol": "SASL_SSL",
@@ -74,14 +75,9 @@ class TestConfiguration:
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "me",
             "sasl.password": SECRET,
+            "statistics.interval.ms": 7,
         }
         assert {name: options[name] for name in wanted} == wanted
-        ours = {name for name in KafkaConfig.model_fields if name.startswith(("ssl", "sasl"))}
-        assert ours == {
-            *("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_key_password_env", "ssl_key_password_file"),
-            *("ssl_check_hostname", "sasl_mechanism", "sasl_username"),
-            *("sasl_password_env", "sasl_password_file"),
-        }  # a new one needs its name in `connection_options`, and here
 
     def test_a_url(self) -> None:
         parsed = KafkaUrl("kafka://a,[::1]:9,b:19092/my.topic?from=latest&cluster=eu")
@@ -96,13 +92,11 @@ class TestConfiguration:
             (f'[kafka]\nstall_seconds = "{SECRET}"', "stall_seconds"),
             (f"[kafka]\n{SECRET}", "is not a TOML file"),
             ("kafka = 3", "must be a table"),
-            ('[kafka]\nssl_cafile = "/nowhere"\nsecurity_protocol = "SSL"', "ssl_cafile: there is no file"),
-            ('[kafka]\nsecurity_protocol = "SASL_SSL"', "needs sasl_mechanism and sasl_username"),
-            ('[kafka]\nsasl_mechanism = "PLAIN"', "needs security_protocol"),
-            (
-                '[kafka]\nsecurity_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"',
-                "needs sasl_password_env or sasl_password_file",
-            ),
+            ('[kafka.client]\nssl_cafile = "/nowhere"', "ssl_cafile: there is no file"),
+            (f'[kafka.client]\nsasl_plain_password = "{SECRET}"', "sasl_plain_password_file"),
+            (f'[kafka.client]\n"ssl.key.pem" = "{SECRET}"', r"ssl\.key\.pem_env"),
+            ('[kafka.client]\nisolation_level = "read_uncommitted"', "sets isolation_level itself"),
+            ('[kafka.client]\n"enable.auto.commit" = true', r"sets enable\.auto\.commit itself"),
         ],
     )
     def test_options_that_are_refused(self, tmp_path: Path, text: str, message: str) -> None:
@@ -117,21 +111,24 @@ class TestConfiguration:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "secret"
-        base = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
         monkeypatch.setenv("THE_SECRET", SECRET)
-        by_name = KafkaConfig(**base, sasl_password_env="THE_SECRET")  # type: ignore[arg-type]
-        by_file = KafkaConfig(**base, sasl_password_file=file)  # type: ignore[arg-type]
+        by_name = KafkaConfig(client={"sasl_plain_password_env": "THE_SECRET"})
+        by_file = KafkaConfig(client={"sasl_plain_password_file": str(file)})
         with pytest.raises(ValueError, match="cannot read"):
-            by_file.secret("sasl_password")
+            by_file.client_options()
         file.write_text(SECRET + "\n")
         for config in (by_name, by_file):
-            assert config.secret("sasl_password") == SECRET
+            assert config.client_options() == {"sasl_plain_password": SECRET}
             cluster = kafka_cluster.Cluster(["h:1"], config)
             shown = f"{config!r} {config} {config.model_dump_json()} {cluster!r} {cluster}"
             assert SECRET not in shown
         monkeypatch.delenv("THE_SECRET")
         with pytest.raises(ValueError, match="the environment has no variable THE_SECRET"):
-            by_name.secret("sasl_password")
+            by_name.client_options()
+
+    def test_an_option_that_kafka_python_does_not_have(self) -> None:
+        with pytest.raises(ValueError, match="kafka-python has no option sasl_mecanism"):
+            Connectors({"kafka": {"client": {"sasl_mecanism": "PLAIN"}}}).sink("kafka://h:1/t")
 
     def test_the_environment_goes_before_the_file_and_that_before_the_runs_own(self, tmp_path: Path) -> None:
         path = tmp_path / "kafka.toml"

@@ -288,7 +288,7 @@ def test_a_key_belongs_to_the_same_partition_with_every_client(
     """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
     topic = new_topic("answers", 5)
     for name in ("kafka-python", "confluent"):
-        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", name)
+        monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", name)
         sink = KafkaConnector().sink(url(kafka_broker, topic))
         sink.resume("job", None)
         sink.write([answer(7 ** (i % 20)) for i in range(40)])

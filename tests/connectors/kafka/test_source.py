@@ -284,7 +284,7 @@ def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A byte on the disk is wrong, then right again. kafka-python 3.0.12 waits for ever in ``poll``."""
-    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
     topic = new_topic("events")
     for start in (0, 5, 10):
         put(killable_broker, topic, [prediction(i) for i in range(start, start + 5)])
@@ -309,7 +309,7 @@ def test_librdkafka_may_ask_for_an_offset_that_nobody_asked_it_for(
     kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes bytes of a batch that it cannot read for the next offset: out of range there says nothing."""
-    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
     topic = new_topic("events")
     put(kafka_broker, topic, [prediction(i) for i in range(5)])
     with opened(kafka_broker, topic) as source:
@@ -341,7 +341,7 @@ def test_librdkafka_reads_partitions_in_turn(
     kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that waited behind 4 MiB of another was reported as stalled by a slow run."""
-    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
     topic = new_topic("events", 2)
     wide = [prediction(i)[:-1] + b',"pad":"' + b"x" * 50_000 + b'"}' for i in range(80)]
     for partition in range(2):

@@ -169,7 +169,7 @@ class TestRun:
         command += ["--output", url(kafka_broker, answers)]
         for number, name in enumerate(("kafka-python", "confluent", "kafka-python")):
             put(kafka_broker, events, [prediction(10 * number + i) for i in range(10)], number % 2)
-            done = streamcal(*command, STREAMCAL_KAFKA_CLIENT=name)
+            done = streamcal(*command, STREAMCAL_KAFKA_LIBRARY=name)
             assert done.returncode == 0, done.stderr
             assert answered(kafka_broker, answers) == list(range(10 * number + 10))
 

@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.frozen import FROZEN, deploy
-from streamcal import LabelEvent, PredictionEvent, Recalibrator
+from streamcal import Recalibrator
 from streamcal.cli.demo import FILES, data_folder
 from streamcal.quality.sequences import Sequences
 from streamcal.run import runner
@@ -156,48 +156,6 @@ def harm(delay: int) -> None:
             print(f"| {name} | {mode} | {looks} | {worse} | {interval} |", flush=True)
 
 
-def guards(delay: int) -> None:
-    """Print what a guard changes on streams of frozen models, and on one made for it; labels so many late."""
-    print(f"labels {delay:,} late:\n")
-    print("| stream | mode | score | no guard | guard | changes of side |\n|---|---|--:|--:|--:|--:|")
-    made = {name: deploy(deployment) for name, deployment in FROZEN.items()}
-    for name, given in (made | {"at times right": _at_times()}).items():
-        scores, labels = given["scores"], given["labels"]
-        for mode in ("auto", "target", "composite", "source"):
-            briers, changes = [float(np.mean((scores - labels) ** 2))], 0
-            for guard in (None, "raw"):
-                engine, served = Recalibrator(mode=mode, guard=guard), np.empty(len(scores))
-                engine.learn_many(given["source_scores"], given["source_labels"], "source")
-                version, before = 0, False
-                for number in range(len(scores) + delay):
-                    if number < len(scores):
-                        (answer, *_) = engine.step(PredictionEvent(f"p{number}", float(scores[number])))
-                        served[number] = answer.probability
-                        version = max(version, answer.map_version)
-                        changes += before != (answer.map_version < version)
-                        before = answer.map_version < version
-                    if number >= delay:
-                        engine.step(LabelEvent(f"p{number - delay}", int(labels[number - delay])))
-                briers.append(float(np.mean((served - labels) ** 2)))
-            shown = " | ".join(f"{each:.5f}" for each in briers)
-            print(f"| {name} | {mode} | {shown} | {changes} |", flush=True)
-
-
-def _at_times() -> dict[str, np.ndarray]:
-    """Return scores whose log odds are twice too extreme, but for the middle third of the stream."""
-    rng = np.random.default_rng(1)
-    scores, source = rng.uniform(0.02, 0.98, 30_000), rng.uniform(0.02, 0.98, 5_000)
-    means = logistic(0.5 * np.log(scores / (1.0 - scores)))
-    means[10_000:20_000] = scores[10_000:20_000]
-    of_source = logistic(0.5 * np.log(source / (1.0 - source)))
-    return {
-        "scores": scores,
-        "labels": (rng.random(30_000) < means).astype(int),
-        "source_scores": source,
-        "source_labels": (rng.random(5_000) < of_source).astype(int),
-    }
-
-
 def flights() -> None:
     """Print what the verdict says of the flights at the end of each month, and with labels of equal delay."""
     source, events, labels = (data_folder() / name for name in FILES)
@@ -250,8 +208,6 @@ def main() -> None:
     streams = parser.parse_args().streams
     for delay in (0, 3_000):
         harm(delay)
-        print()
-        guards(delay)
         print()
     flights()
     print()

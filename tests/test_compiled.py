@@ -16,7 +16,6 @@ from scipy.optimize import isotonic_regression
 
 import streamcal
 from streamcal.certificates import paths_c, shift_likelihood_c
-from streamcal.engine.guard_c import Guard
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
@@ -67,19 +66,6 @@ def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
         likelihood = module.largest_likelihood(hits[0], totals[0], hits[1], totals[1])
         found.append(msgspec.json.encode([entropy, likelihood]))
     assert found[0] == found[1]
-
-
-def test_a_guard() -> None:
-    rng = np.random.default_rng(4)
-    guards = Guard(), uncompiled("streamcal.engine.guard_c").Guard()
-    for number in range(4_000):
-        score, forecast = rng.random(2).tolist()
-        label, weight = int(rng.random() < (forecast if 1_000 < number < 3_000 else score)), 1.0 + number % 3
-        for guard in guards:
-            guard.take(score, forecast, label, weight, number)
-    states = [msgspec.structs.astuple(guard.to_state()) for guard in guards]
-    assert states[0] == states[1]
-    assert len(states[0][0]) == 3
 
 
 def test_sums_of_groups() -> None:

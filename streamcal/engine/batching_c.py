@@ -202,12 +202,8 @@ class BlockSteps:
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
                 probability, carried = served.forecast(score), None
-                if (
-                    engine is not answered
-                    or served.answer_version() != version
-                    or served.answer_weights() is not weights
-                ):
-                    answered, version, weights = engine, served.answer_version(), served.answer_weights()
+                if engine is not answered or served.version != version or served.weights_now() is not weights:
+                    answered, version, weights = engine, served.version, served.weights_now()
                     run = len(self._versions)
                     self._versions.append(version)
                     self._weights[run, 0] = weights[0]
@@ -225,7 +221,7 @@ class BlockSteps:
                         rows.hold_object(row, carried)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
-                self._real[0, predictions] = score if served.raw else probability
+                self._real[0, predictions] = probability
                 predictions += 1
             if label >= 0:
                 predicted_at = time
@@ -237,7 +233,7 @@ class BlockSteps:
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
                 self._real[1, joins] = score
-                self._real[2, joins] = engine.answered(score, probability, is_target, prediction_index)  # type: ignore[union-attr]
+                self._real[2, joins] = probability
                 self._real[3, joins] = predicted_at
                 joins += 1
                 if carried is not None:
@@ -249,8 +245,6 @@ class BlockSteps:
                         why = _BEGUN
                         break
                 else:
-                    if is_target:
-                        engine.judge(score, probability, label, 1.0)  # type: ignore[union-attr]
                     latest = time if time == time else _NO_TIME
                     engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, carried)  # type: ignore[union-attr]
             at += 1

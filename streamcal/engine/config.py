@@ -94,12 +94,6 @@ class RecalibratorConfig(BaseModel):
         then also weighs maps of the early positives, corrected for the time that their predictions had
         (docs/proofs/exposure.md); the other modes wait. Predictions count that have an event time and go
         through `Recalibrator.step` or a run.
-    guard
-        ``"raw"``: the score itself is served from when it is sure that the map's forecasts are worse until it
-        is sure that they are better again, by the squared errors of the target's labels (docs/verdict.md).
-        Answers then have map version 0, and nothing is certified. None, the default: forecasts that are worse
-        raise an alarm, and no more. It judges labels that meet their predictions in `Recalibrator.step` or a
-        run.
     keeps_order
         of many classes only (docs/multiclass.md): whether the class with the highest score always gets the
         highest probability.
@@ -125,7 +119,6 @@ class RecalibratorConfig(BaseModel):
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_delay_limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | timedelta | None = None
-    guard: Literal["raw"] | None = None
     keeps_order: bool = False
 
     @field_validator("window", "label_delay_limit", mode="before")
@@ -202,8 +195,6 @@ class RecalibratorConfig(BaseModel):
         """Reason why the order of labels matters, so that no sketch can be learned; None if it does not."""
         if self.mode == "auto":
             return "mode='auto' learns one label after the other: its mixture weighs forecasts in their order"
-        if self.guard is not None:
-            return f"guard={self.guard!r} judges one forecast after the other, and a sketch has none"
         if self.window is not None:
             return (
                 f"window={self.window!r} keeps the latest labels, and a sketch does not know which these are"
@@ -276,7 +267,6 @@ class RecalibratorOptions(TypedDict, total=False):
     prior_window: PriorWindow | None
     delta: float
     label_delay_limit: int | timedelta | None
-    guard: Literal["raw"] | None
     keeps_order: bool
 
 

@@ -21,7 +21,6 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
-from streamcal.engine.guard_c import GuardState
 from streamcal.engine.map_versions import VersionsState
 from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
@@ -62,7 +61,6 @@ class _State(msgspec.Struct, omit_defaults=True):
     priors: TrackerState | None
     versions: VersionsState
     cohorts: CohortsState | None = None
-    guard: GuardState | None = None
     release: ReleaseState | None = None
 
 
@@ -80,13 +78,13 @@ class Engine(EventRules):
 
     @property
     def map(self) -> RecalibrationMap:
-        """Served map, with the current weights of the shift correction; or the identity, by a guard."""
-        return RecalibrationMap(version=0) if self.served.raw else self.served.map
+        """Served map, with the current weights of the shift correction."""
+        return self.served.map
 
     @property
     def version(self) -> int:
-        """Number of the served map version; 0 where a guard has the score served."""
-        return self.served.answer_version()
+        """Number of the served map version."""
+        return self.served.version
 
     @property
     def mixing(self) -> Mixing | None:
@@ -143,7 +141,7 @@ class Engine(EventRules):
     @property
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now, see `Recalibrator.certificate`."""
-        return None if self.served.raw else self._versions.certificate(self._time, publish=False)
+        return self._versions.certificate(self._time, publish=False)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -390,7 +388,6 @@ class Engine(EventRules):
             self._priors.to_state(),
             self._versions.to_state(),
             None if self._cohorts is None else self._cohorts.to_state(),
-            None if self.guard is None else self.guard.to_state(),
             None if self.release is None else self.release.to_state(),
         )
         config = self.config.model_dump_json().encode()
@@ -430,11 +427,6 @@ class Engine(EventRules):
                 self.release.restore(state.release)
                 require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
         self._complete = self._versions.complete
-        require((state.guard is None) == (self.guard is None), "a guard where the options have one")
-        if self.guard is not None and state.guard is not None:
-            with restoring("guard"):
-                self.guard.restore(state.guard)
-            self.served.raw = self.guard.raw
         self._set_stops()
 
     # Inside

@@ -1,6 +1,6 @@
 # The types with which event_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.engine cimport guard_c, served_map_c
+from streamcal.engine cimport served_map_c
 from streamcal.release cimport label_release_c
 from streamcal.sketch cimport buffers_c
 
@@ -13,7 +13,6 @@ cdef class EventRules:
     cdef public buffers_c.LabelBuffer _source, _target
     cdef public buffers_c.ScoreBuffer _unlabelled
     cdef public served_map_c.ServedMap served
-    cdef public guard_c.Guard guard
     cdef public label_release_c.LabelRelease release
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
@@ -41,12 +40,7 @@ cdef class EventRules:
     cpdef bint is_due(self, bint is_target) noexcept
     @cython.locals(is_target=bint, latest=double, units=int)
     cpdef tuple learn(self, joined)
-    @cython.locals(guard=guard_c.Guard)
-    cpdef judge(self, double score, double forecast, int label, double weight)
-    @cython.locals(is_target=bint, answered=double)
-    cpdef as_answered(self, joined)
-    @cython.locals(guard=guard_c.Guard)
-    cpdef double answered(self, double score, double forecast, bint is_target, long long prediction_index) except? -1.0
+    cpdef outcome(self, joined)
     @cython.locals(came=double)
     cpdef learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, carried=*

@@ -17,7 +17,6 @@ from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
-from streamcal.engine.guard_c import Guard
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
@@ -74,7 +73,6 @@ class EventRules:
         self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors, cohorts)
         self.served = self._versions.served
         """Served map."""
-        self.guard = Guard() if config.guard else None
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
@@ -107,9 +105,9 @@ class EventRules:
         answer = Recalibrated(
             event.id,
             score,
-            self.served.answer(score),
-            self.served.answer_version(),
-            self.served.answer_weights(),
+            self.served.forecast(score),
+            self.served.version,
+            self.served.weights_now(),
             event.key,
             event.time,
         )
@@ -127,10 +125,6 @@ class EventRules:
             if begins:
                 return answer, prediction_index, (self._published(None),)
         return answer, prediction_index, ()
-
-    def forecast(self, answer: Recalibrated) -> float:
-        """Return the map's forecast for a prediction that it was the last to answer."""
-        return self.served.forecast(answer.score) if self.served.raw else answer.probability
 
     def carried(self) -> Carried | None:
         """Return what the join is to keep with the prediction just answered; None: nothing."""
@@ -204,7 +198,7 @@ class EventRules:
         return bool(labels.windowed or labels.n + 1 >= stop)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label; its probability is the map's forecast.
+        """Learn from a prediction that met its label.
 
         Returns
         -------
@@ -214,8 +208,6 @@ class EventRules:
         units = _ONE if joined.weight == 1.0 else units_of(joined.weight)
         time = joined.labelled_at if joined.matured_at is None else joined.matured_at
         latest = _NEVER if time is None else time
-        if is_target:
-            self.judge(joined.score, joined.probability, joined.label, joined.weight)
         if self.is_due(is_target):
             return self._learn_due(joined, latest, units)
         self.learn_label(
@@ -223,29 +215,9 @@ class EventRules:
         )
         return ()
 
-    def judge(self, score: float, forecast: float, label: int, weight: float) -> None:
-        """Let the guard, if there is one, take a label of the target."""
-        guard = self.guard
-        if guard is not None:
-            guard.take(score, forecast, label, weight, self._unlabelled.n)
-            self.served.raw = guard.raw
-
-    def as_answered(self, joined: Joined) -> Joined:
-        """Return a prediction that met its label, with the probability that was answered."""
-        if self.guard is None:  # nearly always
-            return joined
-        is_target = joined.domain == "target"
-        answered = self.answered(joined.score, joined.probability, is_target, joined.prediction_index)
-        return (
-            joined
-            if answered == joined.probability
-            else msgspec.structs.replace(joined, probability=answered)
-        )
-
-    def answered(self, score: float, forecast: float, is_target: bool, prediction_index: int) -> float:
-        """Return the probability that a prediction was answered with, given the map's forecast for it."""
-        guard = self.guard
-        return score if is_target and guard is not None and guard.was_raw(prediction_index) else forecast
+    def outcome(self, joined: Joined) -> Joined:
+        """Return a prediction that met its label, as figures of quality take it."""
+        return joined
 
     def learn_label(
         self,

@@ -90,9 +90,7 @@ class MapVersions:
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode = config.mode
-        # Under a guard, version 0 means that the score itself was the answer.
-        limited = mode == "auto" and config.guard is None
-        self._first = FIRST if limited else RecalibrationMap(version=0)
+        self._first = FIRST if mode == "auto" else RecalibrationMap(version=0)
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None, self._first)
         """Served map."""
         self._auto = None

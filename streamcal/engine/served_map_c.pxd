@@ -12,15 +12,12 @@ cdef class ServedMap:
     cdef forecasts_c.MixedSteps _mixture
     cdef steps_c.StepFunction _steps
     cdef line_c.LinearFunction _line
-    cdef public bint shifts, raw
+    cdef public bint shifts
     cdef public long long version
 
-    cpdef long long answer_version(self)
-    cpdef tuple answer_weights(self)
     cpdef tuple weights_now(self)
     cpdef forget_weights(self)
     @cython.locals(value=double)
     cpdef predict_one(self, score)
-    cpdef double answer(self, double score) except? -1.0
     @cython.locals(probability=double)
     cpdef double forecast(self, double score) except? -1.0

@@ -39,8 +39,6 @@ class ServedMap:
         self._mixture: MixedSteps | None = None  # what it says of single scores
         self._steps: StepFunction | None = None
         self._line: LinearFunction | None = None
-        self.raw = False
-        """Whether scores are answered as they are, in place of the map's forecasts."""
         self.version = 0
         """Number of the map version."""
         self.serve(first, 0)
@@ -72,14 +70,6 @@ class ServedMap:
         self._steps = function if isinstance(function, StepFunction) else None
         self._line = function if isinstance(function, LinearFunction) else None
 
-    def answer_version(self) -> int:
-        """Return the number of the version that answers: 0, the identity, where scores are answered."""
-        return 0 if self.raw else self.version
-
-    def answer_weights(self) -> tuple[float, float]:
-        """Return the weights that an answer names: of no shift, where scores are answered."""
-        return NO_SHIFT if self.raw else self.weights_now()
-
     def weights_now(self) -> tuple[float, float]:
         """Return (w₀, w₁) of g, as of the latest label."""
         if self._weights is None and self._priors is not None:
@@ -95,14 +85,10 @@ class ServedMap:
         """Return the probability of one score; see `Recalibrator.predict_one`."""
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
-        return self.answer(score)
-
-    def answer(self, score: float) -> float:
-        """Return the probability of one checked score."""
-        return score if self.raw else self.forecast(score)
+        return self.forecast(score)
 
     def forecast(self, score: float) -> float:
-        """Return what the map says of one checked score."""
+        """Return the probability of one checked score."""
         probability = score
         if self._mixture is not None:
             probability = self._mixture.one(score)
@@ -116,4 +102,4 @@ class ServedMap:
 
     def predict_many(self, scores: Floats) -> Floats:
         """Return the probabilities of checked scores, float64[n]."""
-        return scores.copy() if self.raw else self.base.apply_checked(scores, self.weights_now())
+        return self.base.apply_checked(scores, self.weights_now())

@@ -31,17 +31,14 @@ class Learner(Protocol):
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Return the answer, the number of target scores observed before, and the emissions of the score."""
 
-    def forecast(self, answer: Recalibrated) -> float:
-        """Return the map's forecast for the prediction that it has just answered."""
-
     def carried(self) -> Carried | None:
         """Return what the join is to keep with the prediction just answered; None: nothing."""
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label, with the map's forecast; return the emissions."""
+        """Learn from a prediction that met its label; return the emissions."""
 
-    def as_answered(self, joined: Joined) -> Joined:
-        """Return it with the probability that was answered, which a guard may have decided."""
+    def outcome(self, joined: Joined) -> Joined:
+        """Return a prediction that met its label, as figures of quality take it."""
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
@@ -116,7 +113,7 @@ def _prediction(
     answer, prediction_index, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, engine.forecast(answer), prediction_index, kept, engine.carried())
+    joined = join.hold(event, answer.probability, prediction_index, kept, engine.carried())
     if joined is not None:
         return (answer, *begun, *_learned(joined, engine))
     if early is None:
@@ -130,8 +127,8 @@ def _prediction(
 
 
 def _learned(joined: Joined, engine: Learner) -> tuple[Outcome, ...]:
-    """Let an engine learn a prediction with its label; return it as it was answered, with the emissions."""
-    return (engine.as_answered(joined), *engine.learn(joined))
+    """Let an engine learn a prediction with its label; return both, with the emissions."""
+    return (engine.outcome(joined), *engine.learn(joined))
 
 
 def _met(
@@ -177,7 +174,7 @@ def _labelled(
     engine = engine_of(event.key)
     if event.id is None:
         answer, prediction_index, begun = engine.answer(event)
-        joined = join.join(event, engine.forecast(answer), prediction_index, engine.carried())
+        joined = join.join(event, answer.probability, prediction_index, engine.carried())
         return (answer, *begun, *_learned(joined, engine))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)

@@ -22,10 +22,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
-    """A prediction with its label, and the probability that was answered.
-
-    To the engine, the join gives the map's forecast: another one where a guard has the score answered.
-    """
+    """A prediction with its label, and the probability that was answered."""
 
     score: float
     probability: float

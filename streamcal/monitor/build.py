@@ -309,7 +309,6 @@ def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
         target_labels=target.labels,
         target_prior=target.prior,
         lacks_source=engine.lacks_source,
-        raw_since=None if engine.guard is None else engine.guard.since,
         leader=None if mixing is None else mixing.leader,
         weights={} if mixing is None else mixing.weights,
         log_e_value=engine.log_e_value,
@@ -362,8 +361,6 @@ def _certified(certificate: Certificate) -> Certified:
 
 def _no_claim(engine: Engine) -> str:
     """Return the reason for which an engine has no certificate."""
-    if engine.served.raw:
-        return "no claim: the guard has the score served as it is"
     if engine.first_cohort is not None:
         return (
             f"no claim yet: first after {engine.first_cohort:,} predictions and a label,"

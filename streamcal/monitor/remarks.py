@@ -56,7 +56,6 @@ def remarks(status: Status, *, over_http: bool = False) -> list[str]:
         *_classes(status),
         *_coverage(status),
         *_source(status),
-        *_guarded(status),
         *_small_keys(status),
         *_groups(status),
         *_times(status.times, status.events),
@@ -173,7 +172,7 @@ def _of_keys(engine: Served, all_: Sequence[object]) -> str:
 
 
 def _serves(engine: Served) -> str:
-    return "the source's map" if engine.source_labels and engine.raw_since is None else "the score"
+    return "the source's map" if engine.source_labels else "the score"
 
 
 def _classes(status: Status) -> list[str]:
@@ -230,19 +229,6 @@ def _segments(status: Status) -> list[str]:
         meant = f"did you mean {shown(near[0])}?" if near else "check the name."
         words.append(f"No prediction with a label has {shown(name)}, of [segments] fields: {meant}")
     return words
-
-
-def _guarded(status: Status) -> list[str]:
-    guarded = [engine for engine in status.engines if engine.raw_since is not None]
-    if not guarded:
-        return []
-    which = "" if guarded[0].key is None else f" of key {shown(guarded[0].key)}"
-    more = f", and those of {len(guarded) - 1} more keys" if len(guarded) > 1 else ""
-    since = guarded[0].raw_since
-    return [
-        f"The guard has the scores{which} served unchanged{more}, from prediction {since:,} on:"
-        " the map's forecasts were surely worse. It ends by itself; see the verdict for the cause."
-    ]
 
 
 def _times(times: TimesRead, events: int) -> list[str]:

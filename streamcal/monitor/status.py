@@ -225,8 +225,6 @@ class Served(msgspec.Struct):
     target_prior: float | None
     lacks_source: bool
     """Whether scores are served unchanged for want of labels of the source."""
-    raw_since: int | None
-    """Number of target scores before a guard had the score served, as it does still; None: it does not."""
     leader: str | None
     """Mode ``auto``: the candidate with the largest weight."""
     weights: dict[str, float]

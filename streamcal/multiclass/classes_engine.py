@@ -120,17 +120,13 @@ class ClassesEngine(Engine):
         )
         return given, prediction_index, emissions
 
-    def forecast(self, answer: Recalibrated) -> float:
-        """Return the served probability of the class with the highest score."""
-        return answer.probability
-
     def carried(self) -> bytes:
         """Return scores, answer and candidates of the prediction just answered."""
         return self._carried
 
     # A label
 
-    def as_answered(self, joined: Joined) -> Joined:
+    def outcome(self, joined: Joined) -> Joined:
         """Return whether the class with the highest score is right, with the class, and what it was given."""
         numbers = self._kept(joined)[: 2 * len(self.classes.classes)]
         told = struct.pack("d", joined.label) + numbers.tobytes()

@@ -117,7 +117,7 @@ class OneVsRest:
                 continue
             if rows.shape[0] == 1:
                 rules = self._rules[place]
-                out[0, code] = rules.served.answer(float(rows[0, code]))
+                out[0, code] = rules.served.forecast(float(rows[0, code]))
             else:
                 np.asarray(out)[:, code] = self._engines[code].predict_many(np.asarray(rows)[:, code])
 

@@ -81,9 +81,10 @@ class MulticlassRecalibrator:
 
     def _use(self, classes: Classes, config: RecalibratorConfig) -> None:
         self._classes, self._config = classes, config
-        for name in ("guard", "label_delay_limit"):
-            if getattr(config, name) is not None:
-                raise ValueError(f"{name}={getattr(config, name)!r} is not for many classes: leave it out")
+        if config.label_delay_limit is not None:
+            raise ValueError(
+                f"label_delay_limit={config.label_delay_limit!r} is not for many classes: leave it out"
+            )
         each = config.model_copy(update={"keeps_order": False})
         self._timed = {domain: config.needs_time(domain) for domain in DOMAINS}
         self._core = Two(each) if len(classes) == 2 else Many(len(classes), each)

@@ -1,7 +1,7 @@
 """Figures of groups of predictions, such as segments: a few sums each, and which of them surely deviate.
 
 The gap of a group has a confidence sequence, as that of all labels has (`streamcal.quality.sequences`), from
-fewer sums and so a little wider: docs/proofs/verdict.md, lemma 6.
+fewer sums and so a little wider: docs/proofs/verdict.md, lemma 5.
 """
 
 from __future__ import annotations

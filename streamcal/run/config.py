@@ -86,16 +86,11 @@ def _check_together(options: RunConfig) -> None:
     unlike = "a missing label points to none of many classes"
     of_classes = (
         ("[segments] fields", fields, "corrections of segments are for one score"),
-        ("[recalibrator] guard", recalibrator.guard, "a guard compares one score with its map"),
         ("[recalibrator] label_delay_limit", recalibrator.label_delay_limit is not None, unlike),
         ("[join] missing_labels", options.join.missing_labels != "drop", unlike),
     )
     once = "corrections of segments take every label once"
-    compared = "a guard compares the score with the map, and with segments another probability is served"
-    of_segments = (
-        *((f"[columns] {role}", role in columns.names, once) for role in WEIGHTS),
-        ("[recalibrator] guard", recalibrator.guard, compared),
-    )
+    of_segments = [(f"[columns] {role}", role in columns.names, once) for role in WEIGHTS]
     for one, given, others in (
         ("[columns] classes", columns.classes, of_classes),
         ("[segments] fields", fields, of_segments),

@@ -57,8 +57,8 @@ class SegmentedRecalibrator:
     Raises
     ------
     ValueError
-        if there are no fields or more than 64, a name is empty or comes twice, ``own_engines`` is out of
-        range, or ``pooled`` has a guard.
+        if there are no fields or more than 64, a name is empty or comes twice, or ``own_engines`` is
+        out of range.
 
     Examples
     --------
@@ -480,9 +480,4 @@ class SegmentedRecalibrator:
 def _check_pooled(pooled: object) -> Recalibrator:
     if not isinstance(pooled, Recalibrator):
         raise TypeError(f"pooled must be a Recalibrator, got {shown(pooled)}")
-    if pooled.config.guard is not None:
-        raise ValueError(
-            f"pooled must have no guard, got {pooled.config.guard!r}: a guard compares the score with the"
-            " map, and with segments another probability is served"
-        )
     return pooled

@@ -112,10 +112,6 @@ class SegmentedEngine(SegmentRules, Engine):
         corrected = self.correct(event.kept, event.score, answer.probability)
         return msgspec.structs.replace(answer, probability=corrected), prediction_index, emissions
 
-    def forecast(self, answer: Recalibrated) -> float:
-        """Return the corrected probability: no guard judges it."""
-        return answer.probability
-
     # A label
 
     def relabel(self, relabelled: Relabelled) -> None:

@@ -152,11 +152,8 @@ class ServedPipeline(Pipeline):
             served = carried[classes : 2 * classes]
             answer = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
         else:
-            # Under a guard, version 0 means that the score itself was the answer.
-            is_raw = not version and self._config.guard is not None and not self.segments.fields
-            probability = known.score if is_raw else known.probability
             answer = Recalibrated(
-                event.id, known.score, probability, version, (weight_0, weight_1), known.key, known.time
+                event.id, known.score, known.probability, version, (weight_0, weight_1), known.key, known.time
             )
         again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
         return again

@@ -156,15 +156,11 @@ class _Work:
             self._scores.setdefault(key, []).append(score)
         return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, ()
 
-    def forecast(self, answer: Recalibrated) -> float:
-        """Return what was answered: there is no guard, see `recalibrate_stream`."""
-        return answer.probability
-
     def carried(self) -> Values | None:
         """Return what `Kind` wants back with the label of the prediction just answered."""
         return self._carried
 
-    def as_answered(self, joined: Joined) -> Joined:
+    def outcome(self, joined: Joined) -> Joined:
         """Return it as it is."""
         return joined
 

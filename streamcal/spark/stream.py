@@ -146,7 +146,7 @@ def recalibrate_stream(
     ------
     ValueError
         if there are both segments and classes; if a plain engine's state depends on the order of the labels,
-        as in mode ``auto``; if there is a guard or a ``label_delay_limit`` with segments or classes; if the
+        as in mode ``auto``; if there is a ``label_delay_limit`` with segments or classes; if the
         join takes predictions without a label for 0, or corrects labels; if engines are of another kind, or
         have other options than are given; if there are fewer than 1 buckets; if a column is missing, or of a
         type that is not its own; or if the checkpoint is of another query, or of a stream begun with other
@@ -164,9 +164,8 @@ def recalibrate_stream(
         kind = OfClasses(MulticlassRecalibrator(classes, chosen).classes)
     elif chosen.why_ordered is not None:
         raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
-    for name in ("guard", "label_delay_limit"):
-        if isinstance(kind, Carrying) and getattr(chosen, name) is not None:
-            raise ValueError(f"{name}={getattr(chosen, name)!r} does not go with segments: leave it out")
+    if isinstance(kind, Carrying) and (limit := chosen.label_delay_limit) is not None:
+        raise ValueError(f"label_delay_limit={limit!r} does not go with segments: leave it out")
     for key, engine in begun.items():
         if not kind.fits(engine):
             raise ValueError(f"the engine of key {key!r} must have {kind.text}, got {engine!r}")

@@ -47,13 +47,10 @@ class Recorder:
     def relabel(self, relabelled: Relabelled) -> None:
         self.learned.append(relabelled)
 
-    def forecast(self, answer: Recalibrated) -> float:
-        return answer.probability
-
     def carried(self) -> None:
         """Return nothing: there are no segments."""
 
-    def as_answered(self, joined: Joined) -> Joined:
+    def outcome(self, joined: Joined) -> Joined:
         return joined
 
     def contradict(self, contradicted: Contradicted) -> None:

@@ -264,7 +264,6 @@ ROW = [0.5, 0.25, 0.25]
         (lambda e: MulticlassRecalibrator(["a", "b", "a"]), r"distinct, got 'a' twice"),
         (lambda e: MulticlassRecalibrator(["a", ""]), r"a class must be a string"),
         (lambda e: MulticlassRecalibrator("ab"), r"sequence of names"),
-        (lambda e: MulticlassRecalibrator(["a", "b", "c"], guard="raw"), r"guard='raw' is not for many"),
         (lambda e: MulticlassRecalibrator(["a", "b"], mode="x"), r"mode"),
         (lambda e: MulticlassRecalibrator(names(1001)), r"2 to 1,000 classes, got 1,001"),
         (lambda e: MulticlassRecalibrator([0, 1, 2]), r"a class must be a string of 1 to 512 bytes, got 0"),

@@ -122,7 +122,6 @@ def test_scores_in_percent_end_the_run(tmp_path: Path) -> None:
             (),
             "[columns] classes and [segments] fields exclude each other",
         ),
-        ("[recalibrator]\nguard = 'raw'\n", (), "[columns] classes and [recalibrator] guard"),
         (
             "",
             ("--missing-labels", "negative", "--label-delay-limit", "P1D"),

@@ -247,7 +247,6 @@ def test_killed_and_yet_the_same(tmp_path: Path) -> None:
     ("options", "word"),
     [
         ({"segments": {"fields": ["country"]}}, "fields"),
-        ({"recalibrator": {"guard": "raw"}}, "guard"),
         ({"join": {"missing_labels": "negative", "label_delay_limit": "P1D"}}, "missing_labels"),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_damaged_state_is_refused() -> None:
 # Blocks
 
 
-@pytest.mark.parametrize("options", [{}, {"window": 1000}, {"guard": "raw"}])
+@pytest.mark.parametrize("options", [{}, {"window": 1000}])
 @pytest.mark.parametrize("name", STREAMS)
 def test_blocks_are_as_one_by_one(name: str, options: dict[str, object]) -> None:
     """With any cut of predictions and of labels that belong to one batch."""

@@ -32,7 +32,6 @@ from streamcal.events import Event, Origin, codec
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
-from streamcal.monitor.build import build_status
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run import runner
 from streamcal.run.apply import Maps, apply_maps
@@ -356,41 +355,6 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
 
 
 KINDS = ("answers", "rejects", "maps")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("late", [0, 300])
-def test_a_guard_that_changes_sides(late: int) -> None:
-    """The map learns scores that are half of the rate, then the scores are right; some labels are missing."""
-    rng = np.random.default_rng(0)
-    scores = rng.uniform(0.0, 0.5, 6_000)
-    labels = rng.random(6_000) < np.where(np.arange(6_000) < 3_000, 2.0 * scores, scores)
-    events: list[Event | Malformed] = []
-    for n in range(6_000 + late):
-        if n < 6_000:
-            events.append(PredictionEvent(f"i{n}", scores[n].item(), n / 4))
-        if n >= late and n % 50:
-            events.append(LabelEvent(f"i{n - late}", int(labels[n - late]), n / 4))
-    options: Any = {
-        "config": RecalibratorConfig(mode="target", guard="raw"),
-        "join": JoinConfig(label_ttl=500.0),
-    }
-    assert_same(events, [1_000, 7_000, 9_000], **options)
-    pipeline = Pipeline(**options)
-    outcome = pipeline.process(
-        MicroBatch(Block.of(events, "target"), {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[list-item]
-    )
-    answers = [*outcome.answers]
-    begins = 1 + max(number for number, each in enumerate(answers) if each.map_version)
-    assert 3_000 < begins < 5_000
-    assert all(each.probability == each.score for each in answers if each.map_version == 0)
-    known = {each.id: each.probability for each in answers}
-    told = [each for each in events if isinstance(each, LabelEvent)]
-    squares = [(known[each.id] - each.label) ** 2 for each in told]
-    pipeline.close()
-    assert pipeline.quality.after.figures.brier == pytest.approx(float(np.mean(squares)))
-    (remark,) = [each for each in build_status(pipeline).warnings if "guard" in each]
-    assert f"from prediction {begins:,} on" in remark
 
 
 def test_label_times_that_go_back() -> None:

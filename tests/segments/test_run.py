@@ -190,7 +190,6 @@ def test_a_store_keeps_its_fields(tmp_path: Path) -> None:
     ("options", "word"),
     [
         ({"columns": {"weight": "w"}}, "take every label once"),
-        ({"recalibrator": {"guard": "raw"}}, "another probability is served"),
         ({"columns": {"key": "country"}}, "'country' is the column of the key"),
         ({"segments": {"fields": ["country", "country"]}}, "different names"),
     ],

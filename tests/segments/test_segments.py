@@ -367,8 +367,6 @@ def test_wrong_fields_are_said() -> None:
         SegmentedRecalibrator(own_engines=-1)
     with pytest.raises(TypeError, match="pooled must be a Recalibrator, got 'auto'"):
         SegmentedRecalibrator(pooled="auto")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="pooled must have no guard, got 'raw'"):
-        SegmentedRecalibrator(pooled=Recalibrator(guard="raw"))
     with pytest.raises(TypeError, match=r"cannot merge a SegmentedRecalibrator with Recalibrator\("):
         SegmentedRecalibrator().merge(Recalibrator())  # type: ignore[arg-type]
 

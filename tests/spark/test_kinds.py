@@ -116,13 +116,10 @@ class Embedded:
             self._observed.setdefault(event.key, []).append(given)
         return Recalibrated(event.id, event.score, event.score, 0, NO_SHIFT, event.key, event.time), 0, ()
 
-    def forecast(self, answer: Recalibrated) -> float:
-        return answer.probability
-
     def carried(self) -> tuple[float]:
         return (float(len(self._forecasts) - 1),)
 
-    def as_answered(self, joined: Joined) -> Joined:
+    def outcome(self, joined: Joined) -> Joined:
         return joined
 
     def learn(self, joined: Joined) -> tuple[()]:
@@ -212,8 +209,6 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
         ({"segments": ["score"]}, "'score' is the column of the score, and makes no segments"),
         ({"segments": ["land"]}, "events need a column land; there are id, time, score, country, weight"),
         ({"segments": ["weight"]}, "the column weight must be .* decimal, date; it is double: cast it"),
-        ({"segments": ["country"], "guard": "raw"}, "guard='raw' does not go with segments: leave it out"),
-        ({"classes": CLASSES, "guard": "raw"}, "guard='raw' is not for many classes: leave it out"),
         (
             {"segments": ["country"], "engines": {"a": Recalibrator()}},
             "key 'a' must have segments by country",

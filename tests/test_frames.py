@@ -79,7 +79,7 @@ def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: s
     assert done.certificates
     (reject,) = done.rejects
     assert (reject.source, reject.line) == ("predictions", 501)
-    assert "duplicate prediction" in reject.reason
+    assert reject.code == "duplicate_prediction"
     assert done.plot().axes
 
 

@@ -24,7 +24,7 @@ __all__ = ["RowEncoder", "columns_of", "is_row"]
 
 _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "answers": frozenset({"id", "probability", "map_version"}),
-    "rejects": frozenset({"source", "line", "reason"}),
+    "rejects": frozenset({"source", "line", "code"}),
     "maps": frozenset({"version", "map"}),
     "alarms": frozenset({"number", "assumption", "reason"}),
 }

@@ -316,7 +316,8 @@ class LineSource:
         if not size:
             return []
         if self._may_be_torn():
-            return [self._reject("the last line has no line end, and another file has followed", self._read)]
+            torn = Malformed("the last line has no line end, and another file has followed")
+            return [self._reject(torn, self._read)]
         return [self._overlong(size, self._read) if size > MAX_LINE_BYTES else self._block(self._rest)]
 
     def _may_be_torn(self) -> bool:
@@ -363,13 +364,13 @@ class LineSource:
 
     # Decoding
 
-    def _reject(self, reason: str, after: Prefix) -> _Block:
+    def _reject(self, event: Malformed, after: Prefix) -> _Block:
         """Return a reject in the place of the line at the front; what follows it begins ``after``."""
         before, start = self._before, self._position()
         self._line += after.tail.endswith(b"\n")
         self._before = after
         raw, self._rest = self._rest, b""
-        return _Block(self._title, raw, [Malformed(reason)], None, before, start, self._position())
+        return _Block(self._title, raw, [event], None, before, start, self._position())
 
     def _overlong(self, size: int, after: Prefix) -> _Block:
         return self._reject(_too_long(size), after)
@@ -400,7 +401,7 @@ class LineSource:
             if not raw or raw.isspace():
                 continue
             if len(raw) > MAX_LINE_BYTES:
-                event: Event | Malformed = Malformed(_too_long(len(raw)))
+                event: Event | Malformed = _too_long(len(raw))
             elif not self._is_csv:
                 event = self._json.decode(raw)
             elif self._csv is None:
@@ -439,5 +440,5 @@ class LineSource:
                 return
 
 
-def _too_long(size: int) -> str:
-    return f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}"
+def _too_long(size: int) -> Malformed:
+    return Malformed(f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}", code="too_long")

@@ -8,6 +8,7 @@ import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.codes import Refusal
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.weighing import ONE, check_weight, units_of
 from streamcal.times import LATEST, read_time
@@ -57,8 +58,8 @@ def checked(event: Event) -> Event:
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
-def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
-    """Return the reason why an event without a time is refused, None if it is not: only labels need one.
+def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why an event without a time is refused, None if it is not: only labels need one.
 
     A label that comes alone counts as one of the target: its domain is that of its prediction.
     """
@@ -66,12 +67,12 @@ def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
         return None
     if not config.needs_time("target" if isinstance(event, LabelEvent) else event.domain):
         return None
-    return f"a label needs a time: the window {config.window} is a stretch of event time"
+    return Refusal("missing_time", {"kind": "a label", "window": config.window})
 
 
-def refuses_weight(event: Event, config: RecalibratorConfig) -> str | None:
-    """Return the reason why the weight of an event is refused, None if it is not: some options allow none."""
+def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why the weight of an event is refused, None if it is not: some options allow none."""
     why = config.why_unweighted
     if why is None or event.weight is None or units_of(event.weight) == ONE:
         return None
-    return f"a label must not have a weight other than 1, got {event.weight:g}: {why}"
+    return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})

@@ -28,6 +28,7 @@ from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
 from streamcal.events import Domain, Event
+from streamcal.events.codes import Refusal
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.release.label_delays import LabelDelays
@@ -477,12 +478,11 @@ class Recalibrator:
         if refused is None and self._may_refuse:
             refused = self._join.refuses(event) or refuses_weight(event, self.config)
         if refused is not None:
-            raise ValueError(refused)
+            raise ValueError(refused.reason)
         if given is not None:
-            try:
-                time = self._join.guard.take(given)
-            except ValueError as error:
-                return (Rejected(event, str(error)),)
+            time = self._join.guard.take(given)
+            if isinstance(time, Refusal):
+                return (Rejected(time.code, time.fields, event=event),)
             if time != given:
                 event = msgspec.structs.replace(event, time=time)
         outcomes = step(event, self._join, self._engine_of)

@@ -25,7 +25,7 @@ from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, Pre
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.class_fields import ByClass
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
-from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
+from streamcal.events.fields import FieldError, Fields, Malformed, TableFields, count_names, malformed
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
 
@@ -274,7 +274,8 @@ class CsvDecoder(TableFields):
         try:
             cells = next(csv.reader([raw.decode()], strict=True), [])
             if len(cells) != len(self.names):
-                return Malformed(f"the header has {len(self.names)} columns, the row {len(cells)}")
+                reason = f"the header has {len(self.names)} columns, the row {len(cells)}"
+                return Malformed(reason, code="not_csv")
             self._rows += 1
             fields: dict[str, Any] = {
                 name: cell for index, name in self._used if (cell := cells[index].strip())
@@ -378,4 +379,4 @@ def _number(text: str, *, is_score: bool) -> float | str:
         return text if number is None else number
     if _NOT_FINITE.fullmatch(text):
         return float(text)  # to be refused for what it is
-    raise ValueError(f"a score must be a number, got {shown(text)}")
+    raise FieldError(f"a score must be a number, got {shown(text)}", "bad_score")

@@ -18,6 +18,7 @@ import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.class_fields import ClassFields
+from streamcal.events.codes import Code
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.sketch import checks, weighing
 from streamcal.times import read_time
@@ -58,6 +59,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     """The column whose value was refused; None if it was for another reason."""
     lacks: str | None = None
     """The column of labels, if it has none though it comes from an input of labels."""
+    code: Code = "malformed"
 
     @property
     def id(self) -> str | None:
@@ -94,13 +96,14 @@ class FieldError(ValueError):
     def __init__(
         self,
         reason: str,
+        code: Code,
         label: str | None = None,
         score: float | None = None,
-        column: str | None = None,
         lacks: str | None = None,
     ) -> None:
         super().__init__(reason)
-        self.label, self.score, self.column, self.lacks = label, score, column, lacks
+        self.code, self.label, self.score, self.lacks = code, label, score, lacks
+        self.column: str | None = None
 
 
 class Fields:
@@ -153,36 +156,37 @@ class Fields:
         has_score = self._score in fields if classes is None else classes.are_in(fields)
         if not has_score and not has_label:
             what = "a score" if classes is None else f"{shown(self._score)} of all classes"
-            raise FieldError(f"missing field: an event needs {what}, a label, or both", lacks=self.sought)
-        id_ = _checked(self._id, check_id, fields.get(self._id))
+            reason = f"missing field: an event needs {what}, a label, or both"
+            raise FieldError(reason, "missing_field", lacks=self.sought)
+        id_ = _checked("bad_id", self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
-            raise FieldError("missing field: a prediction or a label needs an id")
+            raise FieldError("missing field: a prediction or a label needs an id", "missing_field")
         key, domain = None, self._domain
         if has_score:  # a label has neither, and keeps nothing: whatever stands there is ignored
-            key = _checked(self._key, check_key, fields.get(self._key))
+            key = _checked("bad_key", self._key, check_key, fields.get(self._key))
             if fields.get(self._in) is not None:
-                domain = _checked(self._in, check_domain, fields[self._in])
+                domain = _checked("bad_domain", self._in, check_domain, fields[self._in])
         time = None
         if fields.get(self._time) is not None:
-            time = _checked(self._time, read_time, fields[self._time])  # in its unit
+            time = _checked("bad_time", self._time, read_time, fields[self._time])  # in its unit
         if has_score and kept is None:
             kept = tuple([check_kept(name, fields.get(name)) for name in self.keep])
         weight = self._weight_of(fields) if self.weights else None
         score = 0.0
         if has_score and classes is not None:
-            scores = _checked(self._score, classes.scores, fields)
+            scores = _checked("bad_score", self._score, classes.scores, fields)
             score, kept = max(scores), (*(kept or ()), *scores)
         elif has_score:
-            score = _checked(self._score, _check_score, fields[self._score])
+            score = _checked("bad_score", self._score, _check_score, fields[self._score])
         if not has_label:
             return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
-        label, other = _checked(self._label, self._class_of, fields[self._label])
+        label, other = _checked("bad_label", self._label, self._class_of, fields[self._label])
         event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
         if has_score:
             event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
         if other is None:
             return event
-        return OtherLabel("a label other than the positive one", other, event=event)
+        return OtherLabel("a label other than the positive one", other, code="bad_label", event=event)
 
     def _weight_of(self, fields: Mapping[str, Any]) -> float | None:
         """Return the weight of an event, from that itself or from a propensity; None if it has neither."""
@@ -190,10 +194,11 @@ class Fields:
         if len(given) > 1:
             raise FieldError(
                 "an event has a weight or a propensity, not both, got "
-                + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items())
+                + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items()),
+                "bad_weight",
             )
         for name, value in given.items():
-            return _checked(name, self.weights[name], value)
+            return _checked("bad_weight", name, self.weights[name], value)
         return None
 
     def _class_of(self, value: object) -> tuple[int, str | None]:
@@ -203,7 +208,7 @@ class Fields:
                 return self.classes.code(value), None
             except ValueError as error:
                 told = isinstance(value, str | int | float) and str(value).strip()[:MAX_FIELDS]
-                raise FieldError(str(error), label=told or None) from None
+                raise FieldError(str(error), "bad_label", label=told or None) from None
         try:
             name = class_name(value)
         except ValueError:
@@ -213,11 +218,11 @@ class Fields:
             return (1, None) if name == self._positive else (0, name)
         if name not in ("0", "1"):
             reason = f"a label must equal 0 or 1, got {shown(value)}"
-            raise FieldError(f"{reason}; --positive names the one that counts as 1", label=name)
+            raise FieldError(f"{reason}; --positive names the one that counts as 1", "bad_label", name)
         return int(name), None
 
 
-def _checked(column: str, check: Callable[[Any], T], value: Any) -> T:
+def _checked(code: Code, column: str, check: Callable[[Any], T], value: Any) -> T:
     """Return what a check returns for the value of a column; what it raises names the column."""
     try:
         return check(value)
@@ -225,7 +230,9 @@ def _checked(column: str, check: Callable[[Any], T], value: Any) -> T:
         error.column = column
         raise
     except ValueError as error:
-        raise FieldError(str(error), column=column) from None
+        refused = FieldError(str(error), code)
+        refused.column = column
+        raise refused from None
 
 
 def _check_score(value: object) -> float:
@@ -233,7 +240,8 @@ def _check_score(value: object) -> float:
         return checks.check_score(value)
     except ValueError as error:
         number = value if isinstance(value, int | float) and abs(value) < _MANY else None
-        raise FieldError(str(error), score=None if number is None else float(number)) from None
+        score = None if number is None else float(number)
+        raise FieldError(str(error), "bad_score", score=score) from None
 
 
 class TableFields:
@@ -293,16 +301,17 @@ def check_kept(name: str, value: object) -> KeptValue:
 
     Raises
     ------
-    ValueError
+    FieldError
         if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
         return value
-    raise ValueError(
+    raise FieldError(
         "a field to keep, or of segments, must be a number, true, false, null or a text of at most"
-        f" {MAX_KEPT_BYTES} bytes, got {shown(value)} in {shown(name)}"
+        f" {MAX_KEPT_BYTES} bytes, got {shown(value)} in {shown(name)}",
+        "bad_field",
     )
 
 
@@ -322,20 +331,22 @@ def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> 
 
 def malformed(error: Exception, raw: bytes) -> Malformed:
     """Return what is said of text that raised: every exception is one of the text."""
+    code: Code = "malformed"
     match error:
         case FieldError():
-            return Malformed(str(error)[:MAX_REASON], error.label, error.score, error.column, error.lacks)
+            reason = str(error)[:MAX_REASON]
+            return Malformed(reason, error.label, error.score, error.column, error.lacks, error.code)
         case UnicodeDecodeError():
-            reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
+            code, reason = "not_utf8", f"invalid UTF-8: {error.reason} at byte {error.start}"
         case msgspec.DecodeError():
-            reason = f"not JSON: {error}{_hint(raw)}"
+            code, reason = "not_json", f"not JSON: {error}{_hint(raw)}"
         case csv.Error():
-            reason = f"not CSV: {error}"
+            code, reason = "not_csv", f"not CSV: {error}"
         case ValueError():
             reason = str(error)
         case _:
             reason = f"not an event: {type(error).__name__}: {error}"
-    return Malformed(reason[:MAX_REASON])
+    return Malformed(reason[:MAX_REASON], code=code)
 
 
 def _hint(raw: bytes) -> str:

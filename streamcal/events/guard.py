@@ -24,7 +24,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_duration, show_time, unit_of, units_of
+from streamcal.events.codes import Refusal
+from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, unit_of, units_of
 from streamcal.values import Floats
 
 __all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
@@ -98,27 +99,20 @@ class TimeGuard:
             self._recent.extend(seconds_of(each) for each in first.tolist())
             self._find_bounds()
 
-    def take(self, time: float) -> float:
-        """Return the seconds of the next event's time.
-
-        Raises
-        ------
-        ValueError
-            if the time is refused; the message says why.
-        """
+    def take(self, time: float) -> float | Refusal:
+        """Return the seconds of the next event's time, or why it is refused."""
         if self._low <= time <= self._high:  # no later than any neighbour allows, nor earlier than all
             self._recent.append(time)
             self._votes += self._votes < SURE
             return time
         self._begun = True
         seconds = self._in_unit(time)
-        reason = self._refusal(seconds)
-        self._find_bounds()
-        if reason is not None:
-            raise ValueError(reason)
+        if not isinstance(seconds, Refusal):
+            seconds = self._refusal(seconds) or seconds
+            self._find_bounds()
         return seconds
 
-    def take_many(self, times: Floats) -> tuple[Floats, dict[int, str]]:
+    def take_many(self, times: Floats) -> tuple[Floats, dict[int, Refusal]]:
         """Judge the next events in turn, as one call of `take` for each.
 
         Parameters
@@ -128,11 +122,11 @@ class TimeGuard:
 
         Returns
         -------
-        The seconds, float64[n], NaN for events without a time and for refused ones; and the reason of each
-        refusal, by index.
+        The seconds, float64[n], NaN for events without a time and for refused ones; and the refusals, by
+        index.
         """
         self._begun = self._begun or len(times) > 0
-        seconds, reasons = times.copy(), dict[int, str]()
+        seconds, refused = times.copy(), dict[int, Refusal]()
         timed = np.flatnonzero(~np.isnan(times))
         units = units_of(times[timed])
         if not self._votes and len(timed) and units[0] < len(UNITS):
@@ -143,34 +137,33 @@ class TimeGuard:
                 seconds /= SCALES[self._unit]
         else:
             for index in timed.tolist():
-                try:
-                    seconds[index] = self._in_unit(float(times[index]))
-                except ValueError as error:
-                    seconds[index], reasons[index] = np.nan, str(error)
+                time = self._in_unit(float(times[index]))
+                if isinstance(time, Refusal):
+                    seconds[index], refused[index] = np.nan, time
+                else:
+                    seconds[index] = time
             timed = timed[~np.isnan(seconds[timed])]
-        self._judge(seconds, timed, reasons)
+        self._judge(seconds, timed, refused)
         self._find_bounds()
-        return seconds, reasons
+        return seconds, refused
 
     # Inside
 
-    def _in_unit(self, time: float) -> float:
-        """Vote on the unit of a time, and return its seconds, or raise ValueError."""
+    def _in_unit(self, time: float) -> float | Refusal:
+        """Vote on the unit of a time, and return its seconds."""
         unit = unit_of(time)
         if unit == len(UNITS):
-            raise ValueError(f"time {time!r} is no date in any unit, from seconds to nanoseconds")
+            return Refusal("bad_time", {"time": time})
         if not self._votes:
             self._unit = unit
         if unit != self._unit:
             self._votes -= 1
-            raise ValueError(
-                f"time {time!r} is in {UNITS[unit]}, the others of its input are in {UNITS[self._unit]}:"
-                " give all times of an input in one unit"
-            )
+            fields = {"time": time, "unit": UNITS[unit], "others": UNITS[self._unit]}
+            return Refusal("mixed_time_units", fields)
         self._votes = min(self._votes + 1, SURE)
         return seconds_of(time)
 
-    def _judge(self, seconds: Floats, timed: npt.NDArray[np.intp], reasons: dict[int, str]) -> None:
+    def _judge(self, seconds: Floats, timed: npt.NDArray[np.intp], refused: dict[int, Refusal]) -> None:
         """Take the times at some indices in turn, and replace refused ones by NaN."""
         if not len(timed):
             return
@@ -180,16 +173,16 @@ class TimeGuard:
             self._recent.extend(part[-NEIGHBOURS:].tolist())
         elif len(timed) > _SMALL:
             half = len(timed) // 2
-            self._judge(seconds, timed[:half], reasons)
-            self._judge(seconds, timed[half:], reasons)
+            self._judge(seconds, timed[:half], refused)
+            self._judge(seconds, timed[half:], refused)
         else:
             for index, each in zip(timed.tolist(), part.tolist(), strict=True):
-                reason = self._refusal(each)
-                if reason is not None:
-                    seconds[index], reasons[index] = np.nan, reason
+                refusal = self._refusal(each)
+                if refusal is not None:
+                    seconds[index], refused[index] = np.nan, refusal
 
-    def _refusal(self, seconds: float) -> str | None:
-        """Take one time in seconds; return the reason why it is refused, None if it is not."""
+    def _refusal(self, seconds: float) -> Refusal | None:
+        """Take one time in seconds; return why it is refused, None if it is not."""
         limit, before = _FOREVER, sorted(self._recent)
         if len(before) >= FEWEST:
             median, lower = before[len(before) // 2], before[len(before) // 4]
@@ -199,11 +192,7 @@ class TimeGuard:
         self._recent.append(seconds)
         if seconds <= limit:
             return None
-        far = show_duration(limit - median)
-        return (
-            f"time {seconds:.15g} ({show_time(seconds)}) is more than {far} past those before it,"
-            f" whose median is {show_time(median)}; if it is right, raise max_jump of [join]"
-        )
+        return Refusal("too_far_ahead", {"time": seconds, "limit": limit - median, "median": median})
 
     def _find_bounds(self) -> None:
         """Find the range of seconds in which a time is accepted without a look at the others."""

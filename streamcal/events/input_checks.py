@@ -168,7 +168,7 @@ class InputChecks(msgspec.Struct):
             f"a label must be {positive!r}, the positive one, or {self.other!r}, the other one so far,"
             f" got {event.label!r}"
         )
-        return Malformed(reason, event.label)
+        return Malformed(reason, event.label, code="bad_label")
 
     def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object) -> None:
         seen = self.labels.get(label)

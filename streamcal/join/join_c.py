@@ -29,6 +29,7 @@ import msgspec
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events.codes import Code, Refusal
 from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Carried, Early, Pending, Settled
@@ -36,7 +37,6 @@ from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
 from streamcal.join.tables import Tables
-from streamcal.times import show_duration, show_time
 
 __all__ = ["Join", "JoinConfig", "JoinState", "OriginOf"]
 
@@ -203,19 +203,18 @@ class Join:
         """End the stream: labels that still wait for their prediction are rejected."""
         return tuple(self._reject_early() for _ in range(self.rows.count(EARLY)))
 
-    def refuses(self, event: Event) -> str | None:
-        """Return the reason why an event is refused, None if it is not.
+    def refuses(self, event: Event) -> Refusal | None:
+        """Return why an event is refused, None if it is not.
 
         A prediction that is held until it is matured needs a time. One that comes with its label and without
         an id needs none: it is joined at once. A label with a weight other than 1 cannot be corrected.
         """
         if self._corrects and event.weight is not None and event.weight != 1.0:
-            return f"a label must not have a weight other than 1, got {event.weight:g}: corrections = true"
+            return Refusal("weight_not_allowed", {"weight": event.weight, "option": "corrections = true"})
         if event.time is not None or self._label_delay_limit is None or event.id is None:
             return None
-        what = "a label" if isinstance(event, LabelEvent) else "a prediction"
-        after = show_duration(self._label_delay_limit)
-        return f"{what} needs a time: predictions without a label count as 0 after {after} of event time"
+        kind = "a label" if isinstance(event, LabelEvent) else "a prediction"
+        return Refusal("missing_time", {"kind": kind, "label_delay_limit": self._label_delay_limit})
 
     def finalize(self, event: LabelEvent) -> Joined | None:
         """Join the prediction of a label that is too late for it, if the clock has not joined it yet.
@@ -242,7 +241,8 @@ class Join:
     ) -> Rejected | None:
         """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
         if self.rows.is_prediction(event.id):  # type: ignore[arg-type]
-            return self._duplicate(event, "prediction", origin_of)
+            self._counts.duplicate += 1
+            return _rejected(event, origin_of, "duplicate_prediction")
         self._predictions += 1
         return None
 
@@ -355,17 +355,19 @@ class Join:
             if first is None:
                 self._counts.late += 1
                 since = rows.since(row)
-                when = "" if since is None else f" by {show_time(since)} ({self._bounds()})"
-                reason = f"late label: the prediction with id {event.id!r} has expired{when}"
-                return Rejected(_with_origin(event, origin_of), reason)
+                fields = {} if since is None else {"since": since, **self._bounds}
+                return _rejected(event, origin_of, "late_label", **fields)
             held: Pending | None = rows.object_of(row)
             if held is not None and self.matures and (held.told is None or held.told[0] != first):
                 return self._contradict(row, event, held, origin_of)
             if first != event.label and self._corrects and held is not None:
                 self._counts.corrected += 1
                 return self._relabel(row, event, held)
-        self._counts.corrected += event.label != first
-        return self._duplicate(event, "label", origin_of)
+        self._counts.duplicate += 1
+        if event.label == first:
+            return _rejected(event, origin_of, "duplicate_label")
+        self._counts.corrected += 1
+        return _rejected(event, origin_of, "conflicting_label", first=first, label=event.label)
 
     # State
 
@@ -407,11 +409,6 @@ class Join:
 
     # Inside
 
-    def _duplicate(self, event: Event, what: str, origin_of: OriginOf | None) -> Rejected:
-        self._counts.duplicate += 1
-        reason = f"duplicate {what}: there was one with id {event.id!r} before"
-        return Rejected(_with_origin(event, origin_of), reason)
-
     def _tell(
         self, row: int, event: LabelEvent, origin_of: OriginOf | None
     ) -> EarlyPositive | Rejected | None:
@@ -419,7 +416,8 @@ class Join:
         held, label, time = self.rows.held(row), event.label, event.time
         if held.told is not None:
             if held.told[0] == label:
-                return self._duplicate(event, "label", origin_of)
+                self._counts.duplicate += 1
+                return _rejected(event, origin_of, "duplicate_label")
             self._counts.corrected += 1
         held.told = label, time
         self.rows.note(row)
@@ -444,11 +442,8 @@ class Join:
             if self._corrects:
                 return Contradicted(held.domain, held.key, self._relabel(row, event, held))
         self._counts.late += 1
-        after = show_duration(self._label_delay_limit or 0.0)
-        reason = f"late label: the prediction with id {event.id!r} counts as 0, it had none for {after}"
-        if event.label:
-            reason += "; [join] corrections = true would correct it"
-        rejected = Rejected(_with_origin(event, origin_of), reason)
+        limit = self._label_delay_limit
+        rejected = _rejected(event, origin_of, "implied_label", label_delay_limit=limit)
         if not event.label or held.told is not None:
             return rejected
         held.told = 1, event.time  # so that it contradicts once, however often it is told
@@ -482,18 +477,21 @@ class Join:
         event: LabelEvent = rows.take_object(row)
         rows.remove(row)
         self._counts.unmatched += 1
-        reason = f"unmatched label: no prediction with id {event.id!r} has come"
-        remembered = None if since is None else since - self.config.label_ttl
-        start = rows.start
-        if remembered is not None and start is not None and start < remembered:
-            reason += f", or it was settled before {show_time(remembered)} ({self._bounds()})"
+        before = None if since is None else since - self.config.label_ttl
+        fields: dict[str, float] = {}
+        if before is not None and rows.start is not None and rows.start < before:
+            fields = {"before": before, **self._bounds}
         elif rows.count(ENDED) >= self.config.max_pending:
-            reason += f", or it was settled and is forgotten ({self._bounds()})"
-        return Rejected(event, reason)
+            fields = self._bounds
+        return _rejected(event, None, "unmatched_label", **fields)
 
-    def _bounds(self) -> str:
-        ttl, most = show_duration(self.config.label_ttl), self.config.max_pending
-        return f"label_ttl is {ttl}, max_pending {most:,}"
+    @property
+    def _bounds(self) -> dict[str, float]:
+        return {"label_ttl": self.config.label_ttl, "max_pending": self.config.max_pending}
+
+
+def _rejected(event: Event, origin_of: OriginOf | None, code: Code, **fields: object) -> Rejected:
+    return Rejected(code, {"id": event.id, **fields}, event=_with_origin(event, origin_of))
 
 
 def _with_origin(event: T, origin_of: OriginOf | None) -> T:

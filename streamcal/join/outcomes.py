@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from streamcal.events import Domain, Event
+from streamcal.events.codes import Refusal
 from streamcal.join.entries import Carried
 
 __all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected", "Relabelled"]
@@ -14,11 +15,10 @@ __all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected", 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
-class Rejected(msgspec.Struct, frozen=True):
-    """A rejected event, which changed nothing, with the reason."""
+class Rejected(Refusal, frozen=True, kw_only=True):
+    """A rejected event, which changed nothing: the code and the fields of its reason."""
 
     event: Event
-    reason: str
 
 
 class Joined(msgspec.Struct, frozen=True, gc=False):

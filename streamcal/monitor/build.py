@@ -45,7 +45,7 @@ from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.release.label_delays import most_apart
-from streamcal.run.outcome import PriorSnapshot, kind_of
+from streamcal.run.outcome import PriorSnapshot
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.run.rows import CALIBRATED
@@ -105,7 +105,7 @@ def build_status(
         rejected=tally.rejected,
         reasons=dict(sorted(pipeline.reasons.items(), key=lambda item: -item[1])),
         rejects=[
-            RejectPlace(row.source, row.line, kind_of(row.reason))
+            RejectPlace(row.source, row.line, row.code)
             for row in reversed([] if history is None else history.rejects)
         ],
         times=tally.times,

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+from streamcal.events.codes import TITLES
 from streamcal.events.columns import did_you_mean
 from streamcal.monitor.status import Served, Status
 from streamcal.run.order import BACKWARDS, TimesRead
@@ -73,7 +74,7 @@ def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
     rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
     if rejected <= least * events:
         return []
-    text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
+    text = "; ".join(f"{_often(count)}, {TITLES[code]}" for code, count in most[:_SHOWN])
     if len(most) > _SHOWN:
         text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
     return [

@@ -1,7 +1,7 @@
 """Status of a run as one plain record: table, summary, remarks, metrics, live page and report are made of it.
 
 All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
-the place and the kind of the reason, for the raw text may be personal. `streamcal.monitor.build` makes it.
+the place and the code, for the raw text may be personal. `streamcal.monitor.build` makes it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.events.codes import Code
 from streamcal.join.outcomes import JoinCounts
 from streamcal.quality.class_sums import ClassFigures
 from streamcal.quality.delays import Delay
@@ -295,11 +296,11 @@ class ClassRating(msgspec.Struct):
 
 
 class RejectPlace(msgspec.Struct):
-    """Where a rejected event was, and the kind of the reason."""
+    """Where a rejected event was, and why it was rejected."""
 
     source: str
     line: int
-    reason: str
+    code: Code
 
 
 class Alarm(msgspec.Struct):
@@ -341,8 +342,8 @@ class Status(msgspec.Struct):
     source_classes: list[int]
     """Classes of the labels of the source so far."""
     rejected: int
-    reasons: dict[str, int]
-    """Number of rejected events, by the kind of the reason."""
+    reasons: dict[Code, int]
+    """Number of rejected events by code, the most frequent first."""
     rejects: list[RejectPlace]
     """The latest, newest first."""
     times: TimesRead

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.events.codes import TITLES
 from streamcal.monitor.status import GroupColumns, RecordedAlarm, Served, View
 from streamcal.monitor.summary import delay_rows, held_rows, points
 from streamcal.quality.figures import RATED_KEYS
@@ -266,8 +267,8 @@ def _rejects(report: Report) -> Markup | None:
     if not status.rejected:
         return None
     most = max(status.reasons.values(), default=1)
-    rows = [[reason, f"{count:,}", _bar(count / most)] for reason, count in status.reasons.items()]
-    places = [[tag("bdi", each.source), each.line, each.reason] for each in status.rejects]
+    rows = [[TITLES[code], f"{count:,}", _bar(count / most)] for code, count in status.reasons.items()]
+    places = [[tag("bdi", each.source), each.line, TITLES[each.code]] for each in status.rejects]
     words = (
         f"{status.rejected:,} of {status.events:,} events changed nothing. Their text is not in this report:"
         " --rejects, and the table rejects of a store, keep it."

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
+from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
@@ -192,15 +193,15 @@ def _apply(
         event = read.event if isinstance(read, OtherLabel) else read  # the label does not matter here
         if isinstance(event, Malformed):
             meanings.refused(event, index, batch.origin)
-            reason = event.reason
+            why: Refusal | Malformed = event
         elif isinstance(event, LabelEvent):
-            reason = "a prediction needs a score, got a label alone"
+            why = Refusal("missing_field", {"kind": "a prediction", "field": "a score, got a label alone"})
         elif (found := maps.get(event.key)) is None:
-            reason = f"there is no map for key {event.key!r} yet"
+            why = Refusal("unknown_key", {"key": event.key})
         else:
             time = None if event.time is None else seconds_of(event.time)
             row = _answer(found, event, time)
             rows.append(row if row_of is None else row_of(row, event.kept))
             continue
-        bad.append(reject_row(batch.origin(index), reason))
+        bad.append(reject_row(batch.origin(index), why))
     return rows, bad

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from streamcal.events import Event, Origin
 from streamcal.events.blocks import Block
+from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.ports import Batch, Position, Source
@@ -231,10 +232,10 @@ class _Lane:
     ) -> tuple[Sequence[Event | Malformed], Floats]:
         """Return events with their times in seconds, those that are refused malformed; and these seconds."""
         guard = TimeGuard(self._max_jump, self._guard)
-        seconds, reasons = guard.take_many(times)
+        seconds, refused = guard.take_many(times)
         self._guard = guard.state
         changed = np.flatnonzero((seconds != times) & ~np.isnan(times)).tolist()
-        return (_with_times(events, changed, seconds, reasons) if changed else events), seconds
+        return (_with_times(events, changed, seconds, refused) if changed else events), seconds
 
     def take(self, until: float, *, inclusive: bool) -> list[_Chunk]:
         """Remove and return the events before the time ``until``; if inclusive, also those at it."""
@@ -417,16 +418,17 @@ def _with_times(
     events: Sequence[Event | Malformed],
     indices: Iterable[int],
     seconds: Floats,
-    reasons: Mapping[int, str],
+    refused: Mapping[int, Refusal],
 ) -> Sequence[Event | Malformed]:
-    """Return the events, those at some indices with their times in seconds, or malformed for a reason."""
+    """Return the events, those at some indices with their times in seconds, or malformed."""
+    malformed = {index: Malformed(each.reason, code=each.code) for index, each in refused.items()}
     if isinstance(events, Block):
-        return events.with_times(seconds, {index: Malformed(reason) for index, reason in reasons.items()})
-    changed = list(events)
+        return events.with_times(seconds, malformed)
+    changed: list[Event | Malformed] = list(events)
     for index in indices:
-        event, reason = changed[index], reasons.get(index)
-        if reason is not None:
-            changed[index] = Malformed(reason)
+        event = changed[index]
+        if index in malformed:
+            changed[index] = malformed[index]
         elif isinstance(event, OtherLabel):
             timed = msgspec.structs.replace(event.event, time=float(seconds[index]))
             changed[index] = msgspec.structs.replace(event, event=timed)

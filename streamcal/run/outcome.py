@@ -1,19 +1,15 @@
-"""Results of a pipeline: the rows of a micro-batch, what it counted, and its state.
-
-Rejects are counted by the kind of their reason: without the ids and numbers in which the reasons of a kind
-differ.
-"""
+"""Results of a pipeline: the rows of a micro-batch, what it counted, and its state."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
+from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinState
 from streamcal.quality.figures import QualityState, Raised
@@ -22,28 +18,11 @@ from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
 
 __all__ = [
-    "MOST_KINDS",
-    "OTHER",
     "Outcome",
     "PipelineState",
     "PriorSnapshot",
     "Tally",
-    "count_reasons",
-    "kind_of",
 ]
-
-MOST_KINDS: Final = 30
-"""Number of kinds that are told apart; later ones count as `OTHER`."""
-
-OTHER: Final = "other reasons"
-
-_LONGEST: Final = 120  # characters of a kind
-_VARIES: Final = re.compile(
-    r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)"""  # quoted, as by repr()
-    r"|\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z| UTC)?"  # a moment
-    r"|(?<![\w.-])[+-]?\d[\d_,.]*(?:[eE][+-]?\d+)?(?![\w])"  # a number
-)
-_KEPT: Final = frozenset(("0", "1", "0,", "8601"))  # of "0 or 1", "[0, 1]", "ISO 8601": parts of a rule
 
 
 class PriorSnapshot(NamedTuple):
@@ -111,8 +90,8 @@ class PipelineState(msgspec.Struct):
     tally: Tally
     unpublished: list[str | None] = []
     """Keys for which calibration has formed a map that was not published yet."""
-    reasons: dict[str, int] = {}
-    """Number of rejected events by the kind of the reason."""
+    reasons: dict[Code, Count] = {}
+    """Number of rejected events by code."""
     quality: QualityState | None = None
     positive: str = "1"
     """The class that counts as 1."""
@@ -124,27 +103,3 @@ class PipelineState(msgspec.Struct):
     """Number of segments that may have an engine of their own."""
     classes: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Names of many classes."""
-
-
-def kind_of(reason: str) -> str:
-    """Return a reason without what varies within its kind.
-
-    Examples
-    --------
-    >>> kind_of("a score must be a number in [0, 1], got 1.5")
-    'a score must be a number in [0, 1]'
-    >>> kind_of("unmatched label: no prediction with id 'u-2118' has come")
-    'unmatched label: no prediction with id … has come'
-    """
-    rule = reason.partition(", got ")[0]
-    kind = _VARIES.sub(lambda found: found[0] if found[0] in _KEPT else "…", rule)
-    return kind if len(kind) <= _LONGEST else f"{kind[:_LONGEST]}…"
-
-
-def count_reasons(counts: dict[str, int], reasons: Iterable[str]) -> None:
-    """Count reasons by their kind."""
-    for reason in reasons:
-        kind = kind_of(reason)
-        if kind not in counts and len(counts) >= MOST_KINDS:
-            kind = OTHER
-        counts[kind] = counts.get(kind, 0) + 1

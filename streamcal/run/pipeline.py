@@ -15,6 +15,7 @@ from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recal
 from streamcal.engine.stepping_c import emit, step
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
+from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
@@ -24,7 +25,7 @@ from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot, count_reasons
+from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
     Answers,
     RejectRow,
@@ -44,6 +45,9 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 _FEW: Final = 16  # fewer events take longer many at a time than they would one by one …
 _MOST: Final = 1024  # … as which so many may then be taken
 _NO_TIME: Final = float("nan")
+_NEEDS_BOTH: Final = Refusal(
+    "missing_field", {"kind": "an event of the source of calibration", "field": "score and label"}
+)
 
 
 class Pipeline(RunState):
@@ -146,23 +150,23 @@ class Pipeline(RunState):
         config, run = self._config, list[LabelledEvent]()
         for index, event in enumerate(events):
             self.processed += 1
-            reason: str | None = "an event of the source of calibration needs score and label"
+            why: Refusal | Malformed | None = _NEEDS_BOTH
             if isinstance(event, Malformed):
                 self.tally.calibration.refused(event, index, batch.origin)
-                reason = event.reason
+                why = event
             elif isinstance(event, LabelledEvent):
                 if run and (event.key, event.domain) != (run[0].key, run[0].domain):
                     self._learn_run(outcome, run)
                     run = []
-                reason = lacks_time(event, config) if self._timed else None
-                if reason is None and event.weight is not None:
-                    reason = refuses_weight(event, config)
-                if reason is None and not self.engines.admits(event.key):
-                    reason = self._too_many_keys(event.key)
-                if reason is None:
+                why = lacks_time(event, config) if self._timed else None
+                if why is None and event.weight is not None:
+                    why = refuses_weight(event, config)
+                if why is None and not self.engines.admits(event.key):
+                    why = self._too_many_keys(event.key)
+                if why is None:
                     run.append(event)
-            if reason is not None:
-                outcome.rejects.append(self._reject(batch.origin(index), reason))
+            if why is not None:
+                outcome.rejects.append(self._reject(batch.origin(index), why))
         self._learn_run(outcome, run)
 
     def calibrated(self) -> Outcome:
@@ -230,18 +234,18 @@ class Pipeline(RunState):
             if isinstance(event, Malformed):
                 if checks:
                     input_checks.refused(event, index, batch.origin)
-                rejects.append(self._reject(origin_of(), event.reason))
+                rejects.append(self._reject(origin_of(), event))
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
                 rejects.append(self._reject(origin_of(), self._too_many_keys(event.key)))
                 continue
-            reason = (
+            why = (
                 (lacks_time(event, config) if timed else None)
                 or (join.refuses(event) if may_refuse else None)
                 or (None if event.weight is None else refuses_weight(event, config))
             )
-            if reason is not None:
-                rejects.append(self._reject(origin_of(), reason))
+            if why is not None:
+                rejects.append(self._reject(origin_of(), why))
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if isinstance(each, Recalibrated):
@@ -259,7 +263,7 @@ class Pipeline(RunState):
             if self._observer is not None:
                 self._observer(emission)
         elif isinstance(emission, Rejected):
-            outcome.rejects.append(self._reject(emission.event.origin, emission.reason))
+            outcome.rejects.append(self._reject(emission.event.origin, emission))
         elif isinstance(emission, MapPublished) and self._publishes_maps:
             outcome.maps.append(map_row(emission, self.join.clock, self.segments.fields))
             outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
@@ -314,8 +318,8 @@ class Pipeline(RunState):
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
-        rejects = [self._reject(each.event.origin, each.reason) for each in self.join.close()]
-        count_reasons(self.reasons, (row.reason for row in rejects))
+        rejects = [self._reject(each.event.origin, each) for each in self.join.close()]
+        self._count(rejects)
         outcome = Outcome([], rejects, [])
         self._rate()
         self._emit_raised(outcome)
@@ -352,7 +356,7 @@ class Pipeline(RunState):
 
     def _ended(self, outcome: Outcome, input_checks: InputChecks, events: Sequence[object]) -> Outcome:
         """Count what a batch gave, and return it."""
-        count_reasons(self.reasons, (row.reason for row in outcome.rejects))
+        self._count(outcome.rejects)
         input_checks.events += len(events)
         outcome.doubtful = bool(input_checks.labels or input_checks.percents)
         return outcome
@@ -396,12 +400,19 @@ class Pipeline(RunState):
         if engine.served.version != version:
             self._unpublished[key] = None
 
-    def _too_many_keys(self, key: str | None) -> str:
-        """Count an event whose key is one too many; return the reason to reject it."""
+    def _too_many_keys(self, key: str | None) -> Refusal:
+        """Count an event whose key is one too many; return why it is rejected."""
         self.tally.refused += 1
         which = "events without a key" if key is None else f"key {key!r}"
-        return f"too many keys: {which} would be one more than the limit of {self._keys.limit}"
+        return Refusal("too_many_keys", {"key": which, "limit": self._keys.limit})
 
-    def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
+    def _reject(self, origin: Origin | None, why: Refusal | Malformed) -> RejectRow:
         self.tally.rejected += 1
-        return reject_row(origin, reason)
+        if self.classes and isinstance(why, Refusal) and why.code == "conflicting_label":
+            first, label = (self.classes[why.fields[name]] for name in ("first", "label"))
+            why = Refusal(why.code, {**why.fields, "first": first, "label": label})
+        return reject_row(origin, why)
+
+    def _count(self, rejects: Sequence[RejectRow]) -> None:
+        for row in rejects:
+            self.reasons[row.code] = self.reasons.get(row.code, 0) + 1

@@ -21,6 +21,8 @@ from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import DOMAINS, Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.class_fields import by_class
+from streamcal.events.codes import Code, Refusal
+from streamcal.events.fields import Malformed
 from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
@@ -228,6 +230,7 @@ class RejectRow(msgspec.Struct, frozen=True):
     """Path of the file, or topic and partition."""
     line: int
     """Line in the file, from 1, or offset in the partition."""
+    code: Code
     reason: str
     raw: str
     """The rejected text; of a longer one the first 4096 bytes."""
@@ -271,11 +274,12 @@ class AlarmRow(msgspec.Struct, frozen=True):
     """Consequences, and what to do."""
 
 
-def reject_row(origin: Origin | None, reason: str) -> RejectRow:
+def reject_row(origin: Origin | None, why: Refusal | Malformed) -> RejectRow:
     """Return the row of a reject; an event from no input has no origin."""
     if origin is None:
-        return RejectRow("", 0, reason, "")
-    return RejectRow(origin.source, origin.line, reason, origin.raw.decode("utf-8", "backslashreplace"))
+        return RejectRow("", 0, why.code, why.reason, "")
+    raw = origin.raw.decode("utf-8", "backslashreplace")
+    return RejectRow(origin.source, origin.line, why.code, why.reason, raw)
 
 
 def map_row(emission: MapPublished, time: float | None, segments: tuple[str, ...]) -> MapRow:

@@ -14,6 +14,7 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
+from streamcal.events.codes import Code
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.tables import Tables
@@ -85,7 +86,7 @@ class RunState:
         self._rows: StoredRows | None = None  # of segments, where there is a store
         self._places = [columns.carried.index(name) for name in self.segments.fields]
         self.tally = Tally()
-        self.reasons: dict[str, int] = {}
+        self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 
     @property

@@ -105,10 +105,12 @@ class _Batch:
 
 def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
     if kind == "predictions" and type(event) is LabelEvent:
-        return Malformed("missing field: a prediction needs a score; labels go to /v1/labels")
+        reason = "missing field: a prediction needs a score; labels go to /v1/labels"
+        return Malformed(reason, code="wrong_path")
     if kind == "labels" and type(event) is not LabelEvent and not isinstance(event, Malformed):
         what = "a label" if type(event) is PredictionEvent else "no score beside it"
-        return Malformed(f"not a label: a label needs {what}; predictions go to /v1/predictions")
+        reason = f"not a label: a label needs {what}; predictions go to /v1/predictions"
+        return Malformed(reason, code="wrong_path")
     return event
 
 

@@ -11,18 +11,20 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import Malformed
-from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.entries import Early, Settled
 from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.run.config import RunConfig
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import REQUESTS, JournalStore
-from streamcal.run.rows import ClassRow
+from streamcal.run.rows import ClassRow, RejectRow
 from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Result", "ServedPipeline"]
 
 _UNPROCESSABLE: Final = 422
+_OF_LABELS: Final = frozenset(("conflicting_label", "duplicate_label", "implied_label", "late_label"))
+"""Codes of events whose label alone was rejected."""
 
 
 class LabelAnswer(msgspec.Struct, frozen=True):
@@ -75,57 +77,52 @@ class ServedPipeline(Pipeline):
 
     def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
         """Yield the result of every event, after a micro-batch and before its commit."""
-        first = batch.origin(0).line
-        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == REQUESTS}
+        refused = {row.line: row for row in outcome.rejects if row.source == REQUESTS}
         events = batch.events
         if self.positive is not None:
             events = self.tally.deployment.decide(events, self.positive)
         answers = iter(outcome.answers)
         answer = next(answers, None)
         for index, event in enumerate(events):
-            why = refused.get(index)
+            why = refused.get(batch.origin(index).line) if refused else None
             if isinstance(event, Malformed):
                 yield _malformed(event)
             elif isinstance(event, LabelEvent):
                 yield self._label(event, why)
             else:
                 result: Result | None = None
-                if answer is not None and answer.id == event.id and (why is None or _of_label(why)):
+                of_label = why is not None and why.code in _OF_LABELS
+                if answer is not None and answer.id == event.id and (why is None or of_label):
                     result, answer = answer, next(answers, None)
-                if isinstance(event, LabelledEvent) and event.id is not None and why and _of_label(why):
+                if isinstance(event, LabelledEvent) and event.id is not None and of_label:
                     labelled = self._label(LabelEvent(event.id, event.label), why)
                     result = labelled if isinstance(labelled, Problem) else result
                 yield result or self._again(event, why)
 
-    def _label(self, event: LabelEvent, why: str | None) -> Result:
-        id_, first = event.id, None
-        known = self._entry_of(id_)
+    def _label(self, event: LabelEvent, why: RejectRow | None) -> Result:
+        id_ = event.id
         if why is None:
-            return LabelAnswer(id_, "waiting" if isinstance(known, Early) else "joined")
-        if isinstance(known, Early):
-            first = known.event.label
-        elif isinstance(known, Pending):
-            first = known.told and known.told[0]
-        elif known is not None:
-            first = known.label
-        settled = isinstance(known, Settled)
-        if first is None or (first != event.label and why.startswith("late label")):
-            return Problem(
-                410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None
-            )
-        if first == event.label:
-            return LabelAnswer(id_, "duplicate")
-        names = [*map(repr, self.classes)] or ["0", "1"]
-        detail = f"the label of id {id_!r} is {names[first]} already, which stays, got {names[event.label]}"
-        return Problem(409, detail, id=id_, outcome="conflicting", errors=(Fault("#/label", detail),))
+            return LabelAnswer(id_, "waiting" if isinstance(self._entry_of(id_), Early) else "joined")
+        match why.code:
+            case "duplicate_label":
+                return LabelAnswer(id_, "duplicate")
+            case "conflicting_label":
+                fault = Fault("#/label", why.reason)
+                return Problem(409, why.reason, id=id_, outcome="conflicting", errors=(fault,))
+            case "implied_label" if not event.label:
+                return LabelAnswer(id_, "duplicate")
+            case "late_label" | "implied_label":
+                return Problem(410, why.reason, id=id_, outcome="late")
+            case _:
+                return Problem(_UNPROCESSABLE, why.reason, id=id_)
 
-    def _again(self, event: PredictionEvent | LabelledEvent, why: str | None) -> Result:
+    def _again(self, event: PredictionEvent | LabelledEvent, why: RejectRow | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
         known = None if event.id is None else self._entry_of(event.id)
         if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
             known = known.answered or known
         if known is None or isinstance(known, Early):
-            return Problem(_UNPROCESSABLE, why or "", id=event.id)
+            return Problem(_UNPROCESSABLE, "" if why is None else why.reason, id=event.id)
         if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
@@ -160,12 +157,7 @@ class ServedPipeline(Pipeline):
 
 
 def _malformed(event: Malformed) -> Problem:
-    if event.reason.startswith(("not JSON", "invalid UTF-8")):
+    if event.code in ("not_json", "not_utf8"):
         return Problem(400, event.reason)
     pointer = "#" if event.column is None else "#/" + event.column.replace("~", "~0").replace("/", "~1")
     return Problem(_UNPROCESSABLE, event.reason, errors=(Fault(pointer, event.reason),))
-
-
-def _of_label(why: str) -> bool:
-    """Whether only the label of an event was refused."""
-    return why.startswith(("duplicate label", "late label"))

@@ -25,6 +25,8 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.codes import Code
+from streamcal.events.fields import FieldError
 from streamcal.join.entries import Values
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
@@ -39,7 +41,7 @@ __all__ = ["COUNTS", "LABELS", "LEARNED", "OUTCOMES", "PREDICTION", "REJECT", "S
 PREDICTION: Final = "prediction"
 """A row of a prediction that was taken."""
 REJECT: Final = "reject"
-"""A row of an event that changed nothing; ``payload`` is the reason."""
+"""A row of an event that changed nothing; ``key`` is the code, ``payload`` the reason."""
 LABELS: Final = "labels"
 """A row of labels that met their predictions; ``payload`` is a sketch."""
 SCORES: Final = "scores"
@@ -201,7 +203,8 @@ class _Work:
                 self._check_time(columns[1])
                 taken.append((self._kind.event(columns, self._config), bool(alone)))
             except ValueError as error:
-                self._reject(columns[0], columns[1], str(error))
+                code = error.code if isinstance(error, FieldError) else "malformed"
+                self._reject(columns[0], columns[1], code, str(error))
         if isinstance(self._kind, Carrying):
             self._answer_many(self._kind, [event for event, _ in taken if not isinstance(event, LabelEvent)])
         for event, alone in taken:
@@ -222,7 +225,7 @@ class _Work:
         """Take note of the rejects among what came out of the join."""
         for each in outcomes:
             if isinstance(each, Rejected):
-                self._reject(each.event.id, each.event.time, each.reason)
+                self._reject(each.event.id, each.event.time, each.code, each.reason)
 
     def outcomes(self) -> pd.DataFrame:
         """Return the rows that come out of it."""
@@ -247,16 +250,17 @@ class _Work:
         if time is None:
             return
         if not -LIMIT < time < LIMIT:
-            raise ValueError(
-                f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}"
+            raise FieldError(
+                f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}", "bad_time"
             )
         most = self._join.max_jump
         if time > self._began + most:
-            raise ValueError(
+            raise FieldError(
                 f"the time {show_time(time)} is more than {show_duration(most)} (max_jump) past"
-                f" {show_time(self._began)}, when the micro-batch began"
+                f" {show_time(self._began)}, when the micro-batch began",
+                "too_far_ahead",
             )
 
-    def _reject(self, id_: object, time: float | None, reason: str) -> None:
+    def _reject(self, id_: object, time: float | None, code: Code, reason: str) -> None:
         shown = None if id_ is None else str(id_)
-        self._rows.append((REJECT, shown, time, None, None, None, reason.encode(), None))
+        self._rows.append((REJECT, shown, time, None, code, None, reason.encode(), None))

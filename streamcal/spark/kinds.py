@@ -29,6 +29,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.class_fields import ClassFields
 from streamcal.events.columns import Columns
+from streamcal.events.fields import FieldError
 from streamcal.join.entries import Values
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
@@ -137,8 +138,8 @@ class Carrying(Plain, frozen=True):
     def event(self, columns: Sequence[Any], config: RecalibratorConfig) -> Event:
         """See `Plain.event`."""
         event = super().event(columns, config)
-        if reason := lacks_time(event, config):
-            raise ValueError(reason)
+        if refused := lacks_time(event, config):
+            raise FieldError(refused.reason, refused.code)
         return event
 
     def answer_many(self, engine: Any, events: Sequence[PredictionEvent | LabelledEvent]) -> list[Answered]:

@@ -74,7 +74,7 @@ class Batch(NamedTuple):
     """A row for each prediction that was taken: id, score, probability, version, key, domain, time. Of many
     classes, scores and probabilities are arrays in their order, and there is no version."""
     rejects: DataFrame
-    """A row for each event that changed nothing: id, time, reason."""
+    """A row for each event that changed nothing: id, time, code, reason."""
     maps: dict[str | None, RecalibrationMap]
     """The map of each key that answered; keys that are not here are answered by the map before any label.
     With segments, the map of all, before corrections. Many classes have none."""
@@ -365,9 +365,9 @@ def _batch(
 
     predictions = outcomes.where(F.col("kind") == PREDICTION)
     rejects = outcomes.where(F.col("kind") == REJECT)
-    reason = F.col("payload").cast("string").alias("reason")
+    code, reason = F.col("key").alias("code"), F.col("payload").cast("string").alias("reason")
     if isinstance(kind, Carrying):
         answers = predictions.select("id", *kind.columns, "key", "domain", "time")
     else:
         answers = predictions.mapInArrow(answered, _ANSWERS)
-    return Batch(number, answers, rejects.select("id", "time", reason), maps)
+    return Batch(number, answers, rejects.select("id", "time", code, reason), maps)

@@ -158,7 +158,9 @@ def test_a_window_of_event_time_needs_the_time_of_every_label(tmp_path: Path) ->
     assert len(answers) == len(predictions)
     assert [row["line"] for row in rejects] == [6, 7]
     for row in rejects:
-        assert row["reason"] == "a label needs a time: the window 10 days, 0:00:00 is a stretch of event time"
+        assert row["reason"] == (
+            "missing time: a label needs a time, for the window 10 days, 0:00:00 is a stretch of event time"
+        )
 
 
 def test_so_does_the_source_of_calibration(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_csv_is_not_continued_with_other_columns(tmp_path: Path) -> None:
     with pytest.raises(
         OutputError, match=r"has the columns id, score, .* but its rows now have source, line"
     ):
-        again.write([RejectRow("f", 1, "no", "")])
+        again.write([RejectRow("f", 1, "malformed", "no", "")])
     again.close()
 
 

@@ -44,7 +44,7 @@ def options(folder: Path, *more: object) -> list[object]:
 def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     store = opened(tmp_path / "s.db")
     assert store.load() == Checkpoint({}, b"", {}, {})
-    reject = RejectRow("f", 3, "no", "raw")
+    reject = RejectRow("f", 3, "malformed", "no", "raw")
     positions = {"a": {"": {"offset": 3}, "1": 7}}
     row = MapRow(2, "k", 1.5, b'{"v":1}', b'{"c":2}')  # type: ignore[arg-type]
     store.commit(Change({None: b"e", "": b"f", "k": b"g"}, b"{}", positions, {"o": 5}, [row], [reject]))
@@ -57,8 +57,8 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     assert again.job == job
     again.close()
     with sqlite3.connect(tmp_path / "s.db") as db:
-        assert db.execute("SELECT source, line, reason, raw FROM rejects").fetchall() == [
-            ("f", 3, "no", "raw")
+        assert db.execute("SELECT source, line, code, reason, raw FROM rejects").fetchall() == [
+            ("f", 3, "malformed", "no", "raw")
         ]
     db.close()
 
@@ -334,7 +334,7 @@ def filled(path: Path) -> None:
             )
             for i in range(10)
         ]
-        rejects = [RejectRow("ü", i, "no", "raw" * rng.randrange(9)) for i in range(30)]
+        rejects = [RejectRow("ü", i, "malformed", "no", "raw" * rng.randrange(9)) for i in range(30)]
         engines: dict[str | None, bytes] = {
             key: Recalibrator(max_cells=64 + part).to_bytes() for key in (None, "", "k", f"{part}")
         }

@@ -246,8 +246,13 @@ def test_a_reject_names_file_row_and_column(tmp_path: Path) -> None:
         source.seek({})
         (batch,) = source.poll(10, 0.0)
         assert batch.events[1:] == [
-            Malformed("missing field: a prediction or a label needs an id"),
-            Malformed("a score must be a number in [0, 1], got 1.5, in column 'p'", score=1.5, column="p"),
+            Malformed("missing field: a prediction or a label needs an id", code="missing_field"),
+            Malformed(
+                "a score must be a number in [0, 1], got 1.5, in column 'p'",
+                score=1.5,
+                column="p",
+                code="bad_score",
+            ),
         ]
         origin = batch.origin(2)
     assert (origin.source, origin.line, origin.raw) == (str(path), 3, b'{"req":"c","p":1.5}')

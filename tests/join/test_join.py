@@ -67,8 +67,9 @@ def test_the_first_label_wins() -> None:
     join, recorder, out = drive(events)
     assert [joined.label for joined in recorder.learned] == [1]
     assert [o.reason for o in out if isinstance(o, Rejected)] == [
-        "duplicate label: there was one with id 'a' before"
-    ] * 2
+        "duplicate label: there was one with id 'a' before",
+        "conflicting label: the label of id 'a' is 1 already, which stays, got 0",
+    ]
     assert join.counts == counts(predictions=1, labels=3, joined=1, duplicate=2, corrected=1)
 
 
@@ -90,7 +91,7 @@ def test_two_early_labels() -> None:
 def test_a_duplicate_prediction_is_refused(events: list[Event]) -> None:
     join, recorder, out = drive(events)
     assert sum(isinstance(o, Recalibrated) for o in out) == 1
-    assert "duplicate prediction" in out[-1].reason  # type: ignore[union-attr]
+    assert out[-1].code == "duplicate_prediction"  # type: ignore[union-attr]
     assert join.counts.duplicate == 1
     assert len(recorder.learned) <= 1
 
@@ -100,7 +101,7 @@ def test_a_label_event_may_repeat_the_score() -> None:
         [PredictionEvent("a", 0.3), LabelledEvent(0.3, 1, "a"), LabelledEvent(0.3, 0, "a")]
     )
     assert recorder.learned == [Joined(0.3, 0.5, 1, "target", prediction_index=3)]
-    assert "duplicate label" in out[-1].reason  # type: ignore[union-attr]
+    assert out[-1].code == "conflicting_label"  # type: ignore[union-attr]
     assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, corrected=1)
 
 
@@ -141,7 +142,7 @@ def test_nothing_expires_beyond_the_watermark() -> None:
 
     def take(*events: Event) -> list[str]:
         out = [each for event in events for each in emissions(join, event, recorder)]
-        return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
+        return [each.code for each in out if isinstance(each, Rejected)]
 
     assert join.advance(-math.inf) == ()
     assert take(PredictionEvent("a", 0.3, 0.0), LabelEvent("nobody", 1, 0.0)) == []

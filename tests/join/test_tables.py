@@ -220,7 +220,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
         join.prefetch([event.id for event in events if event.id is not None])
         out = [each for event in events for each in emissions(join, event, recorder)]
         store.commit(Change({}, b"{}", {}, {}, (), ()))
-        return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
+        return [each.code for each in out if isinstance(each, Rejected)]
 
     for start in range(0, count, batch):
         which = range(start, start + batch)
@@ -229,8 +229,8 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     assert join.pending == store.tables.rows.count(EARLY) == count
     late = [LabelEvent(f"p{i}", 1, 1500.0) for i in range(0, count, 100)]
     reasons = take(PredictionEvent("now", 0.3, 1500.0), PredictionEvent("p7", 0.3, 1500.0), *late)
-    assert reasons.count("unmatched label") == count
-    assert reasons[count:] == ["duplicate prediction"] + ["late label"] * len(late)
+    assert reasons.count("unmatched_label") == count
+    assert reasons[count:] == ["duplicate_prediction"] + ["late_label"] * len(late)
     assert join.counts.expired == store.tables.rows.count(ENDED) == count
     assert join.pending == 1
     assert take(PredictionEvent("later", 0.3, 3000.0), PredictionEvent("p7", 0.3, 3000.0)) == []

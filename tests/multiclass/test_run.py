@@ -141,7 +141,7 @@ def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
         ({"id": "b3", "scores": {"cat": 1.5, "dog": -0.5, "fox": 0.0}}, "must be a number in [0, 1]"),
         ({"id": "b4", "scores": {"cat": 0.5, "cow": 0.5, "fox": 0.0}}, "got one of 'cow'"),
         ({"id": "a1", "label": "cow"}, "must be one of the classes 'cat', 'dog', 'fox', got 'cow'"),
-        ({"id": "a1", "label": "cat"}, "duplicate label"),
+        ({"id": "a1", "label": "cat"}, "already, which stays, got 'cat'"),
         ({"id": "a1", "scores": [1, 0, 0]}, "duplicate prediction"),
         ({"id": "b5", "score": 0.5}, "needs 'scores' of all classes, a label, or both"),
         ({"id": "b6", "label": "fox"}, "unmatched label"),

@@ -158,7 +158,7 @@ def test_an_address_of_version_6_has_brackets() -> None:
 
 
 def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, latest: LatestStatus) -> None:
-    row = RejectRow("labels.jsonl", 3, "not JSON: 'x'", "Jane Doe " + 1_000 * "x")
+    row = RejectRow("labels.jsonl", 3, "malformed", "not JSON: 'x'", "Jane Doe " + 1_000 * "x")
     latest.take(Outcome([], [row], []))
     latest.end()
     assert b"Jane" not in content(server, "/page/state")[1]

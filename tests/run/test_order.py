@@ -190,7 +190,7 @@ class Scene:
             self.run()
 
     def reasons(self) -> list[str]:
-        return [msgspec.json.decode(row)["reason"].split(":")[0] for row in self.rejects.partitions[""]]
+        return [msgspec.json.decode(row)["code"] for row in self.rejects.partitions[""]]
 
 
 @pytest.fixture(autouse=True)
@@ -251,9 +251,9 @@ def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
     counts, reasons = scene.pipeline.join.counts, scene.reasons()
     assert counts.unmatched >= len(nobody)
     assert {reason: reasons.count(reason) for reason in set(reasons)} == {
-        "unmatched label": counts.unmatched,
-        "duplicate label": counts.duplicate,
-    } | ({"late label": counts.late} if counts.late else {})
+        "unmatched_label": counts.unmatched,
+        "duplicate_label": counts.duplicate,
+    } | ({"late_label": counts.late} if counts.late else {})
 
 
 def test_the_watermark_is_kept_with_the_state() -> None:

@@ -131,7 +131,8 @@ class Values:
         if self._registry is None and _is_framed(value) and type(event) is Malformed:
             return Malformed(
                 f"not JSON, but as of schema {_id_of(value[:HEAD_BYTES])}: schema_registry of the [kafka]"
-                " options says where schemas are"
+                " options says where schemas are",
+                code="not_json",
             )
         return event
 

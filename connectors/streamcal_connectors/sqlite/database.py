@@ -53,8 +53,8 @@ CREATE TABLE maps (
     seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, map TEXT NOT NULL, certificate TEXT,
     mixture TEXT, crc INTEGER NOT NULL);
 CREATE TABLE rejects (
-    seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
-    crc INTEGER NOT NULL);
+    seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
+    raw TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE segment_blocks (
     block INTEGER PRIMARY KEY, segments TEXT NOT NULL, rows BLOB NOT NULL, crc INTEGER NOT NULL);

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.errors import StoreError
+from streamcal.events.codes import Code
 from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.paths import identities_of, path_of
@@ -47,7 +48,7 @@ KEPT_REJECTS: Final = 10_000
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _NONE: Final = Counts()
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
-_RejectValues = tuple[int, str, int, str, str, int]
+_RejectValues = tuple[int, str, int, Code, str, str, int]
 
 
 class SqliteConnector:

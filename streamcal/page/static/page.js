@@ -134,8 +134,8 @@ function showEvents({ join, pending, delay, rejected, events, reasons, rejects }
       element("td", { class: "bar", "aria-hidden": "true" }, element("div", {}, bar)), element("td", {}, count(n)));
   }));
   at("rejected").textContent = rejected ? `${count(rejected)} of ${count(events)} events changed nothing.` : "None so far.";
-  at("reasons").tBodies[0].replaceChildren(...Object.entries(reasons).map(([reason, n]) =>
-    element("tr", {}, element("th", { scope: "row" }, reason), element("td", {}, count(n)))));
+  at("reasons").tBodies[0].replaceChildren(...Object.entries(reasons).map(([code, n]) =>
+    element("tr", {}, element("th", { scope: "row" }, code.replaceAll("_", " ")), element("td", {}, count(n)))));
   at("raw").hidden = !rejects.length;
   if (at("raw").open) showRaw();
 }
@@ -150,7 +150,7 @@ async function showRaw() {
   if (!answer?.ok) return;
   const rows = await answer.json();
   at("raw-list").replaceChildren(...rows.map((row) =>
-    element("li", {}, `${row.reason} (${row.source}, ${count(row.line)})`, element("code", {}, row.raw))));
+    element("li", {}, `${row.code.replaceAll("_", " ")} (${row.source}, ${count(row.line)})`, element("code", {}, row.raw))));
 }
 
 function showKeys(status, view) {

@@ -49,10 +49,12 @@ class TestSizes:
         self, kafka_broker: AnyBroker, new_topic: Topics, limit: int
     ) -> None:
         topic = new_topic("rejects", configs={"max.message.bytes": str(limit)})
-        long = [RejectRow("in/1", 4, "bad" * 2000, raw * 200_000) for raw in ("\x01", "a", "é", '"')]
+        long = [
+            RejectRow("in/1", 4, "malformed", "bad" * 2000, raw * 200_000) for raw in ("\x01", "a", "é", '"')
+        ]
         with closing(KafkaConnector().sink(url(kafka_broker, topic))) as sink:
             sink.resume("job", None)
-            sink.write([RejectRow("in/1", 3, "bad", "{"), *long])
+            sink.write([RejectRow("in/1", 3, "malformed", "bad", "{"), *long])
             sink.commit({})
         rows = [msgspec.json.decode(record.value) for record in rows_of(kafka_broker, topic)]
         assert [row["line"] for row in rows] == [3, 4, 4, 4, 4]
@@ -238,9 +240,9 @@ def test_the_limit_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroke
     shared.source(url(kafka_broker, new_topic("events")), SourceOptions()).close()
     with closing(shared.sink(url(kafka_broker, topic))) as sink:
         sink.resume("job", None)
-        empty = len(msgspec.json.encode(RejectRow("", 1, "", "")))
+        empty = len(msgspec.json.encode(RejectRow("", 1, "malformed", "", "")))
         raw = "x" * (1000 - kafka_python._RECORD_OVERHEAD - empty)
-        sink.write([RejectRow("", 1, "", raw)])
+        sink.write([RejectRow("", 1, "malformed", "", raw)])
         sink.commit({})
     (row,) = rows_of(kafka_broker, topic)
     assert msgspec.json.decode(row.value)["raw"] == raw

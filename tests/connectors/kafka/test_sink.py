@@ -42,7 +42,10 @@ class TestSink:
             sinks,
             (
                 [answer(i) for i in range(20)],
-                [RejectRow("in/1", 3, "bad", "{"), RejectRow("in/1", 4, "long", "\x01" * 1_000_000)],
+                [
+                    RejectRow("in/1", 3, "malformed", "bad", "{"),
+                    RejectRow("in/1", 4, "malformed", "long", "\x01" * 1_000_000),
+                ],
                 [map_row(1), map_row(2, "eu")],
             ),
             strict=True,

@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from streamcal_connectors.kafka.config import KafkaConfig
-from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.values import Values
 from streamcal_connectors.sqlite.store import SqliteStore
 
@@ -28,6 +26,7 @@ from streamcal import SegmentedRecalibrator
 from streamcal.events.columns import Columns
 from streamcal.frames import backtest
 from streamcal.segments.names_c import name_of
+from tests.connectors.kafka.registry import schema_registry
 from tests.connectors.kafka.test_schemas import decoded
 from tests.segments.test_run import run
 from tests.serve.servers import LINES, Served
@@ -103,6 +102,7 @@ def of_backtest(frame: Callable[[list[dict[str, Any]]], Any]) -> Any:
 
 
 def of_avro(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
+    del folder
     value = rows[0]["seg"]
     kind = AVRO.get(type(value)) or {
         "type": "long",
@@ -110,14 +110,14 @@ def of_avro(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
     }
     fields = [("id", "string"), ("score", "double"), ("label", "int"), ("seg", ["null", kind])]
     schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields]}
-    (folder / "17.avsc").write_text(json.dumps(schema))
     raws = []
     for row in rows:
         data = io.BytesIO()
         fastavro.schemaless_writer(data, fastavro.parse_schema(schema), row)
         raws.append(b"\0\0\0\0\x11" + data.getvalue())
-    registry = open_registry(KafkaConfig(schema_registry=str(folder)))
-    events = decoded(Values(registry, "target", Columns().with_segments(["seg"])), raws)
+    with schema_registry() as registry:
+        registry.register("events", {"schema": json.dumps(schema)})
+        events = decoded(Values({"url": registry.url}, "target", Columns().with_segments(["seg"])), raws)
     return {name_of(event.kept[0]) for event in events}
 
 

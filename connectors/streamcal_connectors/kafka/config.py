@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -24,7 +24,6 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
-    model_validator,
 )
 
 from streamcal.run.connectors import public_url
@@ -36,7 +35,7 @@ _SCHEME: Final = "kafka:"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 
-_SECRET: Final = re.compile(r"password|secret|key\.pem")
+_SECRET: Final = re.compile(r"password|secret|key\.pem|user\.info|\.token$")
 _ELSEWHERE: Final = ("_env", "_file")  # ends of the names of options that say where a secret is
 _OURS: Final = frozenset(
     {
@@ -61,6 +60,9 @@ _LIBRDKAFKA: Final = {
 _Seconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
 
 
+_Table: TypeAlias = dict[str, str | bool | int | float]
+
+
 class _Options(BaseModel):
     # The value of a rejected option may be a misplaced secret.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -77,8 +79,10 @@ class KafkaConfig(_Options):
 
     library: Literal["kafka-python", "confluent"] = "kafka-python"
     """The library that reads and writes records; confluent needs confluent-kafka."""
-    client: dict[str, str | bool | int | float] = Field({}, repr=False)
+    client: _Table = Field({}, repr=False)
     """Options of its client, by kafka-python's names or librdkafka's; as a text, a JSON object."""
+    schema_registry: _Table = Field({}, repr=False)
+    """Options of confluent-kafka's client of a schema registry; as a text, a JSON object or the URL."""
 
     connect_seconds: _Seconds = 300.0
     """Longest wait for the cluster when a run starts; later it waits without limit."""
@@ -91,91 +95,71 @@ class KafkaConfig(_Options):
     compression: Literal["none", "gzip"] = "none"
     """Compression of the records that are written."""
 
-    schema_registry: str | None = None
-    """Place of the schemas of values: the URL of a schema registry, or a folder of files."""
-    schema_registry_username: str | None = None
-    schema_registry_password_env: str | None = None
-    """Name of the variable that holds the password."""
-    schema_registry_password_file: Path | None = None
-    """Path of the file that holds the password."""
-
-    @field_validator("client", mode="before")
+    @field_validator("client", "schema_registry", mode="before")
     @classmethod
     def _from_text(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
+        if not value.startswith("{"):
+            return {"url": value}
         try:
             return msgspec.json.decode(value)
         except msgspec.DecodeError:
             raise ValueError("it is no JSON object") from None
 
-    @field_validator("client")
+    @field_validator("client", "schema_registry")
     @classmethod
-    def _options_of_a_client(cls, table: dict[str, Any]) -> dict[str, Any]:
+    def _without_secrets(cls, table: dict[str, Any]) -> dict[str, Any]:
         for name, value in table.items():
             if _SECRET.search(name) and not name.endswith(_ELSEWHERE):
                 raise ValueError(f"{name} is a secret: give {name}_file or {name}_env, which say where it is")
-            if name.replace(".", "_") in _OURS:
-                raise ValueError(f"streamcal sets {name} itself")
             if name.startswith("ssl") and name.endswith(("file", ".location")) and not Path(value).exists():
                 raise ValueError(f"{name}: there is no file {value}")
         return table
 
+    @field_validator("client")
+    @classmethod
+    def _not_ours(cls, table: dict[str, Any]) -> dict[str, Any]:
+        for name in table:
+            if name.replace(".", "_") in _OURS:
+                raise ValueError(f"streamcal sets {name} itself")
+        return table
+
     @field_validator("schema_registry")
     @classmethod
-    def _is_a_place(cls, place: str | None) -> str | None:
-        if place is None:
-            return None
-        parts = urlsplit(place)
+    def _has_a_url(cls, table: dict[str, Any]) -> dict[str, Any]:
+        parts = urlsplit(str(table.get("url", "")))
         if "@" in parts.netloc:
-            raise ValueError(
-                "a URL must not have a user or password: use schema_registry_username and"
-                " schema_registry_password_env or schema_registry_password_file"
-            )
-        if not (parts.scheme in ("http", "https") and parts.hostname) and not Path(place).is_dir():
-            raise ValueError("it must be an http:// or https:// URL, or a folder that is there")
-        return place
-
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        if self.schema_registry_password_env is not None and self.schema_registry_password_file is not None:
-            raise ValueError("give either schema_registry_password_env or schema_registry_password_file")
-        secret = self.schema_registry_password_env or self.schema_registry_password_file
-        if (self.schema_registry_username is None) != (secret is None):
-            raise ValueError(
-                "give schema_registry_username together with schema_registry_password_env or"
-                " schema_registry_password_file"
-            )
-        return self
-
-    def registry_password(self) -> str | None:
-        """Read the password of the schema registry; see `_secret`."""
-        named = {"_env": self.schema_registry_password_env, "_file": self.schema_registry_password_file}
-        for end, place in named.items():
-            if place is not None:
-                return _secret("schema_registry_password" + end, str(place))
-        return None
+            raise ValueError("a URL must not have a user or password: give basic.auth.user.info_file")
+        if table and not (parts.scheme in ("http", "https") and parts.hostname):
+            raise ValueError("its url must be an http:// or https:// URL")
+        return table
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of kafka-python's clients, with the secrets; see `_secret`."""
-        return {name: value for name, value in self._with_secrets().items() if "." not in name}
+        return {name: value for name, value in _with_secrets(self.client).items() if "." not in name}
 
     def librdkafka_options(self) -> dict[str, Any]:
         """Return librdkafka's options, with the secrets; see `_secret`."""
-        options = self._with_secrets()
+        options = _with_secrets(self.client)
         found = {_LIBRDKAFKA[name]: value for name, value in options.items() if name in _LIBRDKAFKA}
         if options.get("ssl_check_hostname") is False:
             found["ssl.endpoint.identification.algorithm"] = "none"
         return found | {name: value for name, value in options.items() if "." in name}
 
-    def _with_secrets(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in self.client.items():
-            if name.endswith(_ELSEWHERE):
-                found[name.rpartition("_")[0]] = _secret(name, str(value))
-            else:
-                found[name] = value
-        return found
+    def registry_options(self) -> dict[str, Any]:
+        """Return the options of the client of the registry, with the secrets; empty if there is none."""
+        limits = {"timeout": self.request_seconds, "max.retries": 0}
+        return limits | _with_secrets(self.schema_registry) if self.schema_registry else {}
+
+
+def _with_secrets(table: _Table) -> dict[str, Any]:
+    return {
+        name.rpartition("_")[0] if name.endswith(_ELSEWHERE) else name: _secret(name, str(value))
+        if name.endswith(_ELSEWHERE)
+        else value
+        for name, value in table.items()
+    }
 
 
 def _secret(option: str, place: str) -> str:

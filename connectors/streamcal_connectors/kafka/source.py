@@ -21,7 +21,6 @@ from streamcal_connectors.kafka.errors import KafkaError, brief
 from streamcal_connectors.kafka.feed import KafkaFeed
 from streamcal_connectors.kafka.kafka_python import Consumer
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
-from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.sink import KafkaSink
 from streamcal_connectors.kafka.transactions import Transactions
 from streamcal_connectors.kafka.values import Values
@@ -117,7 +116,7 @@ class KafkaSource:
         self._topic = url.topic
         self._topic_id: str | None = None
         self._from_latest = url.options.start == "latest"
-        self._values = Values(open_registry(cluster.config), options.domain, options.columns)
+        self._values = Values(cluster.config.registry_options(), options.domain, options.columns)
         self._waits = False  # for a schema
         self._siblings = siblings
         self._before = 0.0  # what was left before the last poll

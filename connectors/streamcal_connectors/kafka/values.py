@@ -1,26 +1,57 @@
-"""Decoders of the values of records: JSON text, or text or bytes behind the id of a schema.
+"""Decoders of the values of records: JSON text, or what a schema says behind its id.
 
-The frame is Confluent's: a zero byte, the id of the schema in four bytes, for Protobuf the message's indexes,
-then the data. JSON text never begins with a zero byte, so a topic may hold both.
+JSON text never begins with a zero byte, as what has a schema does (`schemas`); a topic may hold both. The
+columns of what has a schema take the way of those of tables (`streamcal.events.table_codec`), so all rules
+are those of files: a null, or a field that is not set, is an absent field.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from streamcal.events import Domain, Event
 from streamcal.events.codec import JsonDecoder
-from streamcal.events.columns import Columns
-from streamcal.events.fields import Malformed, count_names
+from streamcal.events.columns import Columns, Role
+from streamcal.events.fields import Malformed, count_names, malformed, plain_kept
+from streamcal.events.table_codec import RowsDecoder
+from streamcal.times import read_time
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
-from streamcal_connectors.kafka.registry import AwayError, Kind, Registry
-from streamcal_connectors.kafka.typed import HEAD_BYTES, Decoder, Schema, TypedValues, refusing
+from streamcal_connectors.kafka.errors import brief
+
+if TYPE_CHECKING:
+    from streamcal_connectors.kafka.schemas import Read, Registry
 
 __all__ = ["Values"]
 
 log = logging.getLogger("streamcal_connectors")
+
+
+_HEAD_BYTES: Final = 5  # of a value with a schema: a zero byte, and the id
+_MOST_BYTES: Final = 1 << 20  # of such a value: it may expand to many times as many
+_UNSET: Final[tuple[Role, ...]] = ("id", "key", "time", "domain")  # roles without a value that is a default
+
+_FORMS: Final[dict[Role, frozenset[type]]] = {
+    "id": frozenset({str}),
+    "score": frozenset({float}),
+    "label": frozenset({bool, int, float, str}),
+    "time": frozenset({float}),
+    "key": frozenset({str}),
+    "domain": frozenset({str}),
+}  # in which RowsDecoder takes a column
+
+_CONVERSIONS: Final[dict[Role, dict[type, Callable[[Any], Any]]]] = {
+    "id": {int: str, UUID: str},
+    "score": {int: float, Decimal: float},
+    "label": {Decimal: float},
+    "key": {UUID: str},
+    "domain": {UUID: str},
+}  # of other values to these forms
 
 
 class Values:
@@ -32,31 +63,29 @@ class Values:
     Parameters
     ----------
     registry
-        where the schemas are; None: there are none.
+        options of the client of the registry that has them; empty: there is none.
     domain
         domain of events that do not state one.
     columns
         the names of the fields.
     """
 
-    def __init__(self, registry: Registry | None, domain: Domain, columns: Columns | None) -> None:
-        self._registry = registry
+    def __init__(self, registry: Mapping[str, Any], domain: Domain, columns: Columns | None) -> None:
         self._domain: Domain = domain
         self._columns = columns or Columns()
         self._json = JsonDecoder(domain, columns)
-        self._decode_plain: Decoder = self._decode_json
-        self._decode_framed: Decoder = lambda values: self._decode_json([v[HEAD_BYTES:] for v in values])
-        self._schemas: dict[bytes, Schema | None] = {}  # by head; None: JSON
-        self._refused: dict[bytes, Decoder] = {}  # by head: schemas that are not to be had
-        self._types: dict[tuple[bytes, tuple[int, ...]], TypedValues] = {}  # by head and type
+        self._registry = _opened(registry, self._columns) if registry else None
+        self._readers: dict[bytes, Read | None] = {}  # by head; None: JSON
+        self._refused: dict[bytes, Malformed] = {}  # by head: schemas that are not to be had
+        self._rows: dict[tuple[str, ...], RowsDecoder] = {}  # by the names of fields
         self._away = False
 
     @property
     def unknown_fields(self) -> Counter[str]:
         """Counts of fields that were ignored because events have no such field; see `JsonDecoder`."""
         counted = Counter(self._json.unknown_fields)
-        for each in self._types.values():
-            for name, times in each.rows.unknown_fields.items():
+        for decoder in self._rows.values():
+            for name, times in decoder.unknown_fields.items():
                 count_names(counted, [name], times)
         return counted
 
@@ -73,13 +102,13 @@ class Values:
         new: dict[bytes, tuple[TopicPartition, int]] = {}
         for partition, chunk in found.items():
             for offset, value in zip(chunk.offsets, chunk.values, strict=True):
-                if value is not None and _is_framed(value) and value[:HEAD_BYTES] not in self._schemas:
-                    new.setdefault(value[:HEAD_BYTES], (partition, offset))
+                if value is not None and _is_framed(value) and value[:_HEAD_BYTES] not in self._readers:
+                    new.setdefault(value[:_HEAD_BYTES], (partition, offset))
         wrong: dict[bytes, Exception] = {}
         for head in new:
             try:
-                self._schemas[head] = _made(*self._registry.schema(_id_of(head)))
-            except AwayError as error:
+                self._readers[head] = self._registry.reader(_id_of(head))
+            except ConnectionError as error:
                 if not self._away:
                     self._away = True
                     log.warning("%s is away (%s): waiting for it", self._registry, error)
@@ -89,7 +118,7 @@ class Values:
         if new and self._away:
             self._away = False
             log.info("%s is back: going on", self._registry)
-        if wrong and not self._schemas:
+        if wrong and not self._readers:
             head, why = next(iter(wrong.items()))
             (topic, number), offset = new[head]
             advice = "See docs/kafka.md, 'Values with a schema'"
@@ -97,23 +126,59 @@ class Values:
                 advice = "Let schema_registry of the [kafka] options be the one that its producer uses"
             raise ValueError(
                 f"topic {topic}, partition {number}, offset {offset} is of schema {_id_of(head)}:"
-                f" {why.args[0]}. {advice}"
+                f" {why}. {advice}"
             )
-        self._refused = {head: refusing(str(why.args[0])) for head, why in wrong.items()}
+        self._refused = {head: malformed(ValueError(str(why)), b"") for head, why in wrong.items()}
         return True
 
     def decode(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
         """Return the event of each value, or why it is not one; never raises on bad input."""
         if self._registry is None:
             return self._decode_json(values)
-        decoders = list(map(self._decoder, values))
-        if len({*decoders}) == 1:
-            return decoders[0](values)
-        parts: dict[Decoder, list[bytes | None]] = {}
-        for decoder, value in zip(decoders, values, strict=True):
-            parts.setdefault(decoder, []).append(value)
-        events = {decoder: iter(decoder(part)) for decoder, part in parts.items()}
-        return [next(events[decoder]) for decoder in decoders]
+        found: dict[int, Event | Malformed] = {}
+        texts: dict[int, bytes | None] = {}
+        kinds: dict[tuple[str, ...], dict[int, Mapping[str, Any]]] = {}  # rows, by the names of fields
+        for index, value in enumerate(values):
+            head = value[:_HEAD_BYTES] if value is not None and _is_framed(value) else None
+            if value is None or head is None:
+                texts[index] = value
+            elif head in self._refused:
+                found[index] = self._refused[head]
+            elif (read := self._readers[head]) is None:
+                texts[index] = value[_HEAD_BYTES:]
+            else:
+                row = _row(read, value)
+                if isinstance(row, Malformed):
+                    found[index] = row
+                else:
+                    kinds.setdefault(tuple(row), {})[index] = row
+        parts: list[tuple[Iterable[int], Sequence[Event | Malformed]]] = [
+            (rows, self._decode_rows(names, list(rows.values()))) for names, rows in kinds.items()
+        ]
+        if texts:
+            parts.append((texts, self._decode_json(list(texts.values()))))
+        if len(parts) == 1 and not found:
+            return parts[0][1]
+        for places, events in parts:
+            found.update(zip(places, events, strict=True))
+        return [found[index] for index in range(len(values))]
+
+    def _decode_rows(
+        self, names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Event | Malformed]:
+        """Return the events of rows that have the same fields."""
+        if names not in self._rows:
+            try:
+                self._rows[names] = RowsDecoder(names, self._domain, self._columns)
+            except ValueError as error:
+                return [malformed(error, b"")] * len(rows)
+        decoder = self._rows[names]
+        roles = {role: _in_form(role, [row[name] for row in rows]) for role, name in decoder.roles.items()}
+        kept = [[plain_kept(row.get(name)) for row in rows] for name in decoder.kept]
+        if all(_kinds(column) <= _FORMS[role] for role, column in roles.items()):
+            return decoder.decode(roles, kept, len(rows))
+        decoder.count_rows(len(rows))
+        return decoder.rows(roles, kept)
 
     def _decode_json(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
         if None not in values:
@@ -130,52 +195,63 @@ class Values:
         event = self._json.decode(value)
         if self._registry is None and _is_framed(value) and type(event) is Malformed:
             return Malformed(
-                f"not JSON, but as of schema {_id_of(value[:HEAD_BYTES])}: schema_registry of the [kafka]"
-                " options says where schemas are",
+                f"not JSON, but as of schema {_id_of(value)}: schema_registry of the [kafka] options says"
+                " where schemas are",
                 code="not_json",
             )
         return event
 
-    def _decoder(self, value: bytes | None) -> Decoder:
-        if value is None or not _is_framed(value):
-            return self._decode_plain
-        head = value[:HEAD_BYTES]
-        if head not in self._schemas:
-            return self._refused[head]
-        schema = self._schemas[head]
-        if schema is None:
-            return self._decode_framed
-        number = _id_of(head)
-        try:
-            path = schema.type_of(value)
-            if (head, path) not in self._types:
-                self._types[head, path] = TypedValues(number, schema, path, self._domain, self._columns)
-        except ValueError as error:
-            return refusing(f"schema {number}: {error}")
-        return self._types[head, path]
 
-
-def _made(kind: Kind, parts: Mapping[str, bytes]) -> Schema | None:
-    """Return the schema of texts from a registry; None of JSON."""
-    if kind == "JSON":
-        return None
+def _opened(options: Mapping[str, Any], columns: Columns) -> Registry:
     try:
-        if kind == "AVRO":
-            from streamcal_connectors.kafka.avro import AvroSchema
-
-            return AvroSchema(parts)
-        from streamcal_connectors.kafka.protobuf import ProtobufSchema
-
-        return ProtobufSchema(parts, is_set=kind == "DESCRIPTORS")
+        from streamcal_connectors.kafka.schemas import Registry
     except ImportError:
         raise ValueError(
-            'Avro and Protobuf need fastavro and protobuf: pip install "streamcal-engine[kafka-schemas]"'
+            'schema_registry needs confluent-kafka: pip install "streamcal-engine[kafka-schemas]"'
         ) from None
+    return Registry(options, frozenset(columns.names[role] for role in _UNSET))
 
 
 def _is_framed(value: bytes) -> bool:
-    return len(value) > HEAD_BYTES and value[0] == 0
+    return len(value) > _HEAD_BYTES and value[0] == 0
 
 
-def _id_of(head: bytes) -> int:
-    return int.from_bytes(head[1:HEAD_BYTES])
+def _id_of(value: bytes) -> int:
+    return int.from_bytes(value[1:_HEAD_BYTES])
+
+
+def _row(read: Read, value: bytes) -> Mapping[str, Any] | Malformed:
+    """Return the fields of a value, or why it has none."""
+    number, wrong = _id_of(value), f"it may have at most {_MOST_BYTES:,} bytes, got {len(value):,}"
+    if len(value) <= _MOST_BYTES:
+        try:
+            row = read(value)
+        except Exception as error:  # the boundary: no value may end a run
+            wrong = brief(error)
+        else:
+            if isinstance(row, dict):
+                return row
+            wrong = "it is no record"
+    return malformed(ValueError(f"not to be decoded with schema {number}: {wrong}"), b"")
+
+
+def _in_form(role: Role, column: list[Any]) -> list[Any]:
+    """Return a column with its values in the form of its role, where they have one."""
+    if _kinds(column) <= _FORMS[role]:
+        return column
+    if role == "time":
+        return list(map(_moment, column))
+    known = _CONVERSIONS[role]
+    return [known[type(value)](value) if type(value) in known else value for value in column]
+
+
+def _kinds(column: Sequence[Any]) -> set[type]:
+    return set(map(type, column)) - {NoneType}
+
+
+def _moment(value: Any) -> Any:
+    """Return a date, a text or a number as a time is read; any other value as it is."""
+    try:
+        return None if value is None else read_time(float(value) if type(value) is Decimal else value)
+    except ValueError:
+        return value

@@ -119,7 +119,6 @@ def test_online_scalings_of_many_classes(classes: int, slopes: int) -> None:
         x, found = module.logs(rows), np.stack((rows, rows, rows))
         for part in (slice(0, 1), slice(1, 40), slice(40, 90)):
             scaling.learn(x[part], codes[part], shares[part])
-        scaling.relabel(x[:1], (codes[0] + 1) % classes, codes[0], 0.5)
         module.scale_each(found, 0, 1, 2, [scaling])
         made.append((*scaling.to_state(), found))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))

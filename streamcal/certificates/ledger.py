@@ -77,8 +77,7 @@ class Ledger:
     alarms: tuple[DriftAlarm, ...] = field(init=False, default=())
     """Alarms raised so far, oldest first: by a test, or with a published certificate."""
     watch: LabelShiftWatch | None = field(init=False)
-    """Watch that must count target labels; None if nothing is claimed by label shift, or a counted label was
-    corrected."""
+    """Watch that must count target labels; None if nothing is claimed by label shift."""
     forecasts: dict[Domain, Prequential] = field(init=False)
     """Forecasts of the labels of each domain, where bounds rest on all of them."""
     tests: dict[Domain, ExchangeabilityTest] = field(init=False)
@@ -169,20 +168,6 @@ class Ledger:
         reason = f"log e-value {self.watch.log_e:.1f} of the label-shift test"
         self.alarms += (DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels),)
         return True
-
-    def relabel(self, domain: Domain) -> None:
-        """Record that a counted label of a domain was corrected.
-
-        An e-process is one only of labels as they came, so those of this domain claim nothing from now on:
-        its forecasts, and the tests that have refuted nothing. Limits of bins use counts only, and stay.
-        """
-        self.forecasts.pop(domain, None)
-        if domain not in self._drifting:
-            self.tests.pop(domain, None)
-        if domain in self.formed:
-            self.count(msgspec.structs.replace(self.formed[domain], log_likelihoods=()))
-        if self.watch is not None and not self.watch.refuted:
-            self.watch = None
 
     def rest_on_cohorts(self) -> None:
         """Let claims about the target rest on matured cohorts from now on.

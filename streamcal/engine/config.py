@@ -222,26 +222,6 @@ class RecalibratorConfig(BaseModel):
             )
         return None
 
-    @property
-    def why_fixed(self) -> str | None:
-        """Reason why a learned label cannot be corrected; None if it can."""
-        if isinstance(self.window, int):
-            return (
-                f"window={self.window!r} keeps the latest labels, and does not know where in it a label"
-                " stands. Take a window of event time, such as window='P30D', or none"
-            )
-        if self.prior_window is not None:
-            return (
-                f"prior={self.prior!r} with prior_window={self.prior_window!r} follows the labels in their"
-                " order. Leave both options out"
-            )
-        if self.delay_limit_predictions is not None:
-            return (
-                f"label_delay_limit={self.label_delay_limit} sorts labels by the number of their"
-                " prediction, for good. Leave one of them out"
-            )
-        return None
-
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None
@@ -276,8 +256,7 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
     Raises
     ------
     ValueError
-        if the engine has another ``label_delay_limit``; or if the join corrects labels, and the engine
-        cannot. The message says which option to change.
+        if the engine has another ``label_delay_limit``. The message says which option to change.
     """
     limit = None if join.label_delay_limit is None else timedelta(seconds=join.label_delay_limit)
     timed = config.delay_limit_seconds is not None or limit is not None
@@ -286,9 +265,6 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
             f"label_delay_limit is {config.label_delay_limit} of the recalibrator, but"
             f" {'not set' if limit is None else limit} of the join: set that of the join only"
         )
-    why = config.why_fixed if join.corrections else None
-    if why is not None:
-        raise ValueError(f"corrections=True of the join: {why}")
     return config if limit is None else config.model_copy(update={"label_delay_limit": limit})
 
 

@@ -259,33 +259,6 @@ class DomainLabels(buffers_c.LabelBuffer):
         newest, self._newest = self._newest, None
         return newest
 
-    def relabel(self, score: float, label: int, time: float | None, prediction_index: int) -> bool | None:
-        """Replace the label of a score by another, among all labels that are in the log.
-
-        Parameters
-        ----------
-        score, label
-            the score, and the new label; the old one is the other.
-        time
-            event time in seconds with which the old label was added to a window of event time.
-        prediction_index
-            number of observed scores with which it was added.
-
-        Returns
-        -------
-        Whether the label is still buffered for a reader; None if it does not count any more.
-        """
-        if not self.log.relabel(score, label, time):
-            return None
-        self.positives += 2 * label - 1
-        labels, known = self._part(_LABELS, 0), self._index_since(0)
-        found = (self._part(_SCORES, 0) == score) & (labels != label)
-        if len(known):
-            found &= known == prediction_index
-        at = np.flatnonzero(found)[:1]
-        labels[at] = label
-        return len(at) > 0
-
     def drop(self, number: int) -> None:
         """Forget buffered labels before this number that are in the log: every reader has read them."""
         count = min(number, self._flushed) - self.start

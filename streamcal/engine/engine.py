@@ -26,7 +26,7 @@ from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.engine.unlabelled_scores import UnlabelledState
 from streamcal.events import DOMAINS, Domain
-from streamcal.join.outcomes import Contradicted, EarlyPositive, Relabelled
+from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.trackers import TrackerState
 from streamcal.release.label_delays import LabelDelays, label_delays
@@ -183,33 +183,6 @@ class Engine(EventRules):
             return ()
         self._set_stops()
         return (self._published(None),)
-
-    def relabel(self, relabelled: Relabelled) -> None:
-        """Replace a learned label by another.
-
-        Counts are then as if the first label had never been: sketches, windows of event time, class priors.
-        The map follows at its next version. Losses that have moved the mixture's weights stay, and so does a
-        label that has left the window. If the first is still held, the other is learned in its place.
-        """
-        if self._relabel_held(relabelled):
-            return
-        if self._versions.relabel(
-            relabelled.domain,
-            relabelled.score,
-            relabelled.label,
-            relabelled.labelled_at,
-            relabelled.prediction_index,
-        ):
-            self._set_stops()
-            self.served.forget_weights()
-
-    def _relabel_held(self, relabelled: Relabelled) -> bool:
-        """Replace a label of the target that is held; return whether it is."""
-        if self.release is None or relabelled.domain != "target":
-            return False
-        if self._complete is not None:
-            self._complete.exact = False  # it has counted the label that came first
-        return bool(self.release.relabel(relabelled.score, relabelled.label, relabelled.prediction_index))
 
     def contradict(self, contradicted: Contradicted) -> None:
         """Note a label 1 of a prediction that was learned as 0 for want of one.

@@ -179,25 +179,6 @@ class LabelLog:
         self._current.merge(sketch)
         self._count(sketch.n, sketch.n_positives)
 
-    def relabel(self, score: float, label: int, time: float | None) -> bool:
-        """Replace the label of a score by another, 0 or 1; return whether there was one.
-
-        Under a window of event time, ``time`` is that with which it was added. Under a window of labels there
-        is none, nor if its pane has gone.
-        """
-        if self.pane_size is not None or (self.windowed and time is None):
-            return False
-        index, held = self.pane_of(time, 0), False
-        if index == self.pane:
-            held = self._current.relabel(score, label)
-        for i, pane in enumerate(self._closed):
-            if pane.index == index:
-                sketch = ScoreSketch.from_bytes(pane.cells)
-                held = sketch.relabel(score, label)
-                self._closed[i], self._merged = _pane(index, sketch), None
-        self.positives += held * (2 * label - 1)
-        return held
-
     def merge(self, other: LabelLog) -> None:
         """Add what the other holds: by event time where panes are of event time, else as later labels."""
         shift = 0 if self.pane_size is None else self.pane + 1

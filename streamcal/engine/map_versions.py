@@ -277,31 +277,6 @@ class MapVersions:
         target.flush()
         target.drop(target.end if self._auto is None else self._auto.read)
 
-    def relabel(
-        self, domain: Domain, score: float, label: int, time: float | None, prediction_index: int
-    ) -> bool:
-        """Replace a learned label by another; return whether the old one still counted.
-
-        Parameters
-        ----------
-        domain, score
-            domain and score of the prediction.
-        label
-            the new label; the old one is ``1 - label``.
-        time
-            event time in seconds by which the old label counted.
-        prediction_index
-            number of scores observed before the prediction, as it was learned.
-        """
-        self.flush(domain)
-        unread = self._labels[domain].relabel(score, label, time, prediction_index)
-        if unread is None:
-            return False
-        if domain == "target" and self._auto is not None and not unread:
-            self._auto.relabel(score, label)
-        self._ledger.relabel(domain)
-        return True
-
     def add_sketch(self, domain: Domain, sketch: ScoreSketch) -> None:
         """Add labels of a domain that were counted elsewhere; `catch_up` must follow."""
         self.flush(domain)

@@ -141,11 +141,6 @@ class MixtureController:
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
         return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
 
-    def relabel(self, score: float, label: int) -> None:
-        """Replace a label that the mixture has learned by another."""
-        if self._mixture is not None:
-            self._mixture.relabel(score, label)
-
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones; if it has begun to mix, this one must have, too."""
         if other._mixture is not None and other.begun and self._mixture is not None:

@@ -15,7 +15,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
 from streamcal.join.join_c import Join, OriginOf
-from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected, Relabelled
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected
 
 __all__ = ["Learner", "Outcome", "emit", "emitted", "step"]
 
@@ -42,9 +42,6 @@ class Learner(Protocol):
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
-
-    def relabel(self, relabelled: Relabelled) -> None:
-        """Replace a learned label by another; it begins nothing."""
 
     def contradict(self, contradicted: Contradicted) -> None:
         """Note a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
@@ -132,19 +129,16 @@ def _learned(joined: Joined, engine: Learner) -> tuple[Outcome, ...]:
 
 
 def _met(
-    met: Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None, engine: Learner
+    met: Joined | EarlyPositive | Contradicted | Rejected | None, engine: Learner
 ) -> tuple[Outcome, ...]:
     """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
         engine.contradict(met)
-        return _met(met.outcome, engine)
+        return (met.outcome,)
     if isinstance(met, Joined):
         return _learned(met, engine)
     if isinstance(met, EarlyPositive):
         return engine.observe_early(met)
-    if isinstance(met, Relabelled):
-        engine.relabel(met)
-        return ()
     return () if met is None else (met,)
 
 

@@ -48,10 +48,6 @@ class JoinConfig(BaseModel):
     later label counts as late. Required with ``missing_labels="negative"``, refused otherwise. An id is
     remembered for ``label_ttl`` after that."""
 
-    corrections: bool = False
-    """Whether a label that differs from the learned one replaces it in the counts. If False, it is counted
-    and rejected."""
-
     max_pending: Annotated[int, Field(ge=1)] = 1_000_000
     """Largest number of predictions, of early labels, and of ids that have ended (kept to detect duplicates)
     to remember. Beyond it the oldest are forgotten first, and count as expired."""

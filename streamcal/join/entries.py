@@ -41,8 +41,8 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     """Answer that is kept to be given again: the map's version, and the two weights of its shift correction;
     None if it is not kept."""
     told: tuple[_Label, float | None] | None = None
-    """Label and its event time, where one came before the prediction matured, or is kept for a correction. If
-    the prediction was learned as 0 for want of a label, and is not corrected: the 1 that came since."""
+    """Label and its event time, where one came before the prediction matured. If it was learned as 0 for want
+    of a label: the 1 that came since."""
     weight: Weight | None = None
     """Weight of the label, unless the label has its own; None: 1."""
     carried: Carried | None = None
@@ -63,7 +63,7 @@ class Settled(msgspec.Struct, gc=False, array_like=True):
     label: _Label | None
     """Label that the prediction was joined with; None if it expired without one."""
     answered: Pending | None = None
-    """The prediction, if its answer is kept or its label may still be corrected; otherwise None."""
+    """The prediction, if its answer is kept or its label may be contradicted; otherwise None."""
 
 
 Entry: TypeAlias = Pending | Early | Settled

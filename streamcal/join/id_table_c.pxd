@@ -36,7 +36,6 @@ cdef class IdTable:
     cpdef bint is_prediction(self, str id_) except -1
     cpdef bint is_waiting(self, Py_ssize_t row) noexcept
     cpdef bint is_early(self, Py_ssize_t row) noexcept
-    cpdef relabel(self, Py_ssize_t row, int label)
     @cython.locals(since=double)
     cpdef since(self, Py_ssize_t row)
     cpdef label_of(self, Py_ssize_t row)

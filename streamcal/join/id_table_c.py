@@ -137,10 +137,6 @@ class IdTable:
         since = self._real[_REAL * row]
         return None if since != since else since
 
-    def relabel(self, row: int, label: int) -> None:
-        """Set the label with which a prediction has ended."""
-        self._state[row] = _LABELLED + label
-
     def put(self, id_: str, entry: Entry, seq: int = 0) -> int:
         """Put an entry at the end of its queue; one with a ``seq``, from the store, is not queued yet.
 

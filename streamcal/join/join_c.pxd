@@ -5,7 +5,6 @@ from streamcal.join cimport rules_c
 
 cdef class Join:
     cdef object _counts, _tables, _label_delay_limit
-    cdef bint _corrects
     cdef double _watermark
     cdef long long _most, _predictions, _labels, _joined
     cdef public object config, guard

@@ -7,8 +7,6 @@ Where no label means 0 (``missing_labels = "negative"``), a prediction is held u
 label within ``label_delay_limit`` of it can come. It is joined then, with the label that came last, or with
 0. So labels are learned in the order of their predictions, not in the order in which they came.
 
-With ``corrections``, a label that differs from the one that was learned takes its place (`Relabelled`).
-
 The join calls no other part. Each method takes one step of an event, and returns its outcome:
 
 * a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
@@ -34,7 +32,7 @@ from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Carried, Early, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
-from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
+from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
 from streamcal.join.tables import Tables
 
@@ -96,16 +94,14 @@ class Join:
         self._tables: Tables = tables or Tables()
         state = state or JoinState(None, None, JoinCounts())
         self._label_delay_limit = self.config.label_delay_limit
-        self._corrects = self.config.corrections
         self.matures: bool = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
-        self.takes_blocks: bool = not (self.matures or self._corrects)
+        self.takes_blocks: bool = not self.matures
         """Whether events can be taken in blocks: no options that need a look at each."""
         self.rows: JoinRules = self._tables.rows
         """Entries that wait or have ended, with the rules of one event and of blocks."""
         ttl, most = self.config.label_ttl, self.config.max_pending
         self.rows.begin(ttl, self._label_delay_limit, most, state.clock, state.start)
-        self.rows.corrects = self._corrects
         self._counts, self._most = state.counts, min(most, 1 << 62)
         self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
         self._watermark = float("inf")  # that holds now
@@ -207,10 +203,8 @@ class Join:
         """Return why an event is refused, None if it is not.
 
         A prediction that is held until it is matured needs a time. One that comes with its label and without
-        an id needs none: it is joined at once. A label with a weight other than 1 cannot be corrected.
+        an id needs none: it is joined at once.
         """
-        if self._corrects and event.weight is not None and event.weight != 1.0:
-            return Refusal("weight_not_allowed", {"weight": event.weight, "option": "corrections = true"})
         if event.time is not None or self._label_delay_limit is None or event.id is None:
             return None
         kind = "a label" if isinstance(event, LabelEvent) else "a prediction"
@@ -324,7 +318,7 @@ class Join:
 
     def match(
         self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
-    ) -> Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None:
+    ) -> Joined | EarlyPositive | Contradicted | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
         The reject may be of an earlier label, if the largest number of labels waits already. A label from
@@ -345,7 +339,7 @@ class Join:
         if rows.is_early(row):
             early: LabelEvent = rows.objects[row]
             first: int | None = early.label
-            if first != event.label and (self._corrects or self.matures):
+            if first != event.label and self.matures:
                 self._counts.corrected += 1
                 rows.objects[row] = _with_origin(event, origin_of)
                 rows.note(row)
@@ -360,9 +354,6 @@ class Join:
             held: Pending | None = rows.object_of(row)
             if held is not None and self.matures and (held.told is None or held.told[0] != first):
                 return self._contradict(row, event, held, origin_of)
-            if first != event.label and self._corrects and held is not None:
-                self._counts.corrected += 1
-                return self._relabel(row, event, held)
         self._counts.duplicate += 1
         if event.label == first:
             return _rejected(event, origin_of, "duplicate_label")
@@ -439,8 +430,6 @@ class Join:
         """Take a label of a prediction that was joined with 0 for want of one, and still counts as 0."""
         if event.label:
             self._counts.contradicted += 1
-            if self._corrects:
-                return Contradicted(held.domain, held.key, self._relabel(row, event, held))
         self._counts.late += 1
         limit = self._label_delay_limit
         rejected = _rejected(event, origin_of, "implied_label", label_delay_limit=limit)
@@ -449,25 +438,6 @@ class Join:
         held.told = 1, event.time  # so that it contradicts once, however often it is told
         self.rows.note(row)
         return Contradicted(held.domain, held.key, rejected)
-
-    def _relabel(self, row: int, event: LabelEvent, held: Pending) -> Relabelled:
-        """Replace the learned label of a prediction."""
-        counted = (held.told and held.told[1]) if not self.matures else self.rows.matured_at(held.since)
-        before: int = self.rows.label_of(row) or 0
-        self.rows.relabel(row, event.label)
-        held.told = event.label, counted
-        self.rows.note(row)
-        return Relabelled(
-            held.score,
-            event.label,
-            before,
-            held.domain,
-            held.time,
-            counted,
-            held.prediction_index,
-            held.key,
-            held.carried,
-        )
 
     def _reject_early(self) -> Rejected:
         """Reject the label that has waited longest, saying how long ago its prediction may have ended."""

@@ -10,7 +10,7 @@ from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
 from streamcal.join.entries import Carried
 
-__all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected", "Relabelled"]
+__all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected"]
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
@@ -58,24 +58,6 @@ class EarlyPositive(msgspec.Struct, frozen=True, gc=False):
     """Key of the prediction."""
 
 
-class Relabelled(msgspec.Struct, frozen=True, gc=False):
-    """A correction: the label of a prediction differs from the one that was learned."""
-
-    score: float
-    label: int
-    before: int
-    """Label that was learned, which the new one replaces."""
-    domain: Domain
-    predicted_at: float | None
-    labelled_at: float | None
-    """Time in seconds by which the old label counted; None if it counted by number."""
-    prediction_index: int
-    """Number of target scores observed before the answer, as in `Joined`."""
-    key: str | None
-    carried: Carried | None = None
-    """Values that the engine wanted back with the label."""
-
-
 class Contradicted(msgspec.Struct, frozen=True, gc=False):
     """A first label 1 of a prediction that was joined with 0 for want of a label."""
 
@@ -83,8 +65,8 @@ class Contradicted(msgspec.Struct, frozen=True, gc=False):
     """Domain of the prediction."""
     key: str | None
     """Key of the prediction."""
-    outcome: Relabelled | Rejected
-    """Outcome of the label: a `Relabelled` with corrections, otherwise a `Reject`."""
+    outcome: Rejected
+    """Reject of the label."""
 
 
 class JoinCounts(msgspec.Struct):
@@ -113,5 +95,4 @@ class JoinCounts(msgspec.Struct):
     implied: _Count = 0
     """Predictions that matured without a label, and were joined with 0."""
     contradicted: _Count = 0
-    """Labels 1 of predictions that had been joined with 0 for want of a label; also counted as late if they
-    changed nothing."""
+    """Labels 1 of predictions that had been joined with 0 for want of a label; also counted as late."""

@@ -10,7 +10,7 @@ cdef double _NEVER, _FOREVER, _NONE
 
 
 cdef class JoinRules(id_table_c.IdTable):
-    cdef public bint corrects, keeps_answers, matures
+    cdef public bint keeps_answers, matures
     cdef public long long expired, unflushed, portion, answer_size
     cdef unsigned long long _hash
     cdef double _ttl, _wait, _now, _start, _watermark, _due, _next_look

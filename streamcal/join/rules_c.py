@@ -53,8 +53,6 @@ class JoinRules(id_table_c.IdTable):
         """Number of rows that have expired since the last flush."""
         self.portion = _MANY
         """Number of expired rows at which a flush is due."""
-        self.corrects = False
-        """Whether another label of a prediction replaces the first."""
         self.keeps_answers = False
         """Whether answers are kept, to be given again."""
         self.answer_size = 0
@@ -214,8 +212,6 @@ class JoinRules(id_table_c.IdTable):
 
     def meet(self, row: int, label: int, time: float | None, weight: float | None) -> Joined:
         """Join a prediction that waits with its label."""
-        if self.corrects:
-            self.held(row).told = label, time
         joined = self.joined(row, label, time, weight, None)
         self.settle(row, _LABELLED + label)
         return joined
@@ -231,10 +227,10 @@ class JoinRules(id_table_c.IdTable):
 
     def settle(self, row: int, state: int) -> None:
         """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
-        if self.corrects or self.matures:
+        if self.matures:
             held = self.held(row)
-            if self.answer_size and held.carried is not None:
-                held.carried = held.carried[: self.answer_size]
+            if held.carried is not None:
+                held.carried = held.carried[: self.answer_size] or None
         elif self._flags[row] & _HELD:
             held = self.objects[row]
             if type(held) is not Pending or held.answer is None or not self.keeps_answers:

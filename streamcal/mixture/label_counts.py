@@ -59,10 +59,6 @@ class TargetCounts:
         self.latest.add(labels, units)
         return shared(units, self._mass, self.n, len(labels))
 
-    def relabel(self, label: int) -> None:
-        """Replace a label of the other class by this one."""
-        self._positives += 2 * label - 1
-
     def effective(self) -> tuple[float, float]:
         """Return (positives, labels) of all; with weights, as their effective number."""
         return self._mass.effective(self._positives, self.n)

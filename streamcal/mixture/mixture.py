@@ -182,14 +182,6 @@ class Mixture:
             self._windows.fit()
         self._table.expire()
 
-    def relabel(self, score: float, label: int) -> None:
-        """Replace a learned label by another in the counts of all labels.
-
-        Losses, online fits and the newest labels stay as they are.
-        """
-        if self._windows.relabel(score, label):
-            self._counts.relabel(label)
-
     def learn(
         self,
         scores: Floats,

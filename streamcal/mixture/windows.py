@@ -104,18 +104,6 @@ class Windows:
         """Return the labels of the longest window, the latest last, as `RecentLabels.latest` does."""
         return self._newest.latest(min(self.n, WINDOWS[-1]))
 
-    def relabel(self, score: float, label: int) -> bool:
-        """Replace the label of a score by another, in the counts of all labels; the newest stay.
-
-        Returns
-        -------
-        Whether there was one.
-        """
-        self._sort()
-        known = self._all.relabel(score, label)
-        self.positives += known * (2 * label - 1)
-        return known
-
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted."""
         n, fitted_at = self.n, self._fitted_at

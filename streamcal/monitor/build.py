@@ -116,7 +116,6 @@ def build_status(
         ],
         join=join.counts,
         label_delay_limit=pipeline.label_delay_limit,
-        corrects=join.config.corrections,
         pending=join.pending,
         delay=pipeline.delay,
         delays=[DelayQuantile(share, delays.quantile(share)) for share in _SHARES if delays.labels],

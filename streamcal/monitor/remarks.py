@@ -125,8 +125,7 @@ def _join(status: Status) -> list[str]:
         words.append(
             f"{contradicted:,} of {told + contradicted:,} positive labels"
             f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
-            f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it"
-            f"{'' if status.corrects else ', or set corrections = true'}."
+            f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it."
         )
     if labels and counts.expired > _MOSTLY * predictions:
         words.append(

@@ -357,8 +357,6 @@ class Status(msgspec.Struct):
     join: JoinCounts
     label_delay_limit: float | None
     """Seconds after which a prediction without a label counts as 0; None: it never does."""
-    corrects: bool
-    """Whether a label that differs from the one that was learned takes its place."""
     pending: int
     delay: Delay
     delays: list[DelayQuantile]

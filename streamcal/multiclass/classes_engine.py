@@ -22,7 +22,7 @@ from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Carried
-from streamcal.join.outcomes import Joined, Relabelled
+from streamcal.join.outcomes import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator, answer_row
@@ -151,28 +151,11 @@ class ClassesEngine(Engine):
             )
         return emissions
 
-    def relabel(self, relabelled: Relabelled) -> None:
-        """Replace a learned label; see `Engine.relabel` and `MulticlassRecalibrator.relabel_one`."""
-        numbers = self._kept(relabelled)
-        decided = self._decided(numbers)
-        is_right, was_right = int(relabelled.label == decided), int(relabelled.before == decided)
-        if is_right != was_right:
-            super().relabel(msgspec.structs.replace(relabelled, label=is_right, before=was_right))
-        with restoring("not what the join keeps with a prediction"):
-            self.classes.relabel_one(
-                numbers[: len(self.classes.classes)],
-                self.classes.classes[relabelled.label],
-                self.classes.classes[relabelled.before],
-                relabelled.domain,
-                time=relabelled.labelled_at,
-                prediction_index=relabelled.prediction_index,
-            )
-
     def _decided(self, numbers: Floats) -> int:
         """Return the place of the class with the highest score."""
         return int(numbers[: len(self.classes.classes)].argmax())
 
-    def _kept(self, joined: Joined | Relabelled) -> Floats:
+    def _kept(self, joined: Joined) -> Floats:
         """Return what the join has kept with a prediction; it may come from a store."""
         carried, classes = joined.carried, len(self.classes.classes)
         if self._checked is not None and carried is self._checked[0]:
@@ -181,7 +164,7 @@ class ClassesEngine(Engine):
         shares, more = numbers[: 2 * classes], numbers[2 * classes :]
         if (
             len(shares) < 2 * classes
-            or (not len(more) and isinstance(joined, Joined))  # none is kept once a label has been learned
+            or not len(more)
             or joined.score != largest(shares[:classes])
             or not 0.0 <= largest(shares) <= 1.0
             or not 0.0 <= largest(more) <= max(self.classes.prediction_count, 1)

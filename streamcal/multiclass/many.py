@@ -21,7 +21,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
-from streamcal.multiclass.many_c import RECENT, STEP, ManyRules
+from streamcal.multiclass.many_c import STEP, ManyRules
 from streamcal.multiclass.mixing import Weights
 from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.rows_c import normalise
@@ -308,27 +308,6 @@ class Many(ManyRules):
         self.sourced = True
         return self._source_engines
 
-    def relabel(
-        self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
-    ) -> None:
-        """Replace a learned label; see `MulticlassRecalibrator.relabel_one`.
-
-        What discounts labels forgets those of the target by how many came since, in the mean over all labels.
-        """
-        if domain == "target" and index is not None:
-            age = self.labels * max(0.0, 1.0 - (index + 1) / max(self.observed, index + 1))
-            if self._scalings:
-                made = self.forecasts(row[np.newaxis])
-                for name, scaling in self._scalings.items():
-                    x = made[len(self.names) + (name in _STACKED)]
-                    scaling.relabel(x, code, before, scaling.discount**age)
-            _move_label(self._counts[2], code, before, RECENT**age)
-        elif domain == "source" and self._source_engines is not None:
-            self._source_engines.relabel(row, code, before, domain, time, index)
-        self._fresh = False
-        self._engines.relabel(row, code, before, domain, time, index)
-        _move_label(self._counts[0 if domain == "source" else 1], code, before, 1.0)
-
     # State
 
     def to_state(self) -> ManyState:
@@ -393,10 +372,3 @@ def _by_label(codes: Counts) -> bool:
 def _prior_of(name: str) -> str | None:
     """Return the name of the priors of a composite; None: those to show."""
     return name.partition("/")[2] or None
-
-
-def _move_label(counts: Floats, code: int, before: int, share: float) -> None:
-    """Move a label that counts for so much from one class to another, as far as it is there."""
-    moved = min(counts[before], share)
-    counts[before] -= moved
-    counts[code] += moved

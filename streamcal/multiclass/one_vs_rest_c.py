@@ -19,9 +19,7 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
-from streamcal.join.outcomes import Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
@@ -173,23 +171,6 @@ class OneVsRest:
                 prediction_index=None if index is None else max(0, index - self._begun[code]),
                 weights=None if weights is None else np.asarray(weights),
             )
-
-    def relabel(
-        self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
-    ) -> None:
-        """Replace a learned label, ``before``: the engines of two classes count it as the other of theirs.
-
-        An engine that began after the prediction may not have learned it, and is left alone.
-        """
-        place = AT_ONCE if index is None else index
-        for each in (before, code):
-            if each not in self._engines or 0 <= place < self._begun[each]:
-                continue
-            known = place if index is None else place - self._begun[each]
-            is_new = int(each == code)
-            changed = Relabelled(row[each].item(), is_new, 1 - is_new, domain, None, time, known, None)
-            self._engines[each]._engine.relabel(changed)
-            self._positives[each] = max(0, self._positives[each] + 2 * is_new - 1)
 
     def _begin(self, code: int) -> None:
         self._engines[code], self._begun[code] = Recalibrator(self._config), self.observed

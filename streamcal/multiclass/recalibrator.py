@@ -25,7 +25,7 @@ from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.weighing import ONE, as_units
-from streamcal.times import Time, as_times, check_time
+from streamcal.times import Time, as_times
 from streamcal.values import Counts, Floats, check_domain, shown
 
 __all__ = ["MulticlassRecalibrator", "answer_row"]
@@ -317,48 +317,6 @@ class MulticlassRecalibrator:
             weights = None if units is None else units / ONE
         then = None if carried is None else self._check_carried(carried, len(rows))
         self._core.learn(rows, codes, domain, moments, weights, then)
-
-    def relabel_one(
-        self,
-        scores: Any,
-        label: int | str,
-        before: int | str,
-        domain: Domain = "target",
-        *,
-        time: Time | None = None,
-        prediction_index: int | None = None,
-    ) -> None:
-        """Replace a learned label by another.
-
-        Counts are then as if the first label had never been: those of the binary engines, and the priors.
-        Maps follow at their next version. Online scalings take one Newton step from the first label to the
-        new one, which is right to first order. The weights of the candidates stay, and so do maps of the
-        latest labels; they forget the first label with time.
-
-        Parameters
-        ----------
-        scores, domain
-            as `learn_one` had them.
-        label, before
-            the new label, and the one that was learned, in a call of its own and without a weight.
-        time
-            event time of the learned label, if it had one.
-        prediction_index
-            for a target score: the `prediction_count` when it was predicted. None: not known; online scalings
-            then keep the first label.
-
-        Raises
-        ------
-        ValueError
-            as `learn_one`; or if the options follow labels in their order (a ``window`` of a number of
-            labels, a ``prior_window``). Nothing changes then.
-        """
-        (row,), domain = self._classes.row(scores), check_domain(domain)
-        code, old, moment = self._classes.code(label), self._classes.code(before), check_time(time)
-        if self._config.why_fixed is not None:
-            raise ValueError(f"a label cannot be replaced: {self._config.why_fixed}")
-        if code != old:
-            self._core.relabel(row, code, old, domain, moment, prediction_index)
 
     def _named(self, values: Floats | None) -> dict[str, float] | None:
         return None if values is None else dict(zip(self.classes, values.tolist(), strict=True))

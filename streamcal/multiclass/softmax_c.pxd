@@ -36,8 +36,6 @@ cdef class OnlineSoftmax:
         theta="const double[::1]",
     )
     cpdef learn(self, const double[:, :] x, const long long[:] codes, const double[:] shares)
-    @cython.locals(off="double[::1]", slope="double[::1]")
-    cpdef relabel(self, const double[:, :] x, Py_ssize_t code, Py_ssize_t before, double share)
     @cython.locals(mean=double, k=Py_ssize_t)
     cdef void _centre(self, const double[:] x) noexcept
     @cython.locals(k=Py_ssize_t, j=Py_ssize_t)

@@ -169,16 +169,6 @@ class OnlineSoftmax:
                         h[b, m, j] = h[b, j, m]
         self._move(slope, x)
 
-    def relabel(self, x: Floats, code: int, before: int, share: float) -> None:
-        """Take one step for a label that replaces one learned before; no curvature depends on labels.
-
-        ``x`` are the logarithms of its scores, float64[1, K]; ``share`` is what it counts for now, in [0, 1].
-        """
-        off, slope = np.zeros(self._classes), np.zeros(len(self._first))
-        off[before], off[code] = share, -share
-        self._lean(x[0], off, slope)
-        self._move(slope, x)
-
     def _centre(self, x: Floats) -> None:
         """Put what multiplies A and b into ``_known``: logarithms less their mean, and 1."""
         mean = 0.0

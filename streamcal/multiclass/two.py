@@ -10,10 +10,8 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
-from streamcal.join.outcomes import Relabelled
 from streamcal.multiclass.class_map import Candidate
 from streamcal.multiclass.one_vs_rest_c import parts_by_index
-from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.values import Counts, Floats
 
 __all__ = ["Two"]
@@ -99,14 +97,6 @@ class Two:
                 weights=None if weights is None else weights[part],
                 prediction_index=index,
             )
-
-    def relabel(
-        self, row: Floats, code: int, before: int, domain: Domain, time: float | None, index: int | None
-    ) -> None:
-        """Replace a learned label; see `MulticlassRecalibrator.relabel_one`."""
-        place = AT_ONCE if index is None else index
-        changed = Relabelled(row[1].item(), code, before, domain, None, time, place, None)
-        self.engine._engine.relabel(changed)
 
 
 def _both(one: float | None) -> Floats | None:

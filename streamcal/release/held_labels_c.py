@@ -245,32 +245,6 @@ class HeldLabels(DelayLaws):
             self.waiting[j, 0] -= thinned
             self.noted -= thinned
 
-    def relabel(self, score: float, label: int, index: int) -> bool:
-        """Replace the label of a prediction by another, 0 or 1, if it is held; return whether it is."""
-        if index < 0 or not self.k:
-            return False
-        for cohort in range(self.place(index), self.find(index) + 1):
-            other, before = 1 - label, _NOWHERE
-            i = self.head[cohort, other]
-            while i != _NOWHERE:
-                after = self._follow[i]
-                if self._index[i] == index and self._scores[i] == score:
-                    if before == _NOWHERE:
-                        self.head[cohort, other] = after
-                    else:
-                        self._follow[before] = after
-                    if after == _NOWHERE:
-                        self.tail[cohort, other] = before
-                    self._follow[i], self._labels[i] = _NOWHERE, label
-                    self.told[cohort, other] -= self._stands[i]
-                    self.told[cohort, label] += self._stands[i]
-                    self.more[_HELD, other] -= self._stands[i]
-                    self.more[_HELD, label] += self._stands[i]
-                    self._append(cohort, label, i)
-                    return True
-                before, i = i, after
-        return False
-
     def released_labels(self) -> Released:
         """Return the labels that are ready, and forget them."""
         places = np.array(self.ready, np.int64)

@@ -66,8 +66,7 @@ ADVICE: Final = {
     IMPLIED: (
         "Positives come later than [join] label_delay_limit, and their predictions were learned as 0:"
         " the map is too low. Nothing is certified of the target. Raise label_delay_limit to the time in"
-        " which nearly all positives come, and start anew: without corrections = true, what was learned"
-        " as 0 stays 0."
+        " which nearly all positives come, and start anew: what was learned as 0 stays 0."
     ),
     **dict.fromkeys(
         map(identically_distributed, DOMAINS),

@@ -49,14 +49,6 @@ cdef class Corrections:
         self, Py_ssize_t place, double x, int label, double[::1] read, Py_ssize_t at, double offset,
         double noise, double[::1] then, Py_ssize_t then_at, double then_offset
     )
-    @cython.locals(
-        row=Py_ssize_t, slow=double, fast=double, p=double, step=double, score=Py_ssize_t, k=Py_ssize_t,
-        saved=Py_ssize_t, added=double,
-    )
-    cpdef relabel(
-        self, Py_ssize_t place, double x, double change, double[::1] read, Py_ssize_t at, double noise,
-        double offset, double[::1] then, Py_ssize_t then_at
-    )
     @cython.locals(data=bytes, size=Py_ssize_t, at=Py_ssize_t, place=Py_ssize_t)
     cpdef take_changed(self, dict changed, key, int field, Py_ssize_t most)
     @cython.locals(best=double, excess=double, least=double)
@@ -75,7 +67,6 @@ cpdef double expit(double logit) noexcept
 @cython.locals(p=double)
 cpdef double logit_of(double probability) noexcept
 
-cpdef double taken_back(double value, double change) noexcept
 
 @cython.locals(wrong=double)
 cpdef double log_loss(double logit, int label) noexcept

@@ -54,7 +54,6 @@ __all__ = [
     "expit",
     "log_loss",
     "logit_of",
-    "taken_back",
 ]
 
 Rows = npt.NDArray[np.float32]
@@ -306,48 +305,6 @@ class Corrections:
                 self.read(place, x, own, read, at)
                 self._vote(read, at + 4)
 
-    def relabel(
-        self,
-        place: int,
-        x: float,
-        change: float,
-        read: Floats,
-        at: int,
-        noise: float,
-        offset: float,
-        then: Floats,
-        then_at: int,
-    ) -> None:
-        """Replace a label that was learned before by the other.
-
-        What remembers some hundred labels, the fast offset and the losses, is taken back as far as to
-        nothing: many old labels that are corrected at once must not turn it round.
-
-        Parameters
-        ----------
-        place, x, read, at, noise, offset, then, then_at
-            as in `learn`.
-        change
-            new label less the old one, or a part of it.
-        """
-        row, slow, fast = _COLUMNS * place, read[at + 1], read[at + 2]
-        self._changed[place] = 1
-        p = expit(offset + slow)
-        step = change / (1.0 + p * (1.0 - p) * noise)
-        self._rows[row + 3] += step
-        self._rows[row + 4] += step * x
-        p = expit(offset + fast)
-        score = row + _FAST_AT + 1
-        self._rows[score] = taken_back(self._rows[score], change / (1.0 + p * (1.0 - p) * noise))
-        # The log loss of a logit z is log(1 + e^z) − label·z, so what is saved moves by what is added to z.
-        for k in range(3):
-            saved = row + _LOSSES_AT + k
-            added = then[then_at + k + 1]
-            if added == added:
-                self._rows[saved] = taken_back(self._rows[saved], change * added)
-        self._share(row)
-        self.between.refresh()
-
     def forget_own(self, name: Name) -> None:
         """Forget the losses of a value's own engine, which is gone."""
         place = self.find(name)
@@ -463,13 +420,6 @@ def logit_of(probability: float) -> float:
     """Return the logit of a probability, clipped to [1e-9, 1 − 1e-9]."""
     p = min(max(probability, _LEAST), 1.0 - _LEAST)
     return math.log(p / (1.0 - p))
-
-
-def taken_back(value: float, change: float) -> float:
-    """Return a value that is moved by a change as far as to 0, and not away from it."""
-    if value * change >= 0.0:
-        return value
-    return value + change if abs(change) < abs(value) else 0.0
 
 
 def log_loss(logit: float, label: int) -> float:

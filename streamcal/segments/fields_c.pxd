@@ -1,6 +1,6 @@
 # The types with which fields_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.segments.corrections_c cimport Corrections, expit, logit_of, taken_back
+from streamcal.segments.corrections_c cimport Corrections, expit, logit_of
 from streamcal.segments.names_c cimport as_bytes, as_name
 
 cdef double _COMMON, _COMMON_PRECISION, _FARTHEST
@@ -33,12 +33,6 @@ cdef class Fields:
         curvature=double, others=double, their_noise=double, without=double,
     )
     cpdef learn(self, int label, bytes given)
-    @cython.locals(
-        logit=double, x=double, read="double[::1]", count=Py_ssize_t, now=double, noise=double, change=double,
-        i=Py_ssize_t, at=Py_ssize_t, sizes=Py_ssize_t, size=Py_ssize_t, field=Corrections, variance=double, share=double, others=double,
-        their_noise=double,
-    )
-    cpdef relabel(self, int label, bytes given)
     @cython.locals(
         sizes=Py_ssize_t, data=cython.p_uchar, left=Py_ssize_t, k=Py_ssize_t, i=Py_ssize_t,
     )

@@ -27,7 +27,6 @@ from streamcal.segments.corrections_c import (
     CorrectionsState,
     expit,
     logit_of,
-    taken_back,
 )
 from streamcal.segments.names_c import Name, as_bytes, as_name
 from streamcal.sketch.decoding import Count, Finite, require
@@ -167,29 +166,6 @@ class Fields:
             )
         field = self.fields[0]
         self.labels = field.labels_at(self._places[0])
-
-    def relabel(self, label: int, given: bytes) -> None:
-        """Replace a label that was learned before by ``label``; parameters as in `learn`.
-
-        Each field takes a share of the change by its variance: with the whole, all would make up for it.
-        """
-        logit = self._take(given)
-        x, read, count = self._x(logit), self._read, len(self.fields)
-        sizes = _SIZE * len(self._then)
-        at = sizes + 2 * count
-        for i in range(count):
-            field, size = self.fields[i], size_of(given, sizes + 2 * i)
-            self._places[i] = field.find_bytes(given, at, size)
-            at += size
-        _, now, noise = self._sums(logit, x)
-        change = 2.0 * label - 1.0
-        self._score = taken_back(self._score, change)
-        for i in range(count):
-            field, variance = self.fields[i], read[_READ * i + 3]
-            if self._places[i]:
-                share, others = change * variance / noise, now - read[_READ * i]
-                their_noise, at = noise - variance, 1 + _TERMS * i
-                field.relabel(self._places[i], x, share, read, _READ * i, their_noise, others, self._then, at)
 
     def _take(self, given: bytes) -> float:
         """Take the forecast of each field as of the prediction; return the logit of the pooled one.

@@ -17,10 +17,8 @@ from typing import Annotated, Final
 import msgspec
 
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.join.outcomes import Relabelled
 from streamcal.segments.corrections_c import logit_of
 from streamcal.segments.names_c import order
-from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import Count, Probability, require
 
 __all__ = ["WORTH", "OwnEngines", "OwnState"]
@@ -29,16 +27,15 @@ WORTH: Final = 50
 """Labels of a segment that gets an engine, where one is left; one with fewer has none."""
 
 _FEWEST: Final = 100  # labels from which an engine forecasts
-_WRITTEN: Final = 128  # labels, new or changed, after which an engine is written anew
-_CHANGED: Final = 2
+_WRITTEN: Final = 128  # labels after which an engine is written anew
 _GROWTH: Final = 16.0  # of the label counts that certificates read: nobody asks an own engine for one
 
 Segment = tuple[int, str | None]
 """Number of the field, and its value."""
 
 
-Learned = tuple[Probability, Annotated[int, msgspec.Meta(ge=0, lt=2 * _CHANGED)]]
-"""Score and label; 2 and 3: an earlier label was changed to 0 or 1."""
+Learned = tuple[Probability, Annotated[int, msgspec.Meta(ge=0, le=1)]]
+"""Score and label."""
 
 
 class OwnState(msgspec.Struct, omit_defaults=True):
@@ -116,20 +113,9 @@ class OwnEngines:
             self._write(segment)
         return gone
 
-    def relabel(self, segment: Segment, score: float, label: int) -> None:
-        """Replace a label that was learned in a call of its own, if the segment has an engine."""
-        if segment in self._engines:
-            self._take(segment, score, label + _CHANGED)
-
     def _take(self, segment: Segment, score: float, label: int) -> None:
-        """Learn one label, see `Learned`."""
-        engine = self._engines[segment]
-        if label < _CHANGED:
-            engine.learn_one(score, label)
-        else:
-            now, before = label - _CHANGED, 1 + _CHANGED - label
-            changed = Relabelled(score, now, before, "target", None, None, AT_ONCE, None)
-            engine._engine.relabel(changed)
+        """Learn one label."""
+        self._engines[segment].learn_one(score, label)
         if self._states is not None:
             since = self._states[segment].since
             since.append((score, label))

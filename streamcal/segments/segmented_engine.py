@@ -18,7 +18,6 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.events import LabelledEvent, PredictionEvent
-from streamcal.join.outcomes import Relabelled
 from streamcal.segments.segment_rules_c import SegmentRules
 from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
@@ -113,11 +112,3 @@ class SegmentedEngine(SegmentRules, Engine):
         return msgspec.structs.replace(answer, probability=corrected), prediction_index, emissions
 
     # A label
-
-    def relabel(self, relabelled: Relabelled) -> None:
-        """Replace a learned label by another; see `Engine.relabel`."""
-        if self._relabel_held(relabelled):
-            return  # corrections have not learned it either
-        super().relabel(relabelled)
-        if relabelled.domain == "target" and isinstance(relabelled.carried, bytes):
-            self.segments.relabel(relabelled.score, relabelled.label, relabelled.carried)

@@ -15,7 +15,7 @@ import msgspec
 
 from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
-from streamcal.segments.fields_c import TERMS, Fields, FieldsState, names_of, numbers_of
+from streamcal.segments.fields_c import TERMS, Fields, FieldsState, numbers_of
 from streamcal.segments.merging import merged
 from streamcal.segments.names_c import Name
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
@@ -180,12 +180,6 @@ class Segments:
         gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
         if gone is not None:
             only.forget_own(gone[1])
-
-    def relabel(self, score: float, label: int, given: bytes) -> None:
-        """Replace a learned label, of which `carry` had given this, by ``label``."""
-        self.corrections.relabel(label, given)
-        if self._has_own:
-            self._own.relabel((0, names_of([given], 1, 0)[0]), score, label)
 
     def merge(self, others: Sequence[Segments]) -> None:
         """Add the corrections and own engines of other shards, which have the same fields."""

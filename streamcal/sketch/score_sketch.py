@@ -264,23 +264,6 @@ class ScoreSketch:
         other._extra = None
         return other
 
-    def relabel(self, score: float, label: int) -> bool:
-        """Replace the label of a score by another, 0 or 1: as if only this one had been added.
-
-        Returns
-        -------
-        Whether the score's cell has a score with the other label; nothing changes if not.
-        """
-        cell = grid.cells_of(np.array([score]), self._level)[0]
-        at = int(np.searchsorted(self._cells, cell))
-        if at == len(self._cells) or self._cells[at] != cell or not self._counts[1 - label, at]:
-            return False
-        counts = self.counts
-        counts[1 - label, at] -= 1
-        counts[label, at] += 1
-        self._keep(self._cells, counts, self.atoms)
-        return True
-
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)

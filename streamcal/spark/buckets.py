@@ -29,7 +29,7 @@ from streamcal.events.codes import Code
 from streamcal.events.fields import FieldError
 from streamcal.join.entries import Values
 from streamcal.join.join_c import Join, JoinConfig
-from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
+from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.kinds import Answered, Carrying, Kind, Learned, engines_of_task
@@ -181,9 +181,6 @@ class _Work:
         """Do nothing: no prediction is held until it matures, see `recalibrate_stream`."""
         del positive
         return ()
-
-    def relabel(self, relabelled: Relabelled) -> None:
-        """Do nothing: no label is corrected, see `recalibrate_stream`."""
 
     def contradict(self, contradicted: Contradicted) -> None:
         """Do nothing: no prediction is held until it matures, see `recalibrate_stream`."""

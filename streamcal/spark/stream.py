@@ -147,7 +147,7 @@ def recalibrate_stream(
     ValueError
         if there are both segments and classes; if a plain engine's state depends on the order of the labels,
         as in mode ``auto``; if there is a ``label_delay_limit`` with segments or classes; if the
-        join takes predictions without a label for 0, or corrects labels; if engines are of another kind, or
+        join takes predictions without a label for 0; if engines are of another kind, or
         have other options than are given; if there are fewer than 1 buckets; if a column is missing, or of a
         type that is not its own; or if the checkpoint is of another query, or of a stream begun with other
         options.
@@ -174,11 +174,10 @@ def recalibrate_stream(
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
-    if given.missing_labels == "negative" or given.corrections:
+    if given.missing_labels == "negative":
         raise ValueError(
-            f"missing_labels={given.missing_labels!r} and corrections={given.corrections!r} of the"
-            " join: on Spark, its buckets only add up labels as they are told. Use streamcal run, or"
-            " missing_labels='drop' and corrections=False"
+            "missing_labels='negative' of the join: on Spark, its buckets only add up labels as they are"
+            " told. Use streamcal run, or missing_labels='drop'"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
     timed = _prepared(events, kind, buckets, math.inf if given.max_jump is None else given.max_jump)

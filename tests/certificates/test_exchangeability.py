@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamcal import DriftAlarm, JoinConfig, LabelEvent, PredictionEvent, Recalibrator
+from streamcal import DriftAlarm, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.certificates import exchangeability
 from streamcal.certificates.exchangeability import MOST_SNAPSHOTS, ExchangeabilityTest
 from streamcal.certificates.record import identically_distributed
@@ -375,22 +375,6 @@ def test_labels_with_weights_are_not_tested() -> None:
     engine = Recalibrator(mode="target")
     engine.learn_many(scores, labels, weights=np.full(len(labels), 2.0))
     assert not identical_alarms(engine)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("refuted", [False, True])
-def test_a_correction_ends_a_test_that_has_refuted_nothing(refuted: bool) -> None:
-    scores, labels = changed()
-    engine = Recalibrator(mode="target", join=JoinConfig(corrections=True))
-    many = 4_000 if refuted else 1_000
-    for number, (score, label) in enumerate(zip(scores[:many].tolist(), labels[:many].tolist(), strict=True)):
-        engine.step(PredictionEvent(str(number), score))
-        engine.step(LabelEvent(str(number), label))
-    engine.step(LabelEvent(str(many - 1), 1 - int(labels[many - 1])))
-    engine.learn_many(scores, labels)
-    assert identical_alarms(engine) == ([identically_distributed("target")] if refuted else [])
-    again = Recalibrator.from_bytes(engine.to_bytes())
-    assert again.to_bytes() == engine.to_bytes()
 
 
 def test_merging_ends_a_test_unless_it_has_refuted_or_one_side_is_empty() -> None:

@@ -9,7 +9,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
 from streamcal.join.join_c import Join
-from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Relabelled
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
 
 EVENTS = st.lists(
     st.one_of(
@@ -27,7 +27,7 @@ class Recorder:
     """A learner that answers ½ and remembers what it learned."""
 
     def __init__(self) -> None:
-        self.learned: list[Joined | EarlyPositive | Relabelled] = []
+        self.learned: list[Joined | EarlyPositive] = []
         self.contradicted: list[Contradicted] = []
         self.seen = 3
 
@@ -43,9 +43,6 @@ class Recorder:
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         self.learned.append(positive)
         return ()
-
-    def relabel(self, relabelled: Relabelled) -> None:
-        self.learned.append(relabelled)
 
     def carried(self) -> None:
         """Return nothing: there are no segments."""

@@ -1,4 +1,4 @@
-"""Implied negatives and corrections: the counts are those of a batch that sees the final truth."""
+"""Implied negatives: the counts are those of a batch that sees what was told in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import emit, step
 from streamcal.events import Event
 from streamcal.join.join_c import Join
-from streamcal.join.outcomes import EarlyPositive, JoinCounts, Joined, Relabelled
+from streamcal.join.outcomes import EarlyPositive, JoinCounts, Joined
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.join.recorder import Recorder, emissions
 
@@ -71,21 +71,6 @@ def test_a_positive_that_comes_later_contradicts() -> None:
     late = "late label of a prediction that counts as 0: the prediction with id 'a' had none for 10 seconds"
     assert reasons == [late, late]
     assert join.counts == JoinCounts(1, 2, late=2, implied=1, contradicted=1)
-    join, learned, reasons = drive(events, corrections=True)
-    assert learned[1:] == [
-        Relabelled(0.3, label, 1 - label, "target", 1.0, 11.0, 3, None) for label in (1, 0)
-    ]
-    assert reasons == []
-    assert join.counts == JoinCounts(1, 2, implied=1, contradicted=1, corrected=1)
-
-
-def test_corrections_without_implied_negatives() -> None:
-    events: list[Event] = [PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 2.0), LabelEvent("a", 0, 3.0)]
-    options: dict[str, Any] = {"missing_labels": "drop", "label_delay_limit": None, "corrections": True}
-    join, learned, reasons = drive([*events, LabelEvent("a", 0, 4.0)], **options)
-    assert learned[1:] == [Relabelled(0.3, 0, 1, "target", 1.0, 2.0, 3, None)]
-    assert reasons == ["duplicate label: there was one with id 'a' before"]
-    assert join.counts == JoinCounts(1, 3, joined=1, duplicate=1, corrected=1)
 
 
 def test_what_leaves_a_full_table_has_not_matured() -> None:
@@ -142,23 +127,10 @@ def test_a_duration_is_so_many_seconds() -> None:
     assert JoinConfig.model_validate_json(given_.model_dump_json()) == given_
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"window": 1000}, "does not know where in it"),
-        ({"prior_window": 100}, "in their order"),
-        ({"label_delay_limit": 100}, "is 100 of the recalibrator, but 0:00:10 of the join"),
-        ({"label_delay_limit": "PT5S"}, "0:00:05 of the recalibrator, but 0:00:10 of the join"),
-    ],
-)
-def test_what_cannot_be_corrected_is_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Recalibrator(join=JoinConfig(**NEGATIVE, corrections=True), **options)
-
-
-def test_numbered_labels_cannot_be_corrected() -> None:
-    with pytest.raises(ValueError, match="by the number of their prediction"):
-        Recalibrator(join=JoinConfig(corrections=True), label_delay_limit=100)
+@pytest.mark.parametrize(("limit", "words"), [(100, "100"), ("PT5S", "0:00:05")])
+def test_engine_and_join_have_one_limit(limit: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"is {words} of the recalibrator, but 0:00:10 of the join"):
+        Recalibrator(join=JoinConfig(**NEGATIVE), label_delay_limit=limit)
 
 
 # Laws
@@ -179,10 +151,6 @@ class Case(NamedTuple):
     def first(self) -> int:
         """The label that it is learned with."""
         return self.told[-1] if self.told else 0
-
-    @property
-    def final(self) -> int:
-        return self.labels[-1][1] if self.labels else 0
 
 
 def case_of(score: float, time: int, labels: list[tuple[int, int]]) -> Case:
@@ -239,46 +207,21 @@ def counted(engine: Engine) -> bytes:
     return engine._target.log.sketch.to_bytes()
 
 
-@given(CASES, st.booleans())
-@example([Case(0.3, 0.0, ((30.0, 1),))], True)
-def test_in_the_order_of_time_counts_are_those_of_the_batch(cases: list[Case], corrections: bool) -> None:
+@given(CASES)
+@example([Case(0.3, 0.0, ((30.0, 1),))])
+def test_in_the_order_of_time_counts_are_those_of_the_batch(cases: list[Case]) -> None:
     events = [event for *_, event in sorted(events_of(cases), key=lambda each: each[:2])]
-    config = JoinConfig(**NEGATIVE, corrections=corrections)
-    join, engine, joined = run(events, [math.inf], config)
-    label_of = "final" if corrections else "first"
-    assert counted(engine) == sketch_of([(case.score, getattr(case, label_of)) for case in cases])
-    assert engine.target.positives == sum(getattr(case, label_of) for case in cases)
+    join, engine, joined = run(events, [math.inf], JoinConfig(**NEGATIVE))
+    assert counted(engine) == sketch_of([(case.score, case.first) for case in cases])
+    assert engine.target.positives == sum(case.first for case in cases)
     assert [each.predicted_at for each in joined] == sorted(case.time for case in cases)
     counts = join.counts
     assert counts.implied == sum(not case.told for case in cases)
     assert counts.joined == sum(bool(case.told) for case in cases)
     late = [[label for time, label in case.labels if time > case.time + AFTER] for case in cases]
     pairs = [(case, labels) for case, labels in zip(cases, late, strict=True) if not case.told]
-    if not corrections:
-        assert counts.contradicted == sum(sum(labels) for _, labels in pairs)
-    else:  # the first 1; what differs from it is a correction
-        assert counts.contradicted == sum(any(labels) for _, labels in pairs)
+    assert counts.contradicted == sum(sum(labels) for _, labels in pairs)
     assert counts.predictions == counts.joined + counts.implied + 1  # the last event
-
-
-@given(CASES, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_in_any_order_corrections_lead_to_the_final_truth(
-    cases: list[Case], rng: random.Random, parts: int
-) -> None:
-    """Predictions and labels in any order, but for the labels of one prediction; and any watermarks."""
-    events = events_of(cases)
-    rng.shuffle(events)
-    labels = {
-        number: iter([LabelEvent(f"{number}", label, time) for time, label in case.labels])
-        for number, case in enumerate(cases)
-    }
-    mixed = [next(labels[e[1]]) if isinstance(e[2], LabelEvent) else e[2] for e in events]
-    marks = sorted(rng.uniform(-10.0, 60.0) for _ in range(parts))
-    config = JoinConfig(**NEGATIVE, corrections=True)
-    join, engine, joined = run(mixed, marks, config)
-    assert counted(engine) == sketch_of([(case.score, case.final) for case in cases])
-    assert engine.target.positives == sum(case.final for case in cases)
-    assert len(joined) == len(cases) == join.counts.joined + join.counts.implied
 
 
 @given(CASES, st.randoms(use_true_random=False))
@@ -298,55 +241,3 @@ def test_what_is_implied_does_not_depend_on_which_partition_is_read_ahead(
     join, engine, _ = run(mixed, [-math.inf], JoinConfig(**NEGATIVE))
     assert join.counts.implied == sum(not case.told for case in cases)
     assert counted(engine) == sketch_of([(case.score, case.first) for case in cases])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "window"), [("auto", None), ("target", "P1D"), ("composite", None)])
-def test_corrections_leave_what_is_counted_as_if_the_first_label_had_never_been(
-    mode: Any, window: str | None
-) -> None:
-    rng = random.Random(5)
-    join = JoinConfig(**NEGATIVE, corrections=True)
-    options: dict[str, Any] = {"mode": mode, "window": window}
-    wrong, right = (Recalibrator(join=join, **options) for _ in range(2))
-    source = [rng.random() for _ in range(300)]
-    truth = [int(rng.random() < score) for score in source]
-    late: list[LabelEvent] = []
-    for engine in (wrong, right):
-        engine.learn_many(source, truth, "source", times=0.0)
-    for number in range(1200):
-        score, time = rng.choice([rng.random(), 0.5]), 60.0 * number
-        label = int(rng.random() < score**2)
-        for engine in (wrong, right):
-            engine.step(PredictionEvent(f"{number}", score, time))
-        if label and number % 7 == 0:
-            late.append(LabelEvent(f"{number}", 1, time + 40.0 * AFTER))
-            right.step(LabelEvent(f"{number}", 1, time))
-        elif label:
-            for engine in (wrong, right):
-                engine.step(LabelEvent(f"{number}", 1, time))
-        while late and late[0].time is not None and late[0].time < time:
-            wrong.step(late.pop(0))
-    for event in late:
-        wrong.step(event)
-    for engine in (wrong, right):
-        engine.step(later(60.0 * 1200))
-    assert wrong.join.counts.contradicted > 40
-    assert counted(wrong._engine) == counted(right._engine)
-    assert wrong.target == right.target
-    if mode == "auto":
-        mixtures = [engine._engine._versions._auto._mixture for engine in (wrong, right)]  # type: ignore[union-attr]
-        for mixture in mixtures:
-            mixture._windows._sort()  # type: ignore[union-attr]
-        (all_, positives), other = [(m._windows._all.to_bytes(), m._counts._positives) for m in mixtures]  # type: ignore[union-attr]
-        assert (all_, positives) == other
-    else:
-        for engine in (wrong, right):
-            engine.refresh()
-        assert wrong.map == right.map
-    again = Recalibrator.from_bytes(wrong.to_bytes())
-    assert again.to_bytes() == wrong.to_bytes()
-    certificate = again.certificate
-    assert certificate is not None
-    if certificate.domain == "target":
-        assert "a prediction without a label within 10 seconds is a 0" in certificate.assumptions

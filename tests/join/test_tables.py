@@ -71,7 +71,7 @@ class ListTables(StoredTables):
 
 
 OPTIONS = st.fixed_dictionaries(
-    {"corrections": st.booleans()},
+    {},
     optional={"label_delay_limit": st.sampled_from([4.0, 12.0])},
 ).map(lambda options: options | {"missing_labels": "negative" if "label_delay_limit" in options else "drop"})
 
@@ -159,9 +159,8 @@ def random_events(rng: random.Random, count: int) -> list[Event]:
     [
         (0, {}),
         (1, {}),
-        (2, {"corrections": True}),
         (3, {"missing_labels": "negative", "label_delay_limit": 40.0}),
-        (4, {"missing_labels": "negative", "label_delay_limit": 40.0, "corrections": True}),
+        (4, {"missing_labels": "negative", "label_delay_limit": 40.0}),
     ],
 )
 def test_sqlite_tables_join_as_those_in_memory(

@@ -350,8 +350,6 @@ def test_a_remembered_forecast_is_the_one_of_now(prior: Any) -> None:
                     engine.observe_one(row)
                 elif act == 1:
                     engine.learn_one(row, label, "source" if i % 50 == 0 else "target")
-                elif act == 2 and i % 40 == 1:
-                    engine.relabel_one(row, (label + 1) % 3, label)
                 if engine is forgetful:
                     engine._core._fresh = False
             served.append(told)

@@ -63,22 +63,6 @@ def test_what_is_refused_and_described(tmp_path: Path) -> None:
     server.stop()
 
 
-def test_a_later_label_replaces_the_first(tmp_path: Path) -> None:
-    options = tmp_path / "o.toml"
-    options.write_text("[join]\ncorrections = true\n")
-    server = Served(tmp_path / "s.db", *CLASSES, "--config", str(options))
-    sent = {"id": "b1", "scores": {"cat": 0.5, "dog": 0.25, "fox": 0.25}}
-    answer = server.ask("POST", "/v1/predictions", sent)[1]
-    for label in ("cat", "fox", "cat"):
-        assert server.label(id="b1", label=label) == (200, {"id": "b1", "outcome": "joined"})
-    server.stop(signal.SIGKILL)
-    server = Served(tmp_path / "s.db", *CLASSES, "--config", str(options))
-    assert server.label(id="b1", label="cat")[1]["outcome"] == "duplicate"
-    assert server.label(id="b1", label="dog")[1]["outcome"] == "joined"
-    assert server.ask("POST", "/v1/predictions", sent)[1] == answer
-    server.stop()
-
-
 def test_tensors_of_the_v2_protocol(tmp_path: Path) -> None:
     server = Served(tmp_path / "s.db", *CLASSES)
     for event in events(100, 5):

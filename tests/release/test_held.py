@@ -85,31 +85,6 @@ def started(labels: list[int], n: int = 128) -> LabelRelease:
     return release
 
 
-def test_a_held_label_is_replaced() -> None:
-    """What is released then is the new label, once. One that is not held is not replaced."""
-    release = started([1] * 12)
-    assert release.relabel(0.5, 0, 4)
-    assert not release.relabel(0.5, 0, 4)  # it is 0 by now
-    assert not release.relabel(0.25, 0, 5)
-    assert not release.relabel(0.5, 0, 100)
-    assert not release.relabel(0.5, 0, -1)
-    assert release.held == 13
-    np.testing.assert_array_equal(Cohorts(release).told[0], [1, 11])
-    assert release.relabel(0.5, 1, 4)
-    assert release.relabel(0.5, 0, 11)  # the last
-    assert release.relabel(0.5, 0, 0)  # and the first
-    release.take(0.5, 1, 12, 2 * ONE, NO_TIME, NO_TIME, 0.5, None)
-    given = release.released_labels()
-    assert given.prediction_index.size == 14
-    labels = dict(zip(given.prediction_index.tolist(), given.labels.tolist(), strict=True))
-    assert labels == {127: 1, **{q: int(q not in (0, 11)) for q in range(13)}}
-
-
-def test_a_held_label_of_a_cohort_that_has_all_is_replaced() -> None:
-    release = started([1] * 64)
-    assert release.relabel(0.5, 0, 4)
-
-
 # State
 
 

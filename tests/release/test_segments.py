@@ -8,7 +8,6 @@ import pytest
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, RecalibratorConfig
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
-from streamcal.events import Event
 from streamcal.join.entries import Carried
 from streamcal.join.join_c import Join
 from streamcal.maps.platt import expit, logit
@@ -99,22 +98,3 @@ def test_what_is_kept_with_held_labels_is_in_the_state() -> None:
         assert np.append(before, after).tolist() == expected.tolist()
         assert again.to_bytes() == whole.to_bytes()
         assert engine.noted + again.noted == whole.noted
-
-
-def test_a_held_label_that_is_corrected_is_learned_once() -> None:
-    """As if the label that came first had been the right one."""
-    engines = []
-    for corrects in (False, True):
-        engine, join = engine_of(), Join(JoinConfig(corrections=True))
-        events: list[Event] = [
-            PredictionEvent(str(i), 0.3 + 0.01 * i, float(i), kept=("ab"[i % 2],)) for i in range(40)
-        ]
-        events += [LabelEvent(str(i), int(i != 3 or corrects), 50.0) for i in range(8)]
-        if corrects:
-            events.append(LabelEvent("3", 0, 50.0))
-        events += [LabelEvent(str(i), i % 2, 60.0) for i in range(8, 40)]
-        for event in events:
-            step(event, join, lambda _: engine)  # noqa: B023
-        assert engine.release.held == 0
-        engines.append(engine.segments.to_state())
-    assert repr(engines[0]) == repr(engines[1])

@@ -162,9 +162,7 @@ def test_killed_fifty_times_with_implied_negatives(tmp_path: Path) -> None:
     positives = [line for line in labels if b'"label":0' not in line.replace(b" ", b"")]
     inputs["--labels"].write_bytes(gzip.compress(b"".join(positives)))
     inputs["--config"] = tmp_path / "run.toml"
-    inputs["--config"].write_text(
-        '[join]\nmissing_labels = "negative"\nlabel_delay_limit = "PT5H"\ncorrections = true\n'
-    )
+    inputs["--config"].write_text('[join]\nmissing_labels = "negative"\nlabel_delay_limit = "PT5H"\n')
     whole, state, _, seconds = crash(tmp_path, inputs, "whole")
     broken, restored, killed, _ = crash(tmp_path, inputs, "broken", KILLS, seconds / 40)
     counts = msgspec.json.decode(state["run"][0])["pipeline"]["join"]["counts"]

@@ -244,8 +244,6 @@ def test_a_state_of_own_engines_restores_them() -> None:
             label = int(rng.random() < score)
             for each in (engines, logs):
                 each.learn(segment, [score], [label], WORTH, WORTH)
-                if score < 0.1:
-                    each.relabel(segment, score, 1 - label)
         state, restored = logs.to_state(), OwnEngines(2)
         since |= {len(each.since) for each in state}
         restored.restore(state, 1)
@@ -291,25 +289,3 @@ def test_killed_and_yet_the_same(tmp_path: Path, options: str) -> None:
         assert result.exit_code == 0, result.output
     assert found[0] == found[1]
     assert found[0][1].count(b"\n") == 1_000
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Forecasts of . of . segments are surely off")
-def test_corrected_labels_bring_a_run_to_what_right_labels_give() -> None:
-    """A third of the positives is told as 0 at first, and as 1 after 300 predictions.
-
-    In mode ``auto``, the mixture stays with the labels that came first (`Engine.relabel`).
-    """
-    predictions, labels = stream(6000)
-    rng = np.random.default_rng(3)
-    late = pl.Series((rng.random(6000) < 0.33) & (labels["label"] == 1).to_numpy())
-    wrong = labels.with_columns(label=pl.when(late).then(0).otherwise(pl.col("label")))
-    told = pl.concat([wrong, labels.filter(late).with_columns(time=pl.col("time") + 300.0)]).sort("time")
-    corrects = streamcal.JoinConfig(corrections=True)
-    right, uncorrected, corrected = (
-        backtest(predictions, given, segments=FIELDS[:1], join=join, mode="target")
-        .frame["probability"]
-        .to_numpy()[-2000:]
-        for given, join in ((labels, None), (wrong, None), (told, corrects))
-    )
-    assert np.abs(corrected - right).mean() < 0.65 * np.abs(uncorrected - right).mean()

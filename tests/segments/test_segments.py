@@ -22,8 +22,6 @@ from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
 from streamcal.segments import segments as segments_module
 from streamcal.segments.between_c import BetweenSegments
 from streamcal.segments.corrections_c import READ, Corrections
-from streamcal.segments.segments import Segments
-from streamcal.segments.segments import served as forecast_of
 from tests.segments.streams import brier, drawn, plain, played
 from tests.uncompiled import uncompiled
 
@@ -381,46 +379,3 @@ def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> No
     assert between.evidence.reshape(9, 5)[3, 2] == pytest.approx(expected)
     between.replace(rows, 5, 0)
     assert between.evidence == pytest.approx(np.zeros(45), abs=1e-12)
-
-
-# Corrections of labels
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(("fields", "left"), [(1, 0.6), (2, 0.85)])
-def test_labels_that_are_corrected_count_as_if_they_had_been_right(fields: int, left: float) -> None:
-    """A fifth of the positives was learned as 0, and is corrected at the end.
-
-    What is left of the shift by wrong labels comes from the curvature at which each was learned; with two
-    fields also from what one learned about the other. Over seeds 0.20 ± 0.13 with one field, 0.37 ± 0.15
-    with two: chance of failure below 1e-2.
-    """
-    rng = np.random.default_rng(12)
-    n = 2_000
-    scores, labels, _, _ = drawn(np.array([0.8]), n, rng)
-    names = [tuple(map(str, each)) for each in rng.integers(0, 2, (n, fields)).tolist()]
-    turned = (rng.random(n) < 0.2) & (labels == 1)  # as where a positive becomes known late
-    served = []
-    for wrong, corrects in ((False, False), (True, False), (True, True)):
-        each = Segments([f"f{index}" for index in range(fields)], 0)
-        given = np.where(turned, 0, labels) if wrong else labels
-        rows = []
-        for score, label, name in zip(scores.tolist(), given.tolist(), names, strict=True):
-            rows.append(each.forecast(score, score, name))
-            each.learn([score], [label], [name], [rows[-1]])
-        for at in np.flatnonzero(turned).tolist() if corrects else ():
-            then = each.corrections.given(names[at], rows[at])
-            each.relabel(float(scores[at]), int(labels[at]), then)
-        found = [each.forecast(score, score, names[0]) for score in (0.1, 0.3, 0.6)]
-        served.append(np.array([np.log(made / (1.0 - made)) for made in map(forecast_of, found)]))
-    right, wrong_, corrected = served
-    assert np.abs(wrong_ - right).min() > 0.1
-    assert np.abs(corrected - right).max() < left * np.abs(wrong_ - right).max()
-
-
-def test_a_label_of_a_segment_that_is_not_known_corrects_nothing() -> None:
-    each = Segments(["f"], 0)
-    row = each.forecast(0.3, 0.3, ["x"])
-    each.relabel(0.3, 1, each.corrections.given(["x"], row))
-    assert each.to_state().corrections.fields[0].names == []
-    assert forecast_of(each.forecast(0.3, 0.3, ["y"])) == 0.3

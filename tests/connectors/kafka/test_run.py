@@ -282,7 +282,7 @@ def test_killed_and_yet_every_id_once(
 def test_killed_with_implied_negatives(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, client: str, what: str
 ) -> None:
-    """Kill the run or the broker while it counts what nobody labels, and corrects it: it counts the same.
+    """Kill the run or the broker while it counts what nobody labels: it counts the same.
 
     Every kill hits: it comes after a commit of what is on the topics, since the kill before it, and ahead of
     the last one.
@@ -296,7 +296,7 @@ def test_killed_with_implied_negatives(
 
 def kill_implied(broker: Broker, new_topic: Topics, tmp_path: Path, what: str, seed: int) -> None:
     rng = random.Random(seed)
-    join = f'missing_labels = "negative"\nlabel_delay_limit = {TTL}\ncorrections = true'
+    join = f'missing_labels = "negative"\nlabel_delay_limit = {TTL}'
     stream = Stream(broker, new_topic, tmp_path, join=join)
     predictions, labels, wanted = implied_flights()
     last = msgspec.json.decode(labels[-1])["time"] + TTL

@@ -342,7 +342,7 @@ def test_buffers(keeps_index: bool) -> None:
     made = []
     for module in (buffers_c, uncompiled("streamcal.sketch.buffers_c")):
         rng = np.random.default_rng(11)
-        labels, scores, found = module.LabelBuffer(keeps_index, None), module.ScoreBuffer(10**6), []
+        labels, scores, found = module.LabelBuffer(keeps_index), module.ScoreBuffer(10**6), []
         for step in range(60):
             some = rng.random(step)
             classes = (some > 0.5).astype(np.int8)

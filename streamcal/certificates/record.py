@@ -166,9 +166,10 @@ class Certificate(BaseModel):
     as they are. An estimate; None if there is none, if the bound is below ¼ already, and in certificates that
     are published with maps."""
     cohorts: Literal["arrived", "matured"] = "arrived"
-    """Labels of the target that the bounds rest on. ``"matured"``: labels of all predictions older than the
-    ``label_delay_limit``. A pending label counts as 0 or 1, whichever gives the larger bound, so nothing is
-    assumed about its arrival. ``"arrived"``: labels that have come, or none of the target."""
+    """Labels of the target that the bounds rest on. ``"matured"``: labels of all predictions that are old
+    enough, since one class was found to come later. A pending label counts as 0 or 1, whichever gives the
+    larger bound, so nothing is assumed about its arrival. ``"arrived"``: labels that have come, or none of
+    the target."""
     pending: Count = 0
     """Number of predictions of matured cohorts whose label has not come."""
 

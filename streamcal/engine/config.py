@@ -84,16 +84,11 @@ class RecalibratorConfig(BaseModel):
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.
     label_delay_limit
-        within which nearly all labels come, by a number of predictions or by a time. None: no limit is known.
-        As a number of later target predictions, from 1 to 1,000,000,000: certificates rest on the target's
-        predictions older than that. A label that is still missing counts as 0 or 1, whichever gives the
-        larger bound. So they hold whatever decides when labels come, and which (docs/certificates.md). Not
-        for mode ``"source"``, nor with a ``window`` of the target. As a `datetime.timedelta` of at least a
-        second (in TOML ``"P30D"``):
-        the option of that name of the join, where no label means 0 and positives come early. Mode ``"auto"``
-        then also weighs maps of the early positives, corrected for the time that their predictions had
-        (docs/proofs/exposure.md); the other modes wait. Predictions count that have an event time and go
-        through `Recalibrator.step` or a run.
+        the option of that name of the join, which must be the same: within this time nearly all labels come,
+        no label means 0, and positives come early. A `datetime.timedelta` of at least a second (in TOML
+        ``"P30D"``); None: no limit is known. Mode ``"auto"`` then also weighs maps of the early positives,
+        corrected for the time that their predictions had (docs/proofs/exposure.md); the other modes wait.
+        Predictions count that have an event time and go through `Recalibrator.step` or a run.
     keeps_order
         of many classes only (docs/multiclass.md): whether the class with the highest score always gets the
         highest probability.
@@ -118,7 +113,7 @@ class RecalibratorConfig(BaseModel):
     prior: PriorKind = "labels"
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
-    label_delay_limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | timedelta | None = None
+    label_delay_limit: timedelta | None = None
     keeps_order: bool = False
 
     @field_validator("window", "label_delay_limit", mode="before")
@@ -144,38 +139,15 @@ class RecalibratorConfig(BaseModel):
 
     @field_validator("label_delay_limit")
     @classmethod
-    def _is_long_enough(cls, value: int | timedelta | None) -> int | timedelta | None:
-        if isinstance(value, timedelta) and not timedelta(seconds=1) <= value <= timedelta(seconds=1e10):
+    def _is_long_enough(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and not timedelta(seconds=1) <= value <= timedelta(seconds=1e10):
             raise ValueError(f"a label delay limit is from 1 s to 10,000,000,000 s, got {value}")
         return value
 
-    @model_validator(mode="after")
-    def _counts_predictions(self) -> Self:
-        if self.delay_limit_predictions is None:
-            return self
-        if self.mode == "source":
-            raise ValueError(
-                f"label_delay_limit={self.label_delay_limit} is for labels of the target: certificates"
-                " of mode 'source' rest on those of the source"
-            )
-        if self.window_of("target") is not None:
-            raise ValueError(
-                f"label_delay_limit={self.label_delay_limit} counts all predictions of the target, so"
-                f" it does not go with the window {self.window} of the target: leave one of them out, or set"
-                " window_domain='source'"
-            )
-        return self
-
-    @property
-    def delay_limit_predictions(self) -> int | None:
-        """``label_delay_limit`` as a number of target predictions; None if it is a time, or not set."""
-        return self.label_delay_limit if isinstance(self.label_delay_limit, int) else None
-
     @property
     def delay_limit_seconds(self) -> float | None:
-        """``label_delay_limit`` in seconds; None if it is a number of predictions, or not set."""
-        limit = self.label_delay_limit
-        return limit.total_seconds() if isinstance(limit, timedelta) else None
+        """``label_delay_limit`` in seconds; None if it is not set."""
+        return None if self.label_delay_limit is None else self.label_delay_limit.total_seconds()
 
     @property
     def needs_source(self) -> bool:
@@ -205,10 +177,6 @@ class RecalibratorConfig(BaseModel):
             return (
                 f"prior_window={self.prior_window!r} keeps the latest labels, and a sketch does not know them"
             )
-        if self.delay_limit_predictions is not None:
-            return (
-                f"label_delay_limit={self.label_delay_limit} numbers the predictions; a sketch has no numbers"
-            )
         return None
 
     @property
@@ -216,10 +184,8 @@ class RecalibratorConfig(BaseModel):
         """Reason why labels must not have weights; None if they may."""
         if self.prior == "labels" and self.prior_window == "adwin":
             return "prior_window='adwin' looks for changes among labels that count alike"
-        if self.delay_limit_seconds is not None:
-            return (
-                "with a time as label_delay_limit a label that is missing means 0, not that it was left out"
-            )
+        if self.label_delay_limit is not None:
+            return "with label_delay_limit, a label that is missing means 0, not that it was left out"
         return None
 
     def window_of(self, domain: Domain) -> int | timedelta | None:
@@ -246,7 +212,7 @@ class RecalibratorOptions(TypedDict, total=False):
     prior: PriorKind
     prior_window: PriorWindow | None
     delta: float
-    label_delay_limit: int | timedelta | None
+    label_delay_limit: timedelta | None
     keeps_order: bool
 
 
@@ -259,8 +225,7 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
         if the engine has another ``label_delay_limit``. The message says which option to change.
     """
     limit = None if join.label_delay_limit is None else timedelta(seconds=join.label_delay_limit)
-    timed = config.delay_limit_seconds is not None or limit is not None
-    if timed and config.label_delay_limit not in (None, limit):
+    if config.label_delay_limit not in (None, limit):
         raise ValueError(
             f"label_delay_limit is {config.label_delay_limit} of the recalibrator, but"
             f" {'not set' if limit is None else limit} of the join: set that of the join only"

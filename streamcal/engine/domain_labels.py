@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.label_log import LabelLog, LogState
 from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import buffers_c, checks
@@ -70,9 +69,6 @@ class DomainLabels(buffers_c.LabelBuffer):
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
         keeps the newest labels in their order, until `take_newest`; None: no reader asks for them.
-    cohorts
-        cohorts that labels are also sorted into, by the number of their prediction; None: no reader asks for
-        them.
     """
 
     def __init__(
@@ -81,14 +77,12 @@ class DomainLabels(buffers_c.LabelBuffer):
         *,
         keeps_index: bool = False,
         newest: RecentLabels | None = None,
-        cohorts: Cohorts | None = None,
     ) -> None:
-        super().__init__(keeps_index, None if cohorts is None else cohorts.labelled)
+        super().__init__(keeps_index)
         self.log = log
         """Log of the labels that have been sorted; buffered labels are not in it."""
         self._take(log)
         self._newest = newest
-        self._cohorts = cohorts
         self._flushed = 0  # number of the first label that is not in the log
         self._pane = 0  # of the window, where the labels lie that are not in the log
 
@@ -147,17 +141,13 @@ class DomainLabels(buffers_c.LabelBuffer):
         ``prediction_index`` is int64[k]; None: the labels came at once.
         """
         index: Any = AT_ONCE if prediction_index is None else prediction_index
-        if self._cohorts is not None and prediction_index is not None:
-            numbered = np.flatnonzero(index >= 0)
-            again = numbered[~self._cohorts.labelled.take_many(index[numbered])]
-            self._again += (again + self.end).tolist()
         self._put(scores, labels, units, index)
         self._count(labels, units)
 
     def add(self, scores: Floats, labels: Labels, units: Counts) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
 
-        There must be no cohorts. Parameters are those of `extend`.
+        Parameters are those of `extend`.
         """
         self._sort(scores, labels, units)
         self._count(labels, units)
@@ -245,13 +235,8 @@ class DomainLabels(buffers_c.LabelBuffer):
     def flush(self) -> None:
         """Sort the labels that wait into the log."""
         if self._flushed < self.end:
-            scores, labels, index, units = self.since(self._flushed)
+            scores, labels, _, units = self.since(self._flushed)
             self._sort(scores, labels, unit_weights(len(labels)) if units is None else units)
-            if self._cohorts is not None:
-                kept = np.ones(len(labels), bool)
-                kept[np.array(self._again, np.int64) - self._flushed] = False
-                self._cohorts.label(scores[kept], labels[kept], np.maximum(index[kept], AT_ONCE))
-                self._again = []
             self._flushed = self.end
 
     def take_newest(self) -> RecentLabels | None:

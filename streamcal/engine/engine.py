@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.cohorts import CohortsState
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
@@ -60,7 +59,6 @@ class _State(msgspec.Struct, omit_defaults=True):
     unlabelled: UnlabelledState
     priors: TrackerState | None
     versions: VersionsState
-    cohorts: CohortsState | None = None
     release: ReleaseState | None = None
 
 
@@ -110,33 +108,6 @@ class Engine(EventRules):
     def lacks_source(self) -> bool:
         """Whether the score is served unchanged for lack of source labels, with enough target labels."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
-
-    def check_predictions(self, first: int, count: int) -> None:
-        """Check ``count`` target predictions from an index on, which labels are to belong to.
-
-        Raises
-        ------
-        ValueError
-            if one was not observed; or, under a ``label_delay_limit``, if it has a label already, as far as
-            that is remembered.
-        """
-        if not 0 <= first <= self.prediction_count - count:
-            last = f" to {first + count - 1}" if count > 1 else ""
-            raise ValueError(
-                f"prediction_index={first!r} names the target scores with number {first}{last}, counted from"
-                f" 0, but {self.prediction_count} were observed: give a score to observe_one before its label"
-            )
-        labelled = None if self._cohorts is None else self._cohorts.labelled.first_of(first, count)
-        if labelled is not None:
-            raise ValueError(
-                f"prediction_index={first!r}: the target score with number {labelled} has a label already,"
-                f" and under label_delay_limit={self.config.label_delay_limit} a score has one label"
-            )
-
-    @property
-    def first_cohort(self) -> int | None:
-        """Number of target scores needed before anything is certified; None without cohorts."""
-        return None if self._cohorts is None else self._cohorts.first
 
     @property
     def certificate(self) -> Certificate | None:
@@ -214,10 +185,8 @@ class Engine(EventRules):
         if prediction_index is None:
             if self.config.mode == "auto":
                 before = _seen_in_call(size, known.n)
-        elif self._cohorts is None:
-            before = np.full(size, prediction_index)
         else:
-            before = np.arange(prediction_index, prediction_index + size)
+            before = np.full(size, prediction_index)
         if domain == "target" and before is not None and self.release is not None:
             passed = self._pass_many(scores, labels, times, before, units)
             if not passed.all():
@@ -239,9 +208,7 @@ class Engine(EventRules):
         versions, size, start = self._versions, len(scores), 0
         last = versions.last_version(domain, size)
         # Past the buffer, where labels are read by no more than the log and the counts.
-        direct = domain == "source" or not (
-            self._cohorts is not None or self._priors.reads_labels or versions.reads_target
-        )
+        direct = domain == "source" or not (self._priors.reads_labels or versions.reads_target)
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
@@ -320,7 +287,7 @@ class Engine(EventRules):
         self._set_stops()
 
     def merge(self, others: list[Self]) -> None:
-        """Add labels and scores of others, and re-form the map: a new version; there must be no cohorts."""
+        """Add labels and scores of others, and re-form the map: a new version."""
         if self.release is not None and self.release.release_all():
             self._learn_released()
         for each in others:
@@ -360,7 +327,6 @@ class Engine(EventRules):
             self._unlabelled.to_state(),
             self._priors.to_state(),
             self._versions.to_state(),
-            None if self._cohorts is None else self._cohorts.to_state(),
             None if self.release is None else self.release.to_state(),
         )
         config = self.config.model_dump_json().encode()
@@ -386,14 +352,11 @@ class Engine(EventRules):
 
     def _restore(self, state: _State) -> None:
         self._latest = -math.inf if state.time is None else state.time
-        for name in ("source", "target", "unlabelled", "priors", "versions", "cohorts"):
+        for name in ("source", "target", "unlabelled", "priors", "versions"):
             part = getattr(self, f"_{name}")
             with restoring(name):
                 if part is not None:
                     part.restore(getattr(state, name))
-        observed = None if state.cohorts is None else state.cohorts.n
-        expected = None if self._cohorts is None else self._unlabelled.n
-        require(observed == expected, f"cohorts of {observed} scores, not {expected}")
         require((state.release is None) == (self.release is None), "held labels where the options have none")
         if self.release is not None and state.release is not None:
             with restoring("release"):

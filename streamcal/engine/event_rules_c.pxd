@@ -20,7 +20,7 @@ cdef class EventRules:
     cdef public bint carries
     cdef bint _begins_by_scores
     cdef public object on_carried, _complete
-    cdef public object config, _cohorts, _priors, _versions
+    cdef public object config, _priors, _versions
     cdef object _key, _certifies
 
     @cython.locals(score=double, prediction_index=cython.longlong, begins=bint, version=cython.longlong)

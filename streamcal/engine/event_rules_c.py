@@ -13,7 +13,6 @@ import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
-from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
@@ -60,21 +59,17 @@ class EventRules:
     ) -> None:
         self.config = config
         cells, auto = config.max_cells, config.mode == "auto"
-        horizon = config.delay_limit_predictions
-        self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
         self._source: Any = DomainLabels(
             LabelLog(cells, config.window_of("source")), newest=RecentLabels(EARLIER) if auto else None
         )
-        self._target: Any = DomainLabels(
-            LabelLog(cells, config.window_of("target")), keeps_index=True, cohorts=cohorts
-        )
+        self._target: Any = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_index=True)
         self._priors = priors = ClassPriors(config, self._source, self._target)
-        self._unlabelled: Any = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0, cohorts)
-        self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors, cohorts)
+        self._unlabelled: Any = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0)
+        self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors)
         self.served = self._versions.served
         """Served map."""
         self._begins_by_scores = priors.takes_scores
-        self._delayed = auto and config.delay_limit_seconds is not None  # event times may begin a version
+        self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key, self._certifies = key, certifies
         self.on_carried: Callable[[float, int, Carried], None] | None = None
         """Function that learns what was kept with a label; None: nothing is kept."""

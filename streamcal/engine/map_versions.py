@@ -18,7 +18,6 @@ from streamcal.certificates.ledger import Ledger, LedgerState
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import LabelCounts
 from streamcal.engine.class_priors_c import ClassPriors
-from streamcal.engine.cohorts import Cohort, Cohorts
 from streamcal.engine.complete_cohorts import CompleteCohorts, CompleteState
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
@@ -73,8 +72,6 @@ class MapVersions:
         options of the engine.
     source, target, unlabelled, priors
         labels, scores and priors of the engine.
-    cohorts
-        cohorts of the target's predictions; None: certificates rest on the labels that have arrived.
     """
 
     def __init__(
@@ -84,9 +81,8 @@ class MapVersions:
         target: DomainLabels,
         unlabelled: UnlabelledScores,
         priors: ClassPriors,
-        cohorts: Cohorts | None = None,
     ) -> None:
-        self._config, self._cohorts = config, cohorts
+        self._config = config
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode = config.mode
@@ -100,7 +96,6 @@ class MapVersions:
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
             windowed=windowed,
-            matured=cohorts is not None,
             implied=config.delay_limit_seconds,
         )
         self._ledger = Ledger(about, config.max_cells)
@@ -272,8 +267,6 @@ class MapVersions:
         target = self._target
         self._watch_labels()
         self._priors.read_labels()
-        if self._cohorts is not None:
-            self._unlabelled.sort()  # labels are of predictions that the cohorts hold
         target.flush()
         target.drop(target.end if self._auto is None else self._auto.read)
 
@@ -386,7 +379,7 @@ class MapVersions:
 
     def _form_on_schedule(self, domain: Domain) -> None:
         formed = self._form(domain)
-        if domain == "target" and self._certifies_cohorts:
+        if domain == "target" and self.complete is not None:
             formed = self._matured()
         if formed is not None:
             self._ledger.form(formed)
@@ -394,7 +387,7 @@ class MapVersions:
     def _count_target(self) -> None:
         """Record the target's window or cohorts at this version: claims by label shift rest on them."""
         self.flush("target")
-        if self._certifies_cohorts:
+        if self.complete is not None:
             matured = self._matured()
             if matured is not None:
                 self._ledger.count(matured)
@@ -405,22 +398,14 @@ class MapVersions:
             before = self._versions.begun["target"] - 1
             self._ledger.count(VersionData(PackedSketch(sketch), whole, 1, before, "target"))
 
-    @property
-    def _certifies_cohorts(self) -> bool:
-        """Whether certificates of the target rest on matured cohorts."""
-        return self._cohorts is not None or self.complete is not None
-
     def _matured(self) -> VersionData | None:
         """Return the record of the matured cohorts to certify, all labels flushed; None if there are none."""
-        matured: Cohort | None = None
-        number = 0
-        if self._cohorts is not None:
-            matured, number = self._cohorts.matured, self._cohorts.number
-        elif self.complete is not None and self.release is not None:
-            found = self.complete.matured(self.release.complete_until())
-            matured, number = found or (None, 0)
-        if matured is None:
+        if self.complete is None or self.release is None:
             return None
+        found = self.complete.matured(self.release.complete_until())
+        if found is None:
+            return None
+        matured, number = found
         labels, predictions = PackedSketch(matured.labels), PackedSketch(matured.predictions)
         whole = np.array([0, len(matured.predictions.cells)], np.int64)
         return VersionData(labels, whole, 1, number - 1, "target", predictions=predictions)

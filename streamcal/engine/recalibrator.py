@@ -94,7 +94,6 @@ class Recalibrator:
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
         self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
-        self._numbers = self._uncertified = engine.config.delay_limit_predictions is not None
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
@@ -145,7 +144,6 @@ class Recalibrator:
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now; None before the first version.
 
-        With a ``label_delay_limit``, it is also None until predictions have matured, if there is no source.
         No labels after the last scheduled version are read for it. A map that was formed off schedule is
         certified by the labels of that version, and the certificate says so.
         """
@@ -216,8 +214,6 @@ class Recalibrator:
         prediction_index
             for a target score: the `prediction_count` when it was predicted; None: its label came at once, so
             it tells nothing of delays, and is not held though one class comes later.
-            Under a ``label_delay_limit`` it numbers the prediction, which must have been given to
-            `observe_one`; the label of a score without it teaches the map, and counts for no certificate.
         weight
             number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
             was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md.
@@ -228,21 +224,16 @@ class Recalibrator:
         ------
         ValueError
             if the score is not a number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, a time is missing or invalid, the weight is out of range, or not
-            for
-            these options (the message says which), or under a ``label_delay_limit`` no prediction has the
-            number ``prediction_index``, or it has a label already; nothing is learned then.
+            ``"source"`` nor ``"target"``, a time is missing or invalid, or the weight is out of range, or not
+            for these options (the message says which); nothing is learned then.
 
         Warns
         -----
         UserWarning
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
-            unchanged. Once, if under a ``label_delay_limit`` a label of the target comes without
-            ``prediction_index``.
+            unchanged.
         """
-        if self._numbers or not self._engine.learn_usual(
-            score, label, domain, time, prediction_index, weight, positive
-        ):
+        if not self._engine.learn_usual(score, label, domain, time, prediction_index, weight, positive):
             score, label = checks.check_score(score), checks.check_label(label, positive)
             check_domain(domain)
             self._learn_one(score, label, domain, time, prediction_index, weight, None)
@@ -260,8 +251,6 @@ class Recalibrator:
         carried: bytes | None,
     ) -> None:
         """Learn a checked score with its label, and what is kept with it."""
-        if self._numbers and domain == "target":
-            self._check_index(prediction_index, 1)
         moment = check_time(time)
         units = ONE if weight is None else units_of(check_weight(weight))
         if units != ONE:
@@ -300,7 +289,6 @@ class Recalibrator:
             polars or Arrow columns), or one for all.
         prediction_index
             for target scores: the `prediction_count` when they were predicted; None: just before this call.
-            Under a ``label_delay_limit``: its value before the first of them; the others followed one by one.
         weights
             weight of each label, as in `learn_one`: an array-like of length n; None: all are 1.
         positive
@@ -321,8 +309,6 @@ class Recalibrator:
         if len(values) != len(classes):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
         check_domain(domain)
-        if self._numbers and domain == "target" and len(values):
-            self._check_index(prediction_index, len(values))
         moments = None if times is None else as_times(times, len(values))
         units = None if weights is None else as_units(weights, len(values))
         if units is not None:
@@ -413,15 +399,8 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if they were made with different options, which it names, or with a ``label_delay_limit``;
-            nothing is merged then.
+            if they were made with different options, which it names; nothing is merged then.
         """
-        if self._numbers and others:
-            raise ValueError(
-                f"cannot merge engines with label_delay_limit={self.config.label_delay_limit}: labels"
-                " still to come number the predictions of one engine. Merge engines without it, or keep"
-                " them apart"
-            )
         for other in others:
             if other.config != self.config:
                 mine, theirs = self.config.model_dump(), other.config.model_dump()
@@ -495,20 +474,6 @@ class Recalibrator:
         why = self.config.why_unweighted
         if why is not None:
             raise ValueError(f"labels must not have weights other than 1: {why}")
-
-    def _check_index(self, prediction_index: int | None, count: int) -> None:
-        """Check that labels of the target belong to observed predictions; warn once where they do not."""
-        if prediction_index is not None:
-            self._engine.check_predictions(prediction_index, count)
-        elif self._uncertified:
-            self._uncertified = False
-            warnings.warn(
-                f"under label_delay_limit={self.config.label_delay_limit} a label of the target without"
-                " 'prediction_index' teaches the map, but counts for no certificate. Give"
-                " prediction_index=, what engine.prediction_count was before the score was given to"
-                " observe_one, or let step join predictions and labels",
-                stacklevel=3,
-            )
 
     def _seek_source(self) -> None:
         """Warn of a mode that has no source to form its map from, once; a source ends the search."""

@@ -10,7 +10,6 @@ from typing import Final, Self
 
 import msgspec
 
-from streamcal.engine.cohorts import Cohorts
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -38,19 +37,16 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         largest number of cells of the sketch.
     block
         number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
-    cohorts
-        cohorts that also take the scores; None: no reader asks for cohorts.
     """
 
-    __slots__ = ("_block", "_cohorts", "_read", "_sketch", "_sketched")
+    __slots__ = ("_block", "_read", "_sketch", "_sketched")
 
-    def __init__(self, max_cells: int, block: int = 0, cohorts: Cohorts | None = None) -> None:
+    def __init__(self, max_cells: int, block: int = 0) -> None:
         super().__init__(block or BUFFERED)
         self._sketch = ScoreSketch(max_cells, labelled=False)
         self._sketched = 0  # how many of the buffered scores are in the sketch
         self._read = 0  # how many of them the second reader has taken
         self._block = block
-        self._cohorts = cohorts
 
     @property
     def sketch(self) -> ScoreSketch:
@@ -61,7 +57,7 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
     def add(self, scores: Floats) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
         self.sort()
-        self._enter(scores)
+        self._sketch.add_checked(scores, None)
         self.n += len(scores)
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
@@ -116,17 +112,12 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
     def sort(self) -> None:
         """Sort the buffered scores into the sketch, and forget those that the second reader has read, too."""
         if self._sketched < self._held:
-            self._enter(self._since(self._sketched))
+            self._sketch.add_checked(self._since(self._sketched), None)
         self._drop(self._read if self._block else self._held)
         self._sketched = self._held
         if not self._block:
             self._set_remaining()
         self._read = 0
-
-    def _enter(self, scores: Floats) -> None:
-        self._sketch.add_checked(scores, None)
-        if self._cohorts is not None:
-            self._cohorts.predict(scores)
 
     def _set_remaining(self) -> None:
         self.remaining = self._block - self.n % self._block if self._block else BUFFERED - self._held

@@ -360,11 +360,6 @@ def _certified(certificate: Certificate) -> Certified:
 
 def _no_claim(engine: Engine) -> str:
     """Return the reason for which an engine has no certificate."""
-    if engine.first_cohort is not None:
-        return (
-            f"no claim yet: first after {engine.first_cohort:,} predictions and a label,"
-            f" now {engine.prediction_count:,}"
-        )
     domains = {"target": [engine.target], "auto": [engine.source, engine.target]}
     labels = max(domain.labels for domain in domains.get(engine.config.mode, [engine.source]))
     return f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"

@@ -193,7 +193,7 @@ class RunMetrics(Collector):
             ("streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", ["key", "mode"], mixed),
         ]
         pending = [([name], each.pending) for name, each in certified if each.cohorts == "matured"]
-        if pending:  # of a label_delay_limit by number only
+        if pending:
             text = "Missing labels that the certificate counts as the worse of 0 and 1."
             gauges.append(("streamcal_certified_pending", text, ["key"], pending))
         for gauge in gauges:

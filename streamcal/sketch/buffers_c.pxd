@@ -26,8 +26,6 @@ cdef class ScoreBuffer(Buffer):
 cdef class LabelBuffer(Buffer):
     cdef public long long positives, start
     cdef public bint windowed, weighted
-    cdef public list _again
-    cdef object _numbers
     cdef public bint _keeps_index
 
     cpdef long long append(self, double score, int label, long long prediction_index, int units) except -1

@@ -122,16 +122,12 @@ class LabelBuffer(Buffer):
     ----------
     keeps_index
         whether a reader asks how many scores had been observed at each prediction.
-    numbers
-        set of the numbers of predictions with a label, which takes the number of each; None: no reader asks.
     """
 
-    def __init__(self, keeps_index: bool, numbers: Any) -> None:
+    def __init__(self, keeps_index: bool) -> None:
         super().__init__(np.float64, np.int8, np.int32, *((np.int64,) if keeps_index else ()))
         self.positives = 0
         """Number of labels 1."""
-        """Whether no more labels are learned: target labels have replaced the source's, and source labels
-        that still come follow another law."""
         self.windowed = False
         """Whether the log is a sliding window: the pane is then checked before every label."""
         self.weighted = False
@@ -139,8 +135,7 @@ class LabelBuffer(Buffer):
         either."""
         self.start = 0
         """Number of the first label that is still buffered; `end` if none is."""
-        self._keeps_index, self._numbers = keeps_index, numbers
-        self._again: list[int] = []  # numbers of labels to flush whose prediction has one, or did long ago
+        self._keeps_index = keeps_index
 
     @property
     def end(self) -> int:
@@ -149,8 +144,6 @@ class LabelBuffer(Buffer):
 
     def append(self, score: float, label: int, prediction_index: int, units: int) -> int:
         """Take one checked label with the units of its weight; return the number of labels."""
-        if self._numbers is not None and prediction_index >= 0 and not self._numbers.take(prediction_index):
-            self._again.append(self.start + self._held)
         if self._held == self._limit:
             self._widen(self._held + 1)
         self._scores[self._held] = score

@@ -9,10 +9,10 @@ from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.source import Centre, certify_best, default_candidates
 from streamcal.certificates.target import LabelCounts
-from streamcal.engine.cohorts import Cohorts
+from streamcal.engine.complete_cohorts import CompleteCohorts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.states import bytes_of, restored
+from tests.states import bytes_of
 
 Counts = np.ndarray
 
@@ -89,25 +89,26 @@ def test_limits_on_a_prior_enclose_those_of_all_labels_in_place_of_the_pending()
                     assert inner[1] - 1e-9 <= high
 
 
-def test_cohorts_end_where_the_options_say_and_hold_the_labels_of_their_predictions() -> None:
+def test_cohorts_double_and_have_the_labels_of_their_predictions() -> None:
     rng = np.random.default_rng(3)
     scores, labels = NormalPair(0.5).sample(30_000, rng)
-    cohorts = Cohorts(256, 3200, 1.1)
-    cohorts.predict(scores[: cohorts.first - 1])
-    assert cohorts.matured is None
-    cohorts.predict(scores[cohorts.first - 1 :])
-    known = rng.permutation(30_000)[:12_000]
-    cohorts.label(scores[known], labels[known].astype(np.int8), known)
-    cohorts.label(scores[:2], np.ones(2, np.int8), np.array([-1, 30_000]))  # of no prediction
-    matured = cohorts.matured
-    assert matured is not None
-    ends = [200]
-    while ends[-1] + 3200 <= 30_000:
-        ends.append(ends[-1] + max(200, int(np.ceil(ends[-1] * (1.1 - 1.0)))))
-    assert (cohorts.number, matured.predictions.n) == (len(ends) - 1, ends[-2])
-    here = ScoreSketch(256)
-    here.add(scores[known[known < ends[-2]]], labels[known[known < ends[-2]]])
-    assert matured.labels == here
-    assert here.level <= matured.predictions.level
-    again = restored(Cohorts(256, 3200, 1.1), bytes_of(cohorts))
+    cohorts, known = CompleteCohorts(256, 7), np.sort(rng.permutation(30_000)[:12_000])
+    labelled = set(known.tolist())
+    cohorts.label(0.5, 1, 6)  # of a prediction before the first
+    for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        cohorts.predict(score)
+        if number in labelled:
+            cohorts.label(score, label, 7 + number)
+    assert cohorts.matured(7 + 63) is None
+    for end, matured_end, count in ((200, 128, 2), (20_000, 16_384, 9)):
+        found = cohorts.matured(7 + end)
+        assert found is not None
+        matured, number = found
+        assert (number, matured.predictions.n) == (count, matured_end)
+        here = ScoreSketch(256)
+        here.add(scores[known[known < matured_end]], labels[known[known < matured_end]])
+        assert matured.labels == here
+    again = CompleteCohorts(256, 0).restore(cohorts.to_state(), 30_007)
     assert bytes_of(again) == bytes_of(cohorts)
+    with pytest.raises(ValueError, match="a cohort of 13616 predictions, not 13615"):
+        CompleteCohorts(256, 0).restore(cohorts.to_state(), 30_006)

@@ -163,8 +163,8 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
     comment = re.compile(r"^# (?=\w+ = )", re.MULTILINE)
     for each in comment.finditer(text):
         one = text[: each.start()] + text[each.end() :]
-        if one.startswith('label_delay_limit = "', each.start()):  # of the join: it goes with another one
-            one = one.replace('missing_labels = "drop"', 'missing_labels = "negative"')
+        if one.startswith("label_delay_limit", each.start()):  # of the join, which goes with another one
+            one = text.replace("# label_delay_limit", "label_delay_limit").replace('"drop"', '"negative"')
         RunConfig.model_validate(tomllib.loads(one))
     written = tomllib.loads(comment.sub("", text))
     tables = config.model_dump(include={"recalibrator", "join", "keys", "segments", "columns"})

@@ -25,7 +25,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"mode": "target", "window": 200, "bins": "cube_root"},
     {"mode": "composite", "prior_window": 150, "bins": 4},
     {"mode": "auto", "prior": "scores", "window": 100},
-    {"mode": "target", "label_delay_limit": 40},
 ]
 
 
@@ -55,17 +54,16 @@ def engine_of(options: dict[str, Any]) -> Recalibrator:
 def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObject) -> None:
     scores, labels, weights = labels_for_some(data.draw(st.integers(0, 99)), 1000)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(scores) - 1), max_size=5))), len(scores)]
-    numbered, told = "label_delay_limit" in options, options["mode"] == "auto"
+    told = options["mode"] == "auto"
     one, many = engine_of(options), engine_of(options)
     for engine in (one, many):
         engine.observe_many(scores)
     for start, end in pairwise(cuts):
         part = slice(start, end)
         events = zip(scores[part].tolist(), labels[part].tolist(), weights[part].tolist(), strict=True)
-        for number, (score, label, weight) in enumerate(events, start):
-            seen = number if numbered else start if told else None
-            one.learn_one(score, label, prediction_index=seen, weight=weight)
-        first = start if numbered or told else None
+        first = start if told else None
+        for score, label, weight in events:
+            one.learn_one(score, label, prediction_index=first, weight=weight)
         many.learn_many(scores[part], labels[part], prediction_index=first, weights=weights[part])
         many = Recalibrator.from_bytes(many.to_bytes())
     assert many.to_bytes() == one.to_bytes()
@@ -204,22 +202,6 @@ def test_one_weight_is_enough_and_is_not_forgotten() -> None:
     engine = Recalibrator.from_bytes(engine.to_bytes())
     assert engine.certificate is not None
     assert engine.certificate.refuted == (UNWEIGHTED,)
-
-
-def test_matured_cohorts_certify_without_weights() -> None:
-    """They count labels that have not come at their worst, so they need not know why these have not."""
-    rng = np.random.default_rng(11)
-    scores = rng.random(20_000)
-    engines = [Recalibrator(mode="target", label_delay_limit=100) for _ in range(2)]
-    for engine, weights in zip(engines, (None, rng.choice([1.0, 1.25], 20_000)), strict=True):
-        engine.observe_many(scores)
-        engine.learn_many(scores, scores > 0.5, prediction_index=0, weights=weights)
-    plain, weighted = (engine.certificate for engine in engines)
-    assert plain is not None
-    assert weighted is not None
-    assert weighted.cohorts == "matured"
-    assert weighted.refuted == ()
-    assert weighted.risk < 0.25
 
 
 def test_a_choice_of_labels_refutes_no_label_shift() -> None:

@@ -102,7 +102,7 @@ def try_model(rng: random.Random) -> int:
         found = found.model_copy(update={"keeps_order": False})  # of many classes
         engine = Recalibrator(found)
         engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
-        engine.observe_many(_SCORES)  # a label_delay_limit counts predictions that were observed
+        engine.observe_many(_SCORES)
         engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), prediction_index=0)
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
     return 1

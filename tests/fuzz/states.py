@@ -34,7 +34,6 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"mode": "target", "window": 200, "window_domain": "target"},
     {"window": timedelta(seconds=200)},
     {"window": 96, "window_domain": "source", "bins": "cube_root"},
-    {"mode": "target", "label_delay_limit": 40},
     {"label_delay_limit": timedelta(seconds=64)},
 )
 
@@ -49,7 +48,7 @@ def make(
 ) -> Recalibrator:
     """Return an engine that has learned n labels of each domain, with some that wait, some with a weight."""
     limit, waits = options.get("label_delay_limit"), {}
-    if isinstance(limit, timedelta):
+    if limit is not None:
         waits = {"missing_labels": "negative", "label_delay_limit": limit.total_seconds()}
     join = JoinConfig(label_ttl=600.0, max_pending=500, **waits)
     engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
@@ -161,8 +160,6 @@ def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, late
     times = latest + np.arange(150.0)
     engine.learn_many(scores, labels, "source", times=times)
     seen = engine.prediction_count
-    if engine.config.delay_limit_predictions is not None:
-        engine.observe_many([*scores, 0.5])
     engine.learn_many(scores, labels, "target", times=times, prediction_index=seen)
     engine.learn_one(
         0.5,
@@ -190,8 +187,7 @@ def _refresh(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, la
 
 
 def _merge(engine: Recalibrator, other: Recalibrator, rng: np.random.Generator, latest: float) -> None:
-    if engine.config.delay_limit_predictions is None:
-        engine.merge(other)
+    engine.merge(other)
 
 
 def _check(engine: Recalibrator) -> None:

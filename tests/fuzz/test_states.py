@@ -51,8 +51,7 @@ def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[
     engine = make(options, 60, rng)
     for n in (1, 30, 90, 300):
         other = make(options, n, rng, drift=n == 300)
-        if not isinstance(options.get("label_delay_limit"), int):
-            engine.merge(other)
+        engine.merge(other)
         engine.observe_many(rng.random(n))
         engine = Recalibrator.from_bytes(engine.to_bytes())
         engine.refresh()

@@ -98,14 +98,13 @@ def test_a_state_needs_the_candidates_that_it_was_made_with() -> None:
         Recalibrator.from_bytes(state)
 
 
-def test_a_source_and_early_positives_go_with_it() -> None:
+def test_a_source_goes_with_it() -> None:
     register(Bowl())
     scores, labels = stream(1000)
-    engine = Recalibrator(label_delay_limit=100)
+    engine = Recalibrator()
     engine.learn_many(scores, labels, "source")
     assert weights(engine).get(Bowl.name, 0.0) == 0.0
-    engine.observe_many(scores)
-    engine.learn_many(scores, labels, prediction_index=0)
+    engine.learn_many(scores, labels)
     assert weights(engine)[Bowl.name] > 0.0
     assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -191,13 +190,11 @@ def memory(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
 
 
 def merging(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
-    shards, engines = [], []
+    shards = []
     for part in np.array_split(np.arange(10**7), 1000):
-        sketch, engine = ScoreSketch(), Recalibrator()
+        sketch = ScoreSketch()
         sketch.add(scores[part], labels[part])
-        engine.learn_many(scores[part], labels[part], "source")
         shards.append(sketch)
-        engines.append(engine)
 
     def sketches() -> None:
         whole = ScoreSketch()
@@ -206,8 +203,3 @@ def merging(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
 
     (times,) = seconds(sketches, repeats=5)
     yield figure("merge", "1,000 sketches of 10⁴ events", "s", times, at_most=1.0)
-    start = time.process_time()
-    whole = Recalibrator()
-    whole.merge(*engines)
-    taken = time.process_time() - start
-    yield figure("merge", "1,000 engines of 10⁴ events", "s", [taken], at_most=1.0)

@@ -134,9 +134,9 @@ def river() -> Iterator[Row]:
         engine = Recalibrator(mode=mode)
         engine.learn_many(*sample(10**6, 2), "target")
 
-        def stage(mode: str = mode, engine: Recalibrator = engine) -> RecalibratedClassifier:
+        def stage(mode: str = mode, state: bytes = engine.to_bytes()) -> RecalibratedClassifier:
             made = RecalibratedClassifier(pipeline.clone(), mode=mode)
-            made.engine.merge(engine)
+            made._engine = Recalibrator.from_bytes(state)
             return made
 
         times = seconds(lambda s=stage: alone(s()), lambda: alone(pipeline.clone()), repeats=5)

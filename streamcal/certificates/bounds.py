@@ -9,14 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
 from streamcal.certificates.path_bounds import PathBounds
-from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
+from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.events import Domain
@@ -69,9 +69,6 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number j of versions formed from its domain before."""
     domain: Domain
     """Domain of the labels."""
-    log_likelihoods: Annotated[tuple[LogLikelihood, ...], msgspec.Meta(max_length=len(LEVELS))] = ()
-    """Log likelihoods of the forecasts of these labels, if a merge has changed the forecasts since; else
-    empty."""
     predictions: PackedSketch | None = None
     """Sketch of the scores of matured cohorts; ``labels`` are then those of them that have come. They are one
     bin, and ``versions_before`` is the number of cohorts less one. None: the labels so far."""
@@ -106,7 +103,6 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
         splits = ascending(self.splits, "bins")
         ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
         require(ends == (0, len(scores.cells)), "the bins do not fit the cells")
-        require(len(self.log_likelihoods) in (0, len(LEVELS)), "forecasts of too few levels")
 
 
 class TargetData(NamedTuple):
@@ -177,7 +173,7 @@ class Bounds:
             int(positives.sum()), int((negatives + positives).sum()), version, int(pending.sum())
         )
         """Labels that the version was formed from."""
-        # After a merge, labels of the other were scored, too. Later ones will be.
+        # Forecasts of labels that the version does not have are of a later one.
         usable = forecasts is not None and forecasts.labels <= sketch.n
         self._forecasts = forecasts.copy() if forecasts is not None and usable else None
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
@@ -200,8 +196,8 @@ class Bounds:
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
         """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
-        if self._data.log_likelihoods or self._forecasts is None:
-            return self._data.log_likelihoods
+        if self._forecasts is None:
+            return ()
         forecasts = self._forecasts.copy()
         forecasts.score(self._data.labels.sketch)
         return tuple(forecasts.log_likelihoods.tolist())
@@ -275,7 +271,7 @@ class Bounds:
             if forecasts is not None:
                 forecasts.update(many)
             many = doubled(many, 1)
-        data = msgspec.structs.replace(self._data, labels=PackedSketch(many), log_likelihoods=())
+        data = msgspec.structs.replace(self._data, labels=PackedSketch(many))
         return Bounds(data, self._budget, forecasts, windowed=self._windowed)
 
     def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:

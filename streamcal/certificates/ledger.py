@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -133,7 +133,7 @@ class Ledger:
 
     def test(self, domain: Domain, sketch: ScoreSketch, target_labels: int) -> None:
         """Test whether all labels of a domain so far, in the sketch, are identically distributed."""
-        if sketch.level > self.tests[domain].level:  # a coarser sketch was merged into it: bins are lost
+        if sketch.level > self.tests[domain].level:  # a coarser sketch was added: bins are lost
             del self.tests[domain]
             return
         log_e = self.tests[domain].look(sketch)
@@ -182,49 +182,6 @@ class Ledger:
         self.formed.pop("target", None)
         self._bounds.pop("target", None)
         self.watch = None
-
-    def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
-        """Add the forecasts of another, before the labels are merged.
-
-        Parameters
-        ----------
-        other
-            the ledger to add; its state does not change.
-        sketches
-            labels so far of each domain: of this one, and of the other.
-        """
-        self.contradicted += other.contradicted
-        self._merge_tests(other, sketches)
-        for domain in DOMAINS:
-            mine, theirs = self.forecasts.get(domain), other.forecasts.get(domain)
-            if mine is None or theirs is None:
-                self.forecasts.pop(domain, None)
-                continue
-            data = self.formed.get(domain)
-            if data is not None:
-                likelihoods = self._bounds_of(data).log_likelihoods
-                self.formed[domain] = msgspec.structs.replace(data, log_likelihoods=likelihoods)
-            theirs = theirs.copy()
-            mine.score(sketches[domain][0])
-            theirs.score(sketches[domain][1])
-            mine.merge(theirs)
-
-    def _merge_tests(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
-        """Keep a test that has refuted, or whose labels are all there are; drop the others."""
-        for domain, (mine, theirs) in sketches.items():
-            own, test = self.tests.pop(domain, None), other.tests.get(domain)
-            if own is not None and (own.refuted or not theirs.n):
-                self.tests[domain] = own
-            elif test is not None and (test.refuted or not mine.n):
-                self.tests[domain] = msgspec.structs.replace(test)
-                about = identically_distributed(domain)
-                self.alarms += tuple(alarm for alarm in other.alarms if alarm.assumption == about)
-
-    def fit_forecasts(self, sketches: dict[Domain, ScoreSketch]) -> None:
-        """Make new forecasts from the labels of each domain, after all were merged."""
-        for domain, forecasts in self.forecasts.items():
-            if forecasts.labels:
-                forecasts.fit(sketches[domain])
 
     def certificate(
         self, served: RecalibrationMap, target: TargetData, time: float | None, *, publish: bool

@@ -96,12 +96,6 @@ class Prequential(msgspec.Struct):
         self.forecasters = Forecasters.fitted(sketch)
         self.earlier[rows] = log_likelihoods(self.forecasters.at(labels), labels)
 
-    def merge(self, other: Self) -> None:
-        """Add the scored labels of another; `fit` must follow."""
-        self.opening += other.opening
-        self.sums += other.sums
-        self.labels += other.labels
-
     def copy(self) -> Self:
         """Return a copy."""
         tables = {name: getattr(self, name).copy() for name in ("opening", "sums", "earlier")}

@@ -153,16 +153,6 @@ class DelayedFeedback:
         by_pane = _by_pane(predicted, pane, cells), _by_pane(positive, pane, cells)
         return estimate(cells.astype(np.int32), sums, *by_pane, triangle, fitted, nearest)
 
-    def merge(self, other: DelayedFeedback) -> None:
-        """Add the counts of another with the same ``label_delay_limit``."""
-        self._count()
-        other._count()
-        for mine, theirs in zip(self._tables, other._tables, strict=True):
-            mine.add(theirs.keys, theirs.counts)
-        if other._pane is not None and (self._pane is None or other._pane > self._pane):
-            self._begin(other._pane)
-        self._retire()
-
     def to_state(self) -> FeedbackState:
         """Return the state."""
         self._count()

@@ -15,4 +15,3 @@ cdef class ClassPriors:
     @cython.locals(positives=double, n=double)
     cdef _counted(self, buffers_c.LabelBuffer labels)
     cpdef tuple weights(self)
-    cpdef merge(self, ClassPriors other)

@@ -101,11 +101,6 @@ class ClassPriors:
             prior = self.of("source")
             self._tracker.set_source(formed.edges, formed.values, 0.5 if prior is None else prior)
 
-    def merge(self, other: Self) -> None:
-        """Add the evidence of another as later; both must have read their labels and scores."""
-        if self._tracker is not None and other._tracker is not None:
-            self._tracker.merge(other._tracker)
-
     def to_state(self) -> TrackerState | None:
         """Return the state, all labels read; None where labels are only counted."""
         self.read_labels()

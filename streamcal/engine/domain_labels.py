@@ -251,15 +251,6 @@ class DomainLabels(buffers_c.LabelBuffer):
             self._drop(count)
             self.start += count
 
-    def merge(self, other: Self) -> None:
-        """Add the labels of another, as later ones unless by event time; both must be flushed."""
-        self.log.merge(other.log)
-        if self._newest is not None and other._newest is not None:
-            self._newest.merge(other._newest)
-        self.n += other.n
-        self.positives += other.positives
-        self.mass = self.mass.plus(other.mass)
-
     # State
 
     def to_state(self) -> DomainState:

@@ -286,30 +286,6 @@ class Engine(EventRules):
         self._versions.refresh()
         self._set_stops()
 
-    def merge(self, others: list[Self]) -> None:
-        """Add labels and scores of others, and re-form the map: a new version."""
-        if self.release is not None and self.release.release_all():
-            self._learn_released()
-        for each in others:
-            other = each
-            if other.release is not None and other.release.held:  # a copy learns what the other still holds
-                other = type(self).from_bytes(other.to_bytes())
-                if other.release.release_all():
-                    other._learn_released()
-            for domain in DOMAINS:
-                self._versions.flush(domain)
-                other._versions.flush(domain)
-            self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
-            self._priors.merge(other._priors)
-            self._versions.merge(other._versions)
-        if self.release is not None:
-            self.release.begin_anew(self.prediction_count)
-            if self._complete is not None:
-                self._begin_cohorts()
-                self._complete.exact = False
-        self._versions.fit_forecasts()
-        self.refresh()
-
     # State
 
     def to_bytes(self) -> bytes:

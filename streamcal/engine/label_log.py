@@ -77,7 +77,7 @@ class LabelLog:
         self.positives = 0
         """Number of labels 1 added."""
         self.filled = 0
-        """Number of labels that opened panes so far. `merge` raises it to the beginning of a pane."""
+        """Number of labels that opened panes so far."""
         self.pane = 0
         """Index of the pane that is being filled."""
         self._closed: list[_Pane] = []
@@ -178,24 +178,6 @@ class LabelLog:
         """Add labels that were counted elsewhere; not under a window."""
         self._current.merge(sketch)
         self._count(sketch.n, sketch.n_positives)
-
-    def merge(self, other: LabelLog) -> None:
-        """Add what the other holds: by event time where panes are of event time, else as later labels."""
-        shift = 0 if self.pane_size is None else self.pane + 1
-        for pane in (*other._closed, _pane(other.pane, other._current)):
-            sketch, index = ScoreSketch.from_bytes(pane.cells), pane.index + shift
-            if index > self.pane:
-                self.slide_to(index)
-            if index == self.pane:
-                self._current.merge(sketch)
-            elif index >= self.pane - PANES:
-                self._merge_late(sketch, index)
-        self.n += other.n
-        self.positives += other.positives
-        self.filled = self.filled or other.filled
-        if self.pane_size is not None:
-            # The next label opens a new pane, because the last one of the other window is not filled further.
-            self.filled = (self.pane + 1) * self.pane_size
 
     def to_state(self) -> LogState:
         """Return the state."""

@@ -7,7 +7,7 @@ label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at lab
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -282,25 +282,6 @@ class MapVersions:
         self._watched = self._target.end
 
     # Merging, and state
-
-    def merge(self, other: Self) -> None:
-        """Add the labels, forecasts, mixture and versions of another; all labels must be flushed."""
-        sketches = {
-            domain: (labels.log.sketch, other._labels[domain].log.sketch)
-            for domain, labels in self._labels.items()
-        }
-        self._ledger.merge_forecasts(other._ledger, sketches)
-        if self._auto is not None and other._auto is not None:
-            if other._auto.begun and not self._auto.begun:
-                self._begin_to_mix(self._auto, self._target.end)
-            self._auto.merge(other._auto)
-        for domain, labels in self._labels.items():
-            labels.merge(other._labels[domain])
-        self._versions.merge(other._versions, {domain: labels.n for domain, labels in self._labels.items()})
-
-    def fit_forecasts(self) -> None:
-        """Make new forecasts, after all labels were merged."""
-        self._ledger.fit_forecasts({domain: labels.log.sketch for domain, labels in self._labels.items()})
 
     def to_state(self) -> VersionsState:
         """Return the state, all labels flushed."""

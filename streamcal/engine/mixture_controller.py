@@ -141,18 +141,6 @@ class MixtureController:
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
         return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
 
-    def merge(self, other: Self) -> None:
-        """Add the labels of the other as later ones; if it has begun to mix, this one must have, too."""
-        if other._mixture is not None and other.begun and self._mixture is not None:
-            # What comes to the other later must not depend on this: a copy reads its labels.
-            theirs = Mixture.from_bytes(other._mixture.to_bytes())
-            theirs.learn(*other._target.since(other._counted), other._unlabelled.n)
-            self._learn(self._mixture)
-            self._mixture.merge(theirs)
-        if self._delayed is not None and other._delayed is not None:
-            self._delayed.merge(other._delayed)
-        self.steps = max(self.steps, other.steps)
-
     # State
 
     def to_state(self) -> ControllerState:

@@ -390,24 +390,6 @@ class Recalibrator:
         """Re-form the map from all labels so far, off schedule: a new version."""
         self._engine.refresh()
 
-    def merge(self, *others: Recalibrator) -> None:
-        """Add the labels and scores of other engines, and re-form the map once: a new version.
-
-        Pending predictions of their joins stay with them. Under a window of labels, those of the others count
-        as the later ones, in turn.
-
-        Raises
-        ------
-        ValueError
-            if they were made with different options, which it names; nothing is merged then.
-        """
-        for other in others:
-            if other.config != self.config:
-                mine, theirs = self.config.model_dump(), other.config.model_dump()
-                unlike = [name for name, value in mine.items() if theirs[name] != value]
-                raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
-        self._engine.merge([other._engine for other in others])
-
     # Predicting
 
     def predict_one(self, score: float) -> float:

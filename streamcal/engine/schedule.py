@@ -85,7 +85,7 @@ class Versions:
         self.begun: dict[Domain, int] = {"source": 0, "target": 0}
         """Number of versions that each domain's label counts have begun."""
         self.off_schedule = 0
-        """Number of versions begun by anything else: a refresh, a merge, an alarm, a prior that moved."""
+        """Number of versions begun by anything else: a refresh, an alarm, a prior that moved."""
         self.due: dict[Domain, int] = {"source": NEVER, "target": NEVER}
         """Label count at which the next version of each domain begins."""
         for domain in schedules:
@@ -125,14 +125,6 @@ class Versions:
         """Return the first scheduled count that is at least ``labels``, at least 1."""
         schedule = self._schedules[domain]
         return schedule.count(schedule.passed(labels - 1))
-
-    def merge(self, other: Versions, labels: dict[Domain, int]) -> None:
-        """Add the versions that another has begun; ``labels`` are the counts of both together."""
-        self.off_schedule += other.off_schedule
-        for domain, schedule in self._schedules.items():
-            begun = max(self.begun[domain], other.begun[domain], schedule.passed(labels[domain]))
-            self.begun[domain] = begun
-            self.plan(domain, labels[domain])
 
     def restore(self, off_schedule: int, begun: dict[Domain, int], source: int, target: int) -> None:
         """Continue from these versions, with these numbers of source and target labels."""

@@ -77,21 +77,6 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         self._set_remaining()
         return block
 
-    def merge(self, other: Self) -> Floats:
-        """Add the scores of the other; return the scores of this one that no block had taken.
-
-        Scores of the other that no block has taken begin the next block here.
-        """
-        mine: Floats = self._since(self._read)
-        self.sort()
-        self._sketch.merge(other.sketch)
-        self._drop(self._held)
-        self._put(other._since(other._read))
-        self._read, self._sketched = 0, self._held
-        self.n += other.n
-        self._set_remaining()
-        return mine
-
     def to_state(self) -> UnlabelledState:
         """Return the state."""
         sketch = self.sketch  # sorts, and so lets go of scores
@@ -100,8 +85,7 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
     def restore(self, state: UnlabelledState) -> Self:
         """Replace the state by another."""
         unread = checks.as_scores(state.unread)
-        # Less than a block waits; after a merge, which may pass the end of one, less than two.
-        require(len(unread) < max(2 * self._block, 1), f"{len(unread)} scores wait")
+        require(len(unread) < max(self._block, 1), f"{len(unread)} scores wait")
         self._sketch, self.n = state.sketch.checked_as(self._sketch), state.sketch.n
         self._drop(self._held)
         self._put(unread)

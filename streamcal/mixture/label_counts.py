@@ -5,7 +5,7 @@ Memory: a `LabelWindow` of the latest 300 labels.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -83,13 +83,6 @@ class TargetCounts:
             recent, latest = self.latest.effective()
             lately = (recent + source) / (latest + 1.0)
         return _odds(source, every), _odds(source, lately)
-
-    def merge(self, other: Self) -> None:
-        """Add the labels of the other as later ones."""
-        self.n += other.n
-        self._positives += other._positives
-        self._mass = self._mass.plus(other._mass)
-        self.latest.merge(other.latest)
 
     def to_state(self) -> CountsState:
         """Return the state."""

@@ -265,19 +265,6 @@ class Mixture:
         """Return the map of the table and the latest snapshot."""
         return Mixed(self._table.cells, self._snapshots.latest, names, leader, reason)
 
-    def merge(self, other: Mixture) -> None:
-        """Add the labels of another as later ones; a step should follow.
-
-        The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
-        """
-        share = self.n / (self.n + other.n or 1)
-        self._weights.merge(other._weights, share)
-        self._slopes.merge(other._slopes, share)
-        self._windows.merge(other._windows)
-        self._online.merge(other._online, other._windows.n)
-        self._recent.merge(other._recent)
-        self._counts.merge(other._counts)
-
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
         fits, source = self._windows.fits, self._source

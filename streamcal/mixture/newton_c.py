@@ -61,21 +61,6 @@ class OnlinePlatt:
         learn_labels(fits, logits, labels, np.ones(len(labels)) if shares is None else shares)
         self._fits = fits
 
-    def merge(self, other: OnlinePlatt, labels: int) -> None:
-        """Average with another by their curvatures, as if its ``labels`` had come later."""
-        aged = _GAMMAS**labels
-        mine, theirs = self._fits[:, 2:], other._fits[:, 2:]
-        prior = np.array((1.0, 0.0, 1.0))
-        # The identity, from which both began, counts once.
-        pulls = aged * (_times(mine + prior, self.parameters) - np.array(IDENTITY))
-        pulls += _times(theirs + prior, other.parameters)
-        curvature = aged * mine + theirs
-        aa, ab, bb = (curvature + prior).T
-        determinant = aa * bb - ab * ab
-        a = (bb * pulls[:, 0] - ab * pulls[:, 1]) / determinant
-        b = (aa * pulls[:, 1] - ab * pulls[:, 0]) / determinant
-        self._fits = np.column_stack((a, b, curvature))
-
     def to_state(self) -> Floats:
         """Return the state, float64[5 G]."""
         return self._fits.ravel()

@@ -58,11 +58,6 @@ class RecentLosses:
             f"{self._names[before]} over the last {labels} labels"
         )
 
-    def merge(self, other: RecentLosses) -> None:
-        """Add the losses of the other."""
-        self._sums += other._sums
-        self._labels = [a + b for a, b in zip(self._labels, other._labels, strict=True)]
-
     def to_state(self) -> tuple[Floats, list[int]]:
         """Return the state: sums, float64[2·K], and labels."""
         return self._sums.ravel(), list(self._labels)

@@ -45,7 +45,3 @@ class Slopes:
         total = sum(moved)
         shares = zip(moved, first, strict=True)
         self.weights = np.array([kept * (each / total) + (1.0 - kept) * back for each, back in shares])
-
-    def merge(self, other: Slopes, share: float) -> None:
-        """Average with other weights; ``share`` in [0, 1] is the part of these."""
-        self.weights = share * self.weights + (1.0 - share) * other.weights

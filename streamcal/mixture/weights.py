@@ -179,13 +179,6 @@ class Weights:
             self._set(_with_composites(self._tracked, self._roles.composite, self._roles.delayed))
         return enters
 
-    def merge(self, other: Weights, share: float) -> None:
-        """Average with other weights, whose part is ``share`` in [0, 1]; the same candidates take part."""
-        self._lead = share * self._lead + (1.0 - share) * other._lead
-        self._loss = self._loss + other._loss
-        self._set(share * self._tracked + (1.0 - share) * other._tracked)
-        self._keep_active()
-
     def to_state(self) -> Floats:
         """Return the state without the mask of the candidates, float64[2 K + 4]."""
         return np.concatenate((self._tracked.ravel(), self._loss, (self._lead,)))

@@ -143,15 +143,6 @@ class Windows:
         cells, counts = self._newest.counts(_RECENT)
         return quantile_edges(cells, grid.MIN_LEVEL, counts.sum(axis=0))
 
-    def merge(self, other: Windows) -> None:
-        """Add the labels of the other as later ones; all maps are then due, and stay until then."""
-        self._sort()
-        self._all.merge(other._all)
-        self._newest.merge(other._newest)
-        self.n += other.n
-        self.positives += other.positives
-        self._fitted_at, self._due = [-self.n] * len(self._fitted_at), 0
-
     def to_state(self) -> WindowsState:
         """Return the state without the maps."""
         return WindowsState(self.n, self.positives, self._newest.to_state(), self._all, list(self._fitted_at))

@@ -9,7 +9,7 @@ million predictions.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -97,17 +97,6 @@ class History:
         spread = np.bincount(places, minlength=(int(panes[-1]) + 1) * m)
         self._counts = np.concatenate((self._counts, spread.reshape(-1, m).astype(np.int32)))
         self.observed += len(scores)
-
-    def merge(self, other: Self) -> None:
-        """Add the predictions of another history with the same window as later ones."""
-        level = max(self.level, other.level)
-        self._coarsen(level)
-        self._add_cells(other.cells >> np.int32(level - other.level))
-        cells, theirs = coarsen(other.cells, other._counts, self.level - other.level)
-        counts = np.zeros((len(theirs), len(self.cells)), np.int32)
-        counts[:, self.cells.searchsorted(cells)] = theirs
-        self._counts = np.concatenate((self._counts, counts))
-        self.observed += other.observed
 
     def compact(self) -> None:
         """Merge neighbouring panes as far as allowed, and forget panes outside the window."""

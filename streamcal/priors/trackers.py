@@ -9,7 +9,7 @@ Memory: one byte per label of a window; a `History` with ADWIN or scores.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 import numpy as np
@@ -57,7 +57,7 @@ class PriorTracker(ABC):
 
     1. Hand over labels when `labels_until_due` of them have gathered, at the latest.
     2. Hand over a block of scores when it is full.
-    3. Before `merge`, `to_state` and a look at `prior`, hand over all labels that have gathered.
+    3. Before `to_state` and a look at `prior`, hand over all labels that have gathered.
 
     Whether a label comes, and when, must not depend on its class. If ones come sooner than zeros, the latest
     labels hold too many of them.
@@ -90,7 +90,7 @@ class PriorTracker(ABC):
     def labels_until_due(self) -> int:
         """Number of labels, at least 1, that the caller may gather before it calls `take_labels`.
 
-        `take_labels`, `merge` and `restore` may change it.
+        `take_labels` and `restore` may change it.
         """
         return NO_LIMIT
 
@@ -116,8 +116,7 @@ class PriorTracker(ABC):
         Parameters
         ----------
         scores
-            float64[n] in [0, 1], up to a multiple of `BLOCK` observed scores. Only before `merge` may the
-            last block be incomplete: it is then taken as a block of its own.
+            float64[n] in [0, 1], up to a multiple of `BLOCK` observed scores.
         """
 
     def set_source(self, edges: Any, values: Any, prior: float) -> None:  # noqa: B027
@@ -135,14 +134,6 @@ class PriorTracker(ABC):
         ------
         ValueError
             if shapes or ranges are wrong; the tracker is then unchanged.
-        """
-
-    @abstractmethod
-    def merge(self, other: Self) -> None:
-        """Add what a tracker with the same options has taken as later.
-
-        First, hand over everything gathered for this tracker, scores of an incomplete block included, and the
-        labels gathered for the other. The other's incomplete block of scores stays with the caller.
         """
 
     @abstractmethod
@@ -197,10 +188,6 @@ class RecentShare(PriorTracker):
     def take_labels(self, labels: Labels, units: Counts | None = None) -> None:
         """Take the next target labels, see `PriorTracker.take_labels`."""
         self._labels.add(labels, units)
-
-    def merge(self, other: Self) -> None:
-        """Add the other's labels as later ones."""
-        self._labels.merge(other._labels)
 
     def to_state(self) -> LabelWindowState:
         """Return the state."""
@@ -266,14 +253,6 @@ class ShareSinceChange(PriorTracker):
             self._positives += part.count(1)
             if len(self._gathered) == BLOCK:
                 self._forget()
-
-    def merge(self, other: Self) -> None:
-        """Add the other's labels as later ones."""
-        self._forget()
-        self._history.merge(other._history)
-        self._gathered += other._gathered
-        self.changes += other.changes
-        self._forget()
 
     def _forget(self) -> None:
         """Test for a change, and forget the labels before it."""
@@ -380,15 +359,6 @@ class ScoreTracker(PriorTracker):
         if encoded(source) != encoded(self._source):
             self._source, self._cells = source, None
             self._estimate()
-
-    def merge(self, other: Self) -> None:
-        """Add the predictions of the other as later ones, see `PriorTracker.merge`."""
-        self._forget()
-        self._estimate()
-        self._history.merge(other._history)
-        self.changes += other.changes
-        self._forget()
-        self._estimate()
 
     def _forget(self) -> None:
         """Forget the predictions outside the window, and those before a change."""

@@ -251,21 +251,6 @@ class LabelRelease(HeldLabels):
                 self._settle()
         return False
 
-    def begin_anew(self, predictions: int) -> None:
-        """Begin anew after so many predictions, among them others; no label must be held."""
-        self.k, self.n = 0, predictions
-        if not self.by_time:
-            self.origin = self.now = float(predictions)
-        if predictions:
-            self.begin()
-        self.unsettled = self.on = self.known = False
-        self._sums, self._laws, self._histogram = np.zeros((0, 0)), np.ones((2, 1)), np.zeros(0)
-
-    def release_all(self) -> bool:
-        """Make all labels that are held ready to be learned; return whether there are any."""
-        self._free_all()
-        return len(self.ready) > 0
-
     # The first labels
 
     def _judge_first(self) -> None:

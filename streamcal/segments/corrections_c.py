@@ -38,21 +38,11 @@ from streamcal.text_table_c import TextTable, grown
 from streamcal.values import Floats
 
 __all__ = [
-    "AHEAD",
-    "BEHIND",
-    "COLUMNS",
-    "FIRST_VOTES",
-    "LABELS_AT",
-    "LOSSES_AT",
-    "MOST_LABELS",
-    "MOST_VOTES",
     "READ",
-    "SHARED",
     "Corrections",
     "CorrectionsState",
     "Rows",
     "expit",
-    "log_loss",
     "logit_of",
 ]
 

@@ -130,19 +130,6 @@ class OwnEngines:
     def _whole(self, segment: Segment) -> OwnState:
         return OwnState(*segment, self._engines[segment].to_bytes())
 
-    def merge(self, others: Sequence[OwnEngines]) -> list[Segment]:
-        """Add the engines of other shards; return the segments of those that had to make room."""
-        for segment, engine in [each for other in others for each in other._engines.items()]:
-            if segment in self._engines:
-                self._engines[segment].merge(engine)
-            else:
-                self._engines[segment] = Recalibrator.from_bytes(engine.to_bytes())
-        gone = []
-        while len(self._engines) > self._limit:
-            gone.append(self._smallest())
-            del self._engines[gone[-1]]
-        return gone
-
     def _smallest(self) -> Segment:
         """Return the segment whose engine has fewest labels; of several, the first by name."""
         return min(self._engines, key=lambda each: (self._labels(each), _order(each)))

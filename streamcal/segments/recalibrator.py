@@ -341,28 +341,6 @@ class SegmentedRecalibrator:
             if rows is not None:
                 self._segments.learn(values[part].tolist(), known[part].tolist(), names[part], rows.tolist())
 
-    def merge(self, *others: SegmentedRecalibrator) -> None:
-        """Add the labels and scores of other engines, and what their segments have learned.
-
-        Of a segment that several know, information adds up; its labels are discounted by engine. Of own
-        engines, those with most labels stay.
-
-        Raises
-        ------
-        ValueError
-            if they were made with other fields; and as `Recalibrator.merge`; nothing is merged then.
-        """
-        for other in others:
-            if not isinstance(other, SegmentedRecalibrator):
-                raise TypeError(f"cannot merge a SegmentedRecalibrator with {shown(other)}")
-            if other._names != self._names:
-                raise ValueError(
-                    f"cannot merge segments by {', '.join(other._names)} with segments by"
-                    f" {', '.join(self._names)}: all must have the same fields, in the same order"
-                )
-        self._pooled.merge(*[other._pooled for other in others])
-        self._segments.merge([other._segments for other in others])
-
     # State
 
     def to_bytes(self) -> bytes:

@@ -16,7 +16,6 @@ import msgspec
 from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import expit, logit_of
 from streamcal.segments.fields_c import TERMS, Fields, FieldsState, numbers_of
-from streamcal.segments.merging import merged
 from streamcal.segments.names_c import Name
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded, require
@@ -180,14 +179,6 @@ class Segments:
         gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
         if gone is not None:
             only.forget_own(gone[1])
-
-    def merge(self, others: Sequence[Segments]) -> None:
-        """Add the corrections and own engines of other shards, which have the same fields."""
-        if not others:
-            return
-        self.corrections.restore(merged([each.corrections.to_state() for each in (self, *others)]))
-        for field, name in self._own.merge([other._own for other in others]):
-            self.corrections.fields[field].forget_own(name)
 
     def to_state(self) -> SegmentsState:
         """Return the state."""

@@ -5,8 +5,6 @@ Memory: one byte per label, and 8 more once one of them has a weight.
 
 from __future__ import annotations
 
-from typing import Self
-
 import msgspec
 import numpy as np
 
@@ -52,10 +50,6 @@ class LabelWindow:
     def add(self, labels: Labels, units: Counts | None) -> None:
         """Add labels, int8[n], as the latest; ``units`` are those of their weights, None: all are 1."""
         self._keep(labels.tobytes(), units)
-
-    def merge(self, other: Self) -> None:
-        """Add the labels of the other as later ones."""
-        self._keep(bytes(other._labels), other._units)
 
     def to_state(self) -> LabelWindowState:
         """Return the state."""

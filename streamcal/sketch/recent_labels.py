@@ -107,11 +107,6 @@ class RecentLabels:
         if len(self._labels) >= _WAITING:
             self._pack()
 
-    def merge(self, other: Self) -> None:
-        """Add the labels of the other as later ones."""
-        self._pack()
-        self._keep(other._pack(), other._heavy)
-
     def to_state(self) -> RecentLabelsState:
         """Return the state."""
         return RecentLabelsState(self._pack(), self._heavy)

@@ -375,35 +375,6 @@ def test_labels_with_weights_are_not_tested() -> None:
     assert not identical_alarms(engine)
 
 
-def test_merging_ends_a_test_unless_it_has_refuted_or_one_side_is_empty() -> None:
-    scores, labels = changed()
-    rng = np.random.default_rng(11)
-
-    def of(stream: Stream) -> Recalibrator:
-        engine = Recalibrator(mode="target")
-        engine.learn_many(*stream)
-        return engine
-
-    def merged(mine: Recalibrator, theirs: Recalibrator) -> Recalibrator:
-        mine.merge(theirs)
-        return mine
-
-    def plain() -> Recalibrator:
-        return of(draw(0.3, 1_000, rng))
-
-    both = merged(plain(), plain())
-    both.learn_many(scores, labels)
-    assert not identical_alarms(both)
-    for one in (merged(plain(), Recalibrator(mode="target")), merged(Recalibrator(mode="target"), plain())):
-        one.learn_many(1.0 - scores, labels)
-        assert identical_alarms(one)
-    for one in (merged(plain(), of(changed())), merged(of(changed()), plain())):
-        certificate = one.certificate
-        assert certificate is not None
-        assert certificate.refuted == (identically_distributed("target"),)
-        assert identical_alarms(one) == [identically_distributed("target")]
-
-
 def test_a_sketch_that_is_too_coarse_ends_the_test() -> None:
     engine = Recalibrator(mode="target")
     engine.learn_many(*draw(0.3, 1_000, np.random.default_rng(12)))

@@ -168,23 +168,6 @@ def test_prequential_is_the_sum_of_its_parts_and_survives_its_bytes() -> None:
         decoded(encoded(whole)[:-3], Prequential, "forecasts")
 
 
-def test_merged_forecasts_multiply() -> None:
-    parts = [gaussian(0.5).draw(300, np.random.default_rng([4, i])) for i in range(2)]
-    both = [Prequential() for _ in parts]
-    sketches = [sketch_of(*part) for part in parts]
-    for each, sketch, (scores, labels) in zip(both, sketches, parts, strict=True):
-        each.update(sketch_of(scores[:100], labels[:100]))
-        each.update(sketch)
-    sums = both[0].sums + both[1].sums
-    sketches[0].merge(sketches[1])
-    both[0].merge(both[1])
-    np.testing.assert_array_equal(both[0].sums, sums)
-    both[0].fit(sketches[0])
-    before = encoded(both[0])
-    both[0].update(sketches[0])
-    assert encoded(both[0]) == before
-
-
 # --- lemma 16: masses --------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,7 @@ from streamcal.engine.engine import Engine
 from streamcal.join.outcomes import EarlyPositive
 from streamcal.mixture.names import DELAYED
 from tests.delayed.simulation import CHANGE, DAYS, MATURED, Drawn, draw
-from tests.delayed.stream import DAY, Stream, events_of
-from tests.states import bytes_of
+from tests.delayed.stream import Stream, events_of
 
 
 def run(drawn: Drawn, *, delayed: bool) -> Stream:
@@ -97,22 +96,6 @@ def test_every_version_is_published_with_its_number() -> None:
     first = next(emission for emission in begun if isinstance(emission, MapPublished))
     assert first.mixture is not None
     assert set(DELAYED) <= first.mixture.weights.keys()
-
-
-@pytest.mark.slow
-def test_merged_engines_have_the_counts_of_both() -> None:
-    """Two halves of the predictions: the next pane that closes is estimated from all."""
-    drawn = draw("constant", 2000, 6)
-    halves = [Drawn(*(column[start::2] for column in drawn)) for start in (0, 1)]
-    whole, one, other = Stream(drawn, delayed=True), *(Stream(half, delayed=True) for half in halves)
-    for stream, part in ((whole, drawn), (one, halves[0]), (other, halves[1])):
-        stream.take(events_of(part))
-    one.engine.merge([other.engine])
-    last = PredictionEvent("last", 0.5, (DAYS + 1.0) * DAY)
-    for stream in (whole, one):
-        stream.engine.answer(last)
-    counts = [stream.engine._versions._auto._delayed for stream in (whole, one)]
-    assert bytes_of(counts[0]) == bytes_of(counts[1])
 
 
 @pytest.mark.parametrize(

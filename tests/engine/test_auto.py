@@ -472,20 +472,6 @@ def test_what_late_labels_teach_is_served_at_once_where_nothing_was_known_before
     assert served[learned].mean() == pytest.approx(truth[learned].mean(), rel=0.08)
 
 
-def test_merge_is_weighed_again_from_all_labels() -> None:
-    rng = np.random.default_rng(9)
-    left, right = Recalibrator(), Recalibrator()
-    left.learn_many(*TARGET.sample(1000, rng), "target")
-    right.learn_many(*TARGET.sample(2000, rng), "target")
-    version = max(left.version, right.version)
-    left.merge(right)
-    assert left.version > version
-    assert left.target.labels == 3000
-    assert Recalibrator.from_bytes(left.to_bytes()).to_bytes() == left.to_bytes()
-    scores, labels = TARGET.sample(20_000, rng)
-    assert brier(left, scores, labels) < np.mean((scores - labels) ** 2)
-
-
 @pytest.mark.slow
 def test_scores_alone_move_the_map_before_the_labels_come() -> None:
     """The class balance jumps, labels are 2,000 predictions late: "scores" follows, "labels" does not yet."""

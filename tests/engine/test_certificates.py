@@ -566,19 +566,6 @@ def test_forecasts_come_at_the_same_counts_however_labels_come() -> None:
     assert the(again.certificate) == the(whole.certificate)
 
 
-def test_merged_engines_certify_by_the_labels_of_both() -> None:
-    halves = [engine_of(5_000, mode="source", seed=seed) for seed in (1, 2)]
-    alone = the(halves[0].certificate).risk
-    other = halves[1].to_bytes()
-    merged = halves[0]
-    merged.merge(halves[1])
-    assert halves[1].to_bytes() == other
-    merged.learn_many(*SOURCE.sample(2_000, np.random.default_rng(5)), "source")
-    certificate = the(merged.certificate)
-    assert certificate.n_source > 10_000
-    assert SOURCE.risk(merged.map).total < certificate.risk < 0.7 * alone
-
-
 def test_a_window_has_no_likelihood_set() -> None:
     """A window forgets labels that were forecast: its certificates spend all of δ on the limits of bins."""
     engine = engine_of(3_000, mode="source", window=1_000)

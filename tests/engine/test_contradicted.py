@@ -130,17 +130,6 @@ def test_a_claim_by_label_shift_is_withdrawn_but_not_that_on_the_source() -> Non
     assert certificate.risk < 0.01
 
 
-@pytest.mark.slow
-def test_merged_engines_have_the_contradictions_of_both() -> None:
-    made = [Recalibrator(mode="target", join=JoinConfig(**JOIN)) for _ in range(2)]
-    for event in events(1_500, lambda number: number % 2 == 0):
-        made[0].step(event)
-    counted = made[0]._engine._versions._ledger.contradicted
-    assert counted > 100
-    made[1]._engine.merge([made[0]._engine])
-    assert made[1]._engine._versions._ledger.contradicted == counted
-
-
 @pytest.mark.statistical
 def test_wrong_zeros_cost_at_most_what_the_lemma_says() -> None:
     """R ≤ (√R̃ + √ε)², whatever part of the positives is late; without √ε it fails."""

@@ -7,7 +7,6 @@ import itertools
 import math
 import pickle
 
-import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -172,23 +171,6 @@ def test_a_part_that_cannot_be_expanded_is_refused() -> None:
             expanded(data)
 
 
-def test_merge_is_as_if_one_engine_had_seen_all() -> None:
-    scores, labels = sample(3000, 3)
-    whole, left, right = Recalibrator(), Recalibrator(), Recalibrator()
-    whole.learn_many(scores, labels, "source")
-    left.learn_many(scores[:1000], labels[:1000], "source")
-    right.learn_many(scores[1000:], labels[1000:], "source")
-    left.observe_one(0.5)
-    version = left.version
-    left.merge(right)
-    whole.refresh()
-    assert (left.map.edges, left.map.values, left.source) == (whole.map.edges, whole.map.values, whole.source)
-    assert left.target.scores == 1
-    assert left.version > max(version, right.version)
-    with pytest.raises(ValueError, match="differ in bins, delta"):
-        left.merge(Recalibrator(bins=3, delta=0.2))
-
-
 def test_modes_by_their_definitions() -> None:
     (z_p, y_p), (z_q, y_q) = sample(1000, 4), sample(100, 5, prior=0.1)
     engines = {mode: Recalibrator(mode=mode, bins=5, prior_smoothing=0) for mode in MODES}
@@ -237,9 +219,6 @@ def test_a_prior_window_counts_the_latest_labels(labels: list[int], window: int,
     prior = (sum(last) + 0.5) / (len(last) + 1) if labels else None
     held = len({*labels}) < 2 and len(labels) < 40  # nothing is learned until 20 of either class are expected
     assert engine.target.prior == (None if held else prior)
-    twin = Recalibrator.from_bytes(engine.to_bytes())
-    twin.merge(Recalibrator(prior_window=window))  # which ends that
-    assert twin.target == msgspec.structs.replace(engine.target, prior=prior)
 
 
 @pytest.mark.parametrize("mode", MODES)

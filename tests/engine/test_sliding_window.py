@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
+from streamcal import Recalibrator, RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.engine.label_log import PANES, LabelLog
 from streamcal.engine.schedule import Schedule
@@ -135,33 +135,19 @@ def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
     assert engine.source.labels == 210
 
 
-def whole_map(engine: Recalibrator) -> RecalibrationMap:
-    """The map of all that the window holds now, off schedule as a merge forms it."""
-    copy = Recalibrator.from_bytes(engine.to_bytes())
-    copy.refresh()
-    return copy.map
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [500, timedelta(seconds=500)])
-def test_state_and_merge(length: int | timedelta) -> None:
+def test_state(length: int | timedelta) -> None:
     scores, labels = stream(2000, 4)
     times = np.arange(2000.0)
     whole = Recalibrator(mode="target", window=length, max_cells=CELLS)
-    first, second = (Recalibrator(mode="target", window=length, max_cells=CELLS) for _ in range(2))
+    first = Recalibrator(mode="target", window=length, max_cells=CELLS)
     whole.learn_many(scores, labels, "target", times=times)
     first.learn_many(scores[:800], labels[:800], "target", times=times[:800])
-    second.learn_many(scores[800:], labels[800:], "target", times=times[800:])
     again = Recalibrator.from_bytes(first.to_bytes())
     assert again.to_bytes() == first.to_bytes()
     again.learn_many(scores[800:], labels[800:], "target", times=times[800:])
     assert again.to_bytes() == whole.to_bytes()
-    first.merge(second)
-    if isinstance(length, timedelta):
-        assert first.map.model_copy(update={"version": 0}) == whole_map(whole).model_copy(
-            update={"version": 0}
-        )
-    assert Recalibrator.from_bytes(first.to_bytes()).to_bytes() == first.to_bytes()
 
 
 def test_bad_times_and_windows_are_refused() -> None:

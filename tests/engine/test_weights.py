@@ -97,24 +97,6 @@ def test_a_whole_weight_is_so_many_copies() -> None:
     assert weighted.target.prior == pytest.approx(copied.target.prior, abs=1e-12)
 
 
-def test_engines_merge_with_weights() -> None:
-    scores, labels, weights = labels_for_some(4, 4000)
-    half = len(scores) // 2
-    whole, left, right = (Recalibrator(mode="target", bins=8) for _ in range(3))
-    whole.learn_many(scores, labels, weights=weights)
-    left.learn_many(scores[:half], labels[:half], weights=weights[:half])
-    right.learn_many(scores[half:], labels[half:], weights=weights[half:])
-    left.merge(right)
-    whole.refresh()
-    assert left.map.values == whole.map.values
-    assert left.target.prior == whole.target.prior
-    auto = [Recalibrator() for _ in range(2)]
-    for engine in auto:
-        engine.learn_many(scores, labels, weights=weights)
-    auto[0].merge(auto[1])
-    assert Recalibrator.from_bytes(auto[0].to_bytes()).to_bytes() == auto[0].to_bytes()
-
-
 def test_a_sketch_with_weights_is_learned() -> None:
     scores, labels, weights = labels_for_some(5, 2000)
     sketch = ScoreSketch()

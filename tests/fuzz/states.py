@@ -76,9 +76,7 @@ def corpus() -> tuple[bytes, ...]:
     engines += [make(options, n, rng, drift=True) for options in OPTIONS[:2] for n in (40, 1200)]
     weighable = (options for options in OPTIONS if RecalibratorConfig(**options).why_unweighted is None)
     engines += [make(options, 300, rng, weight=2.5) for options in weighable]
-    merged = make({}, 300, rng)
-    merged.merge(make({}, 200, rng))
-    engines += [merged, *(make_late(n, rng) for n in (300, 1500))]
+    engines += [make_late(n, rng) for n in (300, 1500)]
     at_once, burst = Recalibrator(), make({}, 300, rng)
     for _ in range(20):  # rare positives: none so far says nothing
         at_once.observe_one(0.02)
@@ -143,8 +141,8 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     clock = engine.join.clock or 0.0
     latest = clock if 0.0 <= clock < 1e11 else 1e9  # what a user may give is for `lines` to try
     _check(engine)
-    for each in rng.sample((_learn, _step, _observe, _refresh, _merge), 2):
-        each(engine, again, numbers, latest)
+    for each in rng.sample((_learn, _step, _observe, _refresh), 2):
+        each(engine, numbers, latest)
         _check(engine)
     state = engine.to_bytes()
     try:
@@ -155,7 +153,7 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     return engine.target.labels + engine.prediction_count - before
 
 
-def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
+def _learn(engine: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     scores, labels = NormalPair(0.5).sample(150, rng)
     times = latest + np.arange(150.0)
     engine.learn_many(scores, labels, "source", times=times)
@@ -171,23 +169,19 @@ def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, late
     engine.learn_one(1.0, 0, "source", time=latest + 150.0)
 
 
-def _step(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
+def _step(engine: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     scores, labels = NormalPair(0.3).sample(60, rng)
     for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
         engine.step(PredictionEvent(f"new{i}", score, latest + i))
         engine.step(LabelEvent(f"new{i}" if i % 3 else f"p{290 + i}", int(label), latest + 10.0 * i))
 
 
-def _observe(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
+def _observe(engine: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     engine.observe_many(rng.random(200))
 
 
-def _refresh(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
+def _refresh(engine: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     engine.refresh()
-
-
-def _merge(engine: Recalibrator, other: Recalibrator, rng: np.random.Generator, latest: float) -> None:
-    engine.merge(other)
 
 
 def _check(engine: Recalibrator) -> None:

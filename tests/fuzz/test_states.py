@@ -46,27 +46,13 @@ def test_the_corpus_has_labels_that_are_held_and_a_burst() -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[str, object]) -> None:
+def test_whatever_was_learned_or_refreshed_can_be_restored(options: dict[str, object]) -> None:
     rng = np.random.default_rng(4)
     engine = make(options, 60, rng)
     for n in (1, 30, 90, 300):
-        other = make(options, n, rng, drift=n == 300)
-        engine.merge(other)
         engine.observe_many(rng.random(n))
         engine = Recalibrator.from_bytes(engine.to_bytes())
         engine.refresh()
-        state = engine.to_bytes()
-        assert Recalibrator.from_bytes(state).to_bytes() == state
-
-
-def test_after_a_merge_the_state_can_be_restored_whatever_waits() -> None:
-    scores = np.linspace(0.0, 1.0, 60)
-    engine, other = Recalibrator(prior="scores"), Recalibrator(prior="scores")
-    engine.observe_many(scores[:10])
-    other.observe_many(scores)
-    engine.merge(other)
-    for score in scores.tolist() * 2:
-        engine.observe_one(score)
         state = engine.to_bytes()
         assert Recalibrator.from_bytes(state).to_bytes() == state
 

@@ -628,28 +628,6 @@ def test_the_state_stays_small(source_of: SourceOf) -> None:
     assert len(mixture.to_bytes()) < 145 * 1024
 
 
-def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
-    scores, labels = NormalPair(0.5).sample(5000, np.random.default_rng(25))
-    labels = np.append(labels[:1000], 1 - labels[1000:]).astype(np.int8)
-    one, other = Mixture(), Mixture()
-    for mixture, part in ((one, slice(0, 1000)), (other, slice(1000, None))):
-        run(mixture, scores[part], labels[part])
-        mixture.step(5000)
-    n, state, before = (one.n, other.n), other.to_bytes(), (each_of(one), each_of(other))
-    share, recent = n[0] / sum(n), state_of(one).recent_labels[0] + state_of(other).recent_labels[0]
-    one.merge(other)
-    assert other.to_bytes() == state
-    assert one.n == sum(n)
-    assert each_of(one) == pytest.approx(share * before[0] + (1.0 - share) * before[1])
-    assert state_of(one).counts.latest == state_of(other).counts.latest
-    assert state_of(one).recent_labels[0] == recent
-    assert state_of(one).windows.n == sum(n)
-    mixed = one.step(5000)
-    # The last 4,000 are the other's, where a high score means 0.
-    assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)
-    assert restored(one).to_bytes() == one.to_bytes()
-
-
 def test_no_labels_change_nothing() -> None:
     mixture = Mixture()
     mixture.step(10)

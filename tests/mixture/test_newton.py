@@ -70,35 +70,6 @@ def test_it_follows_a_jump_the_sooner_the_more_it_discounts() -> None:
     assert slopes[0] < -0.9 < -0.3 < slopes[-1]
 
 
-def test_merging_with_nothing_changes_nothing_either_way() -> None:
-    online = learned(drawn(300, 2.0, 1.0, np.random.default_rng(4)))
-    state = online.to_state()
-    online.merge(OnlinePlatt(), 0)
-    assert online.to_state() == pytest.approx(state, rel=1e-12)
-    empty = OnlinePlatt()
-    empty.merge(online, 300)
-    assert empty.to_state() == pytest.approx(state, rel=1e-12)
-
-
-def test_two_halves_are_near_the_whole_and_the_other_s_labels_the_later() -> None:
-    """Near: within two standard deviations of (a, b), by the curvature that the whole has."""
-    rng = np.random.default_rng(5)
-    left, right = drawn(1500, 1.5, 0.5, rng), drawn(1500, 1.5, 0.5, rng)
-    whole, one, other = learned(left, right), learned(left), learned(right)
-    state = other.to_state()
-    one.merge(other, 1500)
-    assert np.array_equal(other.to_state(), state)
-    for place, row in enumerate(whole.to_state().reshape(-1, 5)):
-        gap = one.parameters[place] - whole.parameters[place]
-        aa, ab, bb = row[2:]
-        assert gap @ np.array([[aa, ab], [ab, bb]]) @ gap < 4.0
-    assert one.to_state().reshape(-1, 5)[:, 2:] == pytest.approx(
-        whole.to_state().reshape(-1, 5)[:, 2:], rel=0.2
-    )
-    one.merge(learned(drawn(1500, -1.5, 0.0, rng)), 1500)
-    assert one.parameters[0, 0] < -1.0
-
-
 def test_what_cannot_be_a_state_is_told() -> None:
     state = learned(drawn(100, 1.0, 0.0, np.random.default_rng(6))).to_state()
     for place, value in ((2, -1.0), (4, -1.0), (3, 50.0), (8, MOST)):
@@ -110,5 +81,4 @@ def test_what_cannot_be_a_state_is_told() -> None:
     extreme = OnlinePlatt()
     assert extreme.restore(rows)
     extreme.learn(*drawn(200, 1.0, 0.0, np.random.default_rng(7)))
-    extreme.merge(learned(drawn(200, 1.0, 0.0, np.random.default_rng(8))), 200)
     assert np.isfinite(extreme.to_state()).all()

@@ -72,15 +72,6 @@ def test_a_factor_that_has_lost_without_end_comes_back_by_the_share() -> None:
     assert slopes.weights[0] > 0.9
 
 
-def test_merging_averages() -> None:
-    rng, one, other = np.random.default_rng(3), Slopes(), Slopes()
-    one.track(losses_of(rng, 200))
-    other.track(losses_of(rng, 200))
-    expected = 0.25 * one.weights + 0.75 * other.weights
-    one.merge(other, 0.25)
-    assert one.weights == pytest.approx(expected)
-
-
 # What it is for
 
 

@@ -273,25 +273,7 @@ def test_a_tracker_that_loses_less_gets_nearly_all_of_the_weight_in_time(better:
     assert np.isfinite(weights.to_state()).all()
 
 
-# Merge and state
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -> None:
-    rng = np.random.default_rng(5)
-    one, other = made(), made(sourced=True)
-    for each in (one, other):
-        each.track(*losses_of(rng, 200), earlier=5000)
-    before, states = (each_of(one), each_of(other)), (one.to_state(), other.to_state())
-    one.merge(other, share)
-    expected = share * before[0] + (1.0 - share) * before[1]
-    expected[:, COMPOSITE] = 0.0
-    assert each_of(one) == pytest.approx(expected / expected.sum(axis=1, keepdims=True))
-    lead = share * states[0][-1] + (1.0 - share) * states[1][-1]
-    assert one.to_state()[-1] == pytest.approx(lead)
-    assert one.to_state()[-4:-1] == pytest.approx(states[0][-4:-1] + states[1][-4:-1])
-    assert one.served[0] == pytest.approx(expit(lead * np.array([1.0, -1.0])) @ each_of(one))
-    assert np.array_equal(other.to_state(), states[1])
+# State
 
 
 @pytest.mark.parametrize("delayed", [False, True])

@@ -92,15 +92,14 @@ def test_windows_that_hold_the_same_labels_share_their_maps() -> None:
     assert (windows.fits.hinges[: len(WINDOWS)] == windows.fits.hinges[0]).all()
 
 
-def test_a_restored_window_and_a_merged_one_go_on() -> None:
+def test_a_restored_window_goes_on() -> None:
     scores, labels = stream(6000, 2)
-    whole, one, other = Windows(), Windows(), Windows()
+    whole = Windows()
     for end in range(STEP, 6001, STEP):
         part = slice(end - STEP, end)
-        for windows in (whole, one if end <= 3000 else other):
-            windows.add(scores[part], labels[part])
-            if end < 5000:  # of the others some wait
-                windows.fit()
+        whole.add(scores[part], labels[part])
+        if end < 5000:  # of the others some wait
+            whole.fit()
     again = Windows()
     again.restore(whole.to_state(), whole.fits)
     for windows in (whole, again):
@@ -108,26 +107,16 @@ def test_a_restored_window_and_a_merged_one_go_on() -> None:
         windows.fit()
     assert bytes_of(again) == bytes_of(whole)
     assert np.array_equal(again.fits.hinges, whole.fits.hinges)
-    one.merge(other)
-    assert one.n == 6000
-    assert one.fit()
-    assert one.to_state().fitted_at == [6000] * (len(WINDOWS) + 1)
-    for place, length in enumerate(WINDOWS):
-        held = scores[-length:], labels[-length:]
-        assert one.fits.isotonic[place].at(logits_of(AT)) == pytest.approx(isotonic(*held, AT), abs=1e-5)
-        assert said(one.fits.hinges[place]) == pytest.approx(hinge(*held, AT), abs=NEAR)
-    check_all(one.fits.curve, one.fits.hinges[-1], scores, labels)
 
 
 def test_positives_are_counted_whatever_happens_to_labels() -> None:
-    """As they come, with weights, merged and restored."""
+    """As they come, with weights, and restored."""
     scores, labels = stream(2000, 5)
-    windows, other = Windows(), Windows()
+    windows = Windows()
     windows.add(scores[:900], labels[:900])
     windows.add(scores[900:1500], labels[900:1500], np.full(600, 512))
     assert windows.positives == labels[:1500].sum()
-    other.add(scores[1500:], labels[1500:])
-    windows.merge(other)
+    windows.add(scores[1500:], labels[1500:])
     assert windows.positives == labels.sum()
     assert windows.n == 2000
     windows.fit()

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamcal.priors.history import BLOCK, MAX_CELLS, History
 from tests.states import bytes_of
@@ -41,22 +39,6 @@ def test_cells_and_panes_are_few(window: Any) -> None:
         history.compact()
         assert len(history.cells) <= MAX_CELLS
         assert len(history.sizes) < 64
-
-
-@settings(deadline=None)
-@given(st.integers(1, 600), st.integers(1, 600), st.integers(0, 10**6))
-def test_a_merge_adds_the_cells(here: int, there: int, seed: int) -> None:
-    """On grids of different levels: what is counted is what one history would hold on the coarser grid."""
-    one, scores = filled(None, here, seed)
-    two, later = filled(None, there, seed + 1)
-    one.merge(two)
-    whole = History(None)
-    whole.observe(np.concatenate((scores, later)))
-    assert one.observed == one.n == here + there
-    assert one.level >= two.level
-    if one.level == whole.level:
-        assert one.cells.tolist() == whole.cells.tolist()
-        assert one.masses.tolist() == whole.masses.tolist()
 
 
 def test_changes_are_located() -> None:

@@ -121,18 +121,6 @@ def test_a_change_shows_within_256_scores() -> None:
             assert tracker.prior == pytest.approx(0.4, abs=0.07)
 
 
-def test_a_change_between_two_shards_is_found() -> None:
-    """0.05 and then 0.5, for 1,000 predictions and more: failure probability far below 0.1 %."""
-    rng = np.random.default_rng(10)
-    one, two = ScoreTracker("adwin", 0.5), ScoreTracker("adwin", 0.5)
-    for tracker, n, q in ((one, 2000, 0.05), (two, 1000, 0.5)):
-        tracker.set_source(EDGES, MEANS, PRIOR)
-        tracker.take_scores(scores_and_labels(n, q, rng)[0])
-    one.merge(two)
-    assert one.changes == 1
-    assert one.prior == pytest.approx(0.5, abs=0.1)
-
-
 # Limits
 
 

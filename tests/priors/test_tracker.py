@@ -22,7 +22,6 @@ from tests.priors.streams import (
     Caller,
     events,
     scores_and_labels,
-    up_to_date,
     with_source,
 )
 from tests.states import bytes_of, restored
@@ -187,45 +186,6 @@ def test_the_state_of_another_strategy_is_refused(kind: Any, window: Any) -> Non
 
 
 # Merging
-
-
-@every_strategy
-def test_merging_is_learning_later(kind: Any, window: Any) -> None:
-    """Two trackers merged hold what one holds that was given both streams, one after the other."""
-    rng = np.random.default_rng(8)
-    first, second = scores_and_labels(640, 0.3, rng), scores_and_labels(1280, 0.3, rng)
-    trackers = [with_source(kind, window) for _ in range(3)]
-    for tracker, parts in zip(trackers, [[first], [second], [first, second]], strict=True):
-        for scores, labels in parts:
-            tracker.take_scores(scores)
-            tracker.take_labels(labels[:500])
-        tracker.merge(with_source(kind, window))
-    trackers[0].merge(trackers[1])
-    merged, whole = trackers[0], trackers[2]
-    if window != 300 or kind == "labels":
-        assert merged.n == whole.n
-        assert up_to_date(merged) == up_to_date(whole)
-    else:  # the panes of a window begin elsewhere
-        assert 300 <= merged.n <= 300 + 2 * 300 // 16
-
-
-@pytest.mark.slow
-@every_strategy
-@settings(max_examples=10, deadline=None)
-@given(seeds, st.integers(0, 300), st.integers(0, 300))
-def test_merging_does_not_depend_on_the_cutting(
-    kind: Any, window: Any, seed: int, here: int, there: int
-) -> None:
-    merged = []
-    for heeds_due in (True, False):
-        one, two = (Caller(with_source(kind, window), heeds_due=heeds_due) for _ in range(2))
-        one.feed(events(here, seed))
-        two.feed(events(there, seed + 1))
-        one.hand_over()
-        one.tracker.merge(two.tracker)
-        Caller(one.tracker, heeds_due=heeds_due).feed(events(200, seed + 2))
-        merged.append(bytes_of(one.tracker))
-    assert merged[0] == merged[1]
 
 
 @every_strategy

@@ -228,15 +228,6 @@ def learned(seed: int, labels: int) -> Recalibrator:
     return engine
 
 
-@pytest.mark.parametrize("labels", [30, 500])
-def test_merged_engines_are_restored_and_keep_what_is_held(labels: int) -> None:
-    one, other = learned(1, labels), learned(2, labels)
-    one.merge(other)
-    assert one.label_delays is not None
-    assert one.target.labels == 2 * labels
-    assert Recalibrator.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
-
-
 # How large it is
 
 

@@ -150,20 +150,3 @@ def shard(mode: str, seed: int) -> Recalibrator:
         engine.observe_many(scores)
         engine.learn_many(scores, labels)
     return engine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["auto", "composite", "target"])
-def test_shards_of_two_machines_are_merged(mode: str) -> None:
-    skip_where_bits_are_equal()
-    states = [python(SHARD, mode, "2", older=older) for older in (False, True)]
-    assert states[0] != states[1]
-    found = []
-    for state in states:
-        engine = shard(mode, 1)
-        engine.merge(Recalibrator.from_bytes(state))
-        certificate = engine.certificate
-        assert certificate is not None
-        dumped = engine.map.model_dump(mode="json"), certificate.model_dump(mode="json")
-        found.append(msgspec.json.decode(msgspec.json.encode([engine.version, *dumped])))
-    assert not [*unlike(*found)]

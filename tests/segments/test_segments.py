@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamcal import DamagedStateError, Recalibrator, SegmentedRecalibrator
+from streamcal import DamagedStateError, SegmentedRecalibrator
 from streamcal.segments import segments as segments_module
 from streamcal.segments.between_c import BetweenSegments
 from streamcal.segments.corrections_c import READ, Corrections
@@ -365,8 +365,6 @@ def test_wrong_fields_are_said() -> None:
         SegmentedRecalibrator(own_engines=-1)
     with pytest.raises(TypeError, match="pooled must be a Recalibrator, got 'auto'"):
         SegmentedRecalibrator(pooled="auto")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"cannot merge a SegmentedRecalibrator with Recalibrator\("):
-        SegmentedRecalibrator().merge(Recalibrator())  # type: ignore[arg-type]
 
 
 def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:

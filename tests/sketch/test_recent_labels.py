@@ -43,18 +43,15 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
     rng = np.random.default_rng(seed)
     n = sum(parts)
     scores, labels = rng.choice([0.0, 1.0, *rng.random(20)], n), rng.integers(0, 2, n).astype(np.int8)
-    newest, left, right, start = RecentLabels(size), RecentLabels(size), RecentLabels(size), 0
-    for place, part in enumerate(parts):
+    newest, start = RecentLabels(size), 0
+    for part in parts:
         these = slice(start, start + part)
         start += part
         newest.add(scores[these], labels[these])
         check(newest, scores[:start], labels[:start], size)
         newest = restored(RecentLabels(size), bytes_of(newest))
-        (left if place < len(parts) // 2 else right).add(scores[these], labels[these])
     check(newest, scores, labels, size)
     assert len(newest.to_state().packed) == min(n, size)
-    left.merge(right)
-    assert bytes_of(left) == bytes_of(newest)
 
 
 def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() -> None:

@@ -3,9 +3,9 @@
 `Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and the class
 balance moves. It brings "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) to event streams.
 
-The names exported here are the public API, together with the modules `streamcal.onnx`, `streamcal.pmml`,
-`streamcal.river`, `streamcal.sklearn`, `streamcal.testing` and `streamcal.run.ports`. Everything else is
-internal and may change at any time.
+The names exported here are the public API, together with the modules `streamcal.onnx`, `streamcal.river`,
+`streamcal.sklearn`, `streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change
+at any time.
 """
 
 from streamcal import only_one as _only_one  # noqa: F401  # first: what is next may be another project's

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "recipes"
 SCRIPTS = sorted([*FOLDER.glob("with_*.py"), FOLDER / "check_kserve.py"])
 PUBLIC = {
     "streamcal",
-    *(f"streamcal.{name}" for name in ("onnx", "pmml", "river", "sklearn", "testing", "run.ports")),
+    *(f"streamcal.{name}" for name in ("onnx", "river", "sklearn", "testing", "run.ports")),
 }
 PACKAGES = {"dbt": "dbt-core", "google": "protobuf"}
 """Names of packages on the index where they are not those of their modules."""

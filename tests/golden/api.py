@@ -20,7 +20,6 @@ __all__ = ["MODULES", "public_api"]
 MODULES: Final = (
     "streamcal",
     "streamcal.onnx",
-    "streamcal.pmml",
     "streamcal.river",
     "streamcal.run.ports",
     "streamcal.sklearn",

@@ -30,9 +30,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from streamcal_connectors.memory import MemoryConnector, MemorySink, MemorySource, logs
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import streamcal_connectors  # noqa: F401  # its files count
 
 from streamcal.run.ports import SinkOptions, SourceOptions
+from tests.memory import MemoryConnector, MemorySink, MemorySource, logs
 
 try:
     from streamcal.run.pipeline import Pipeline
@@ -43,7 +47,8 @@ except ImportError:  # as modules were named before they had packages, so that o
 
 SOURCE_LABELS, TARGET_LABELS = 300, 100
 ROOTS = {
-    name: str(Path(sys.modules[name].__file__ or "").parent) for name in ("streamcal", "streamcal_connectors")
+    name: str(Path(sys.modules[name].__file__ or "").parent)
+    for name in ("streamcal", "streamcal_connectors", "tests.memory")
 }
 FIRST, LAST = MemorySource.poll.__code__, MemorySink.commit.__code__
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from streamcal_connectors.memory import Log, MemorySource
 
 from streamcal import LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
 from streamcal.monitor.build import build_status
@@ -16,6 +15,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import read_lines, streamcal
+from tests.memory import Log, MemorySource
 from tests.release.streams import by_class, made
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from pydantic import BaseModel, ValidationError
-from streamcal_connectors.memory import Log, MemoryFeed
 
 from streamcal import Certificate, JoinConfig, RecalibrationMap, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
@@ -21,6 +20,7 @@ from streamcal.run.config import KeysConfig, read_config
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import OPTIONS, make
+from tests.memory import Log, MemoryFeed
 
 __all__ = ["engines", "models", "try_map", "try_map_row", "try_model", "try_toml"]
 

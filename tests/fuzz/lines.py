@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 import pyarrow  # type: ignore[import-untyped]
 from streamcal_connectors import csv_columns
-from streamcal_connectors.memory import logs, stores
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import codec
@@ -22,6 +21,7 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_text
+from tests.memory import logs, stores
 
 __all__ = ["json_line", "try_csv", "try_json", "try_run"]
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from streamcal_connectors.memory import Log, MemoryFeed
 
 from streamcal import RecalibrationMap
 from streamcal.run.apply import Maps
 from streamcal.run.config import read_config
+from tests.memory import Log, MemoryFeed
 
 
 @pytest.mark.slow

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from streamcal_connectors.memory import Log, logs, stores
 from typer.testing import CliRunner
 
 from streamcal import MulticlassRecalibrator
 from streamcal.cli.app import app
 from streamcal.run.config import RunConfig
+from tests.memory import Log, logs, stores
 from tests.multiclass.test_faces import NAMES, stream
 
 CRASH = Path(__file__).parents[1] / "crash.py"

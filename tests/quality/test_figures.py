@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streamcal_connectors.memory import Log, MemorySource
 
 from streamcal import LabelEvent, PredictionEvent
 from streamcal.errors import DamagedStateError
@@ -36,6 +35,7 @@ from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
+from tests.memory import Log, MemorySource
 
 Pairs = list[tuple[float, int]]
 FORECASTS = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamcal_connectors.memory import MemorySink, MemorySource, MemoryStore, logs
 
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
+from tests.memory import MemorySink, MemorySource, MemoryStore, logs
 
 
 class DiedError(BaseException):

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from streamcal_connectors.memory import logs, stores
 from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal import JoinConfig, RecalibratorConfig
@@ -22,6 +21,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions, Store
 from streamcal.run.runner import Inputs, Outputs, Runner
+from tests.memory import logs, stores
 
 CONFIG = RecalibratorConfig(max_cells=64)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamcal_connectors.memory import Log, MemorySink, logs, stores
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
@@ -18,6 +17,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
+from tests.memory import Log, MemorySink, logs, stores
 
 
 class DiedError(BaseException):

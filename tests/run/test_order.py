@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamcal_connectors.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 
 from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.join.outcomes import JoinCounts
@@ -19,6 +18,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from streamcal.run.stored import pipeline_state
+from tests.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 
 TTL = 50.0
 COUNT = 240

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from streamcal_connectors.memory import stores
 from streamcal_connectors.sqlite.database import Counts
 from streamcal_connectors.sqlite.store import SqliteStore
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ from streamcal.run.ports import Change, SegmentId
 from streamcal.segments import stored_rows
 from streamcal.segments.corrections_c import Corrections
 from streamcal.segments.stored_rows import StoredRows
+from tests.memory import stores
 from tests.segments.test_run import run, stream, written
 
 

@@ -147,8 +147,8 @@ class TestConfiguration:
         assert source._cluster.config.stall_seconds == 0.125
         with pytest.raises(ValueError, match="--config, Kafka options: stal_seconds: Extra inputs"):
             Connectors({"kafka": {"stal_seconds": SECRET}}).sink("kafka://h:1/t")
-        with pytest.raises(ValueError, match="the connector for 'memory' takes no options"):
-            Connectors({"memory": {"a": 1}}).sink("memory:x")
+        with pytest.raises(ValueError, match="the connector for 'sqlite' takes no options"):
+            Connectors({"sqlite": {"a": 1}}).store("x")
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``memory:NAME``: sources, sinks and stores within one process, for tests.
+"""``memory:NAME``: sources, sinks and stores within one process. Importing this module makes them known.
 
 The sink is transactional: it cannot be truncated, and keeps the input positions of its last commit itself
 (see `streamcal.run.ports`).
@@ -10,6 +10,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from streamcal.events import Event, Origin
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.join.tables import Tables
+from streamcal.run import connectors
 from streamcal.run.ports import (
     Change,
     Checkpoint,
@@ -63,7 +65,7 @@ class MemoryConnector:
         """Open a log to read; with ``follow`` it never ends."""
         return MemorySource(url, logs[_name(url)], options)
 
-    def sink(self, url: str, options: SinkOptions) -> MemorySink:  # noqa: ARG002  # it takes any rows
+    def sink(self, url: str, options: SinkOptions) -> MemorySink:  # it takes any rows
         """Open a log to write."""
         return MemorySink(url, logs[_name(url)])
 
@@ -71,7 +73,7 @@ class MemoryConnector:
         """Open the first partition of a log to read back."""
         return MemoryFeed(logs[_name(url)])
 
-    def store(self, url: str, *, read_only: bool) -> MemoryStore:  # noqa: ARG002  # there is one process
+    def store(self, url: str, *, read_only: bool) -> MemoryStore:  # there is one process
         """Open a store."""
         return stores.setdefault(_name(url), MemoryStore(_name(url)))
 
@@ -112,7 +114,7 @@ class MemorySource:
         """Deliver nothing at or beyond these offsets."""
         self._until = positions
 
-    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:  # noqa: ARG002  # all records are there
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:  # all records are there
         """Return the next records of every partition."""
         batches = []
         for partition, records in sorted(self._log.partitions.items()):
@@ -156,7 +158,7 @@ class MemorySink:
     _job: str = ""
     _rows: list[bytes] = field(default_factory=list)
 
-    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Return the positions of the last commit for a job."""
         self._job = job
         return self.log.committed.get(job)
@@ -184,7 +186,7 @@ class MemoryFeed:
     log: Log
     _next: int = 0
 
-    def poll(self, timeout: float) -> Sequence[bytes]:  # noqa: ARG002  # all records are there
+    def poll(self, timeout: float) -> Sequence[bytes]:  # all records are there
         """Return the rows that are new."""
         rows = self.log.partitions[""][self._next :]
         self._next += len(rows)
@@ -237,3 +239,8 @@ class MemoryStore:
 
 def _name(url: str) -> str:
     return url.removeprefix("memory:")
+
+
+connectors._installed()["memory"] = EntryPoint(
+    "memory", f"{__name__}:MemoryConnector", "streamcal.connectors"
+)

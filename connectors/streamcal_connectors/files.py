@@ -17,13 +17,20 @@ from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
-from streamcal_connectors.readers import ByteReader, DamagedGzipError, ReplacedError, identity, open_reader
-from streamcal_connectors.rotation import PathInput, SingleInput
+from streamcal_connectors.readers import (
+    ByteReader,
+    DamagedGzipError,
+    Input,
+    ReplacedError,
+    identity,
+    open_reader,
+)
 from streamcal_connectors.sinks import FileSink, StreamSink
 
 __all__ = ["FileConnector", "FileFeed", "StdioConnector", "tables"]
 
 _FEED_BYTES: Final = 1 << 20
+_PIPE: Final = "To read it as well, send it through a pipe"
 
 
 class FileConnector:
@@ -99,8 +106,16 @@ def _open(path: Path, options: SourceOptions) -> Source:
     kind = format_of(path.name, options.format, read=True)
     if kind in TABLES.values():
         return cast("Source", tables("tables").TableSource(path, kind, options))
-    files = PathInput(path, follow=options.follow)
-    return LineSource(files, str(path.absolute()), str(path), options, is_csv=kind == "csv")
+    remedy = "To read it as well, move it to a new name"
+    if options.follow:
+        remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
+    return LineSource(
+        Input(path, remedy, follow=options.follow),
+        str(path.absolute()),
+        str(path),
+        options,
+        is_csv=kind == "csv",
+    )
 
 
 def tables(module: str) -> Any:
@@ -127,7 +142,7 @@ class StdioConnector:
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = ByteReader(sys.stdin.fileno(), follow=False, owned=False)
-        return LineSource(SingleInput(reader), "-", "-", options, is_csv=options.format == "csv")
+        return LineSource(Input(reader, _PIPE), "-", "-", options, is_csv=options.format == "csv")
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output.

@@ -7,7 +7,6 @@ as a whole. A last line without a line end may be half of one: it is left for la
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.readers import (
-    ByteReader,
     CutGzipError,
     DamagedGzipError,
+    Fingerprint,
+    Input,
     Prefix,
     ReplacedError,
     read_position,
 )
-from streamcal_connectors.rotation import Fingerprint, Input
 
 __all__ = ["MAX_LINE_BYTES", "LineSource"]
 
@@ -55,18 +54,11 @@ class _Position(msgspec.Struct):
     """Number of line breaks before it."""
     fingerprint: Fingerprint | None = None
     """Fingerprint of the bytes before it, if it is in a file and not at its beginning."""
-    file: _Count = 0
-    """Number of files that were read to their end at this path before."""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """File and offset, which grow as reading goes on."""
-        return self.file, self.offset
 
     def record(self) -> dict[str, Any]:
-        """Return it as it is kept, without what is unknown or 0."""
-        found = {"offset": self.offset, "line": self.line, "fingerprint": self.fingerprint, "file": self.file}
-        return {name: value for name, value in found.items() if value or name in ("offset", "line")}
+        """Return it as it is kept, without what is unknown."""
+        found = {"offset": self.offset, "line": self.line, "fingerprint": self.fingerprint}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass
@@ -100,7 +92,7 @@ class _Block:
         size = sum(map(len, self._texts[:lines])) + lines
         prefix = self.before.extend(self.data[:size])
         fingerprint = self.end.fingerprint and prefix.fingerprint
-        return _Position(prefix.size, self.start.line + lines, fingerprint, self.end.file).record()
+        return _Position(prefix.size, self.start.line + lines, fingerprint).record()
 
     @cached_property
     def _texts(self) -> list[bytes]:
@@ -115,8 +107,8 @@ class LineSource:
 
     Parameters
     ----------
-    files
-        Input that gives the bytes.
+    origin
+        Where the bytes come from.
     name, title
         Name in positions, and in rejects.
     options
@@ -130,22 +122,21 @@ class LineSource:
         If the input cannot be opened.
     """
 
-    def __init__(self, files: Input, name: str, title: str, options: SourceOptions, *, is_csv: bool) -> None:
+    def __init__(self, origin: Input, name: str, title: str, options: SourceOptions, *, is_csv: bool) -> None:
         self.name = name
         self.unfinished: str | None = None
         self.damage: str | None = None
         self.ended = False
         self._title = title
-        self._files = files
-        self._reader = files.open()
+        self._origin = origin
+        self._reader = origin.open()
         self.endless = self._reader.follows
         self._options = options
         self._is_csv = is_csv
         self._json = JsonDecoder(options.domain, options.columns)
         self._csv: CsvDecoder | None = None
         self._csv_columns: Any = None
-        self._unknown: Counter[str] = Counter()  # of files that were read to their end
-        self._file = self._line = 0
+        self._line = 0
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
@@ -159,7 +150,7 @@ class LineSource:
     @property
     def unknown_fields(self) -> Mapping[str, int]:
         """Counts of fields that were ignored so far because events have no such field, by name."""
-        return self._unknown + (self._csv or self._json).unknown_fields
+        return (self._csv or self._json).unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
@@ -167,7 +158,7 @@ class LineSource:
         position = read_position(given, _Position, "a file")
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
-        self._file, self._line = position.file, position.line
+        self._line = position.line
         self._csv = None
         self._find(position.offset, position.fingerprint)
         return {"": self._position().record()}
@@ -182,7 +173,7 @@ class LineSource:
         if self.ended:
             return ()
         size = min(max(max_events * _EVENT_BYTES, _BLOCK[0]), _BLOCK[1])
-        if self._until is not None and self._until.file == self._file:
+        if self._until is not None:
             size = min(size, self._until.offset - self._read.size)
         try:
             blocks = self._next(size, timeout) if size > 0 else self._finish()
@@ -197,9 +188,9 @@ class LineSource:
         return [block for block in blocks if block.events]
 
     def lag(self) -> Mapping[str, float]:
-        """Return how many bytes of the file, and of those that follow it, were not read yet."""
+        """Return how many bytes of the file were not read yet."""
         left = self._reader.left()
-        return {} if left is None else {"": float(max(left, 0) + self._files.waiting(self._reader))}
+        return {} if left is None else {"": float(max(left, 0))}
 
     def close(self) -> None:
         """Release; may be called twice."""
@@ -208,20 +199,18 @@ class LineSource:
     def _position(self) -> _Position:
         known = self._before.size and self._reader.seekable
         fingerprint = self._before.fingerprint if known else None
-        return _Position(self._before.size, self._line, fingerprint, self._file)
-
-    # Which file
+        return _Position(self._before.size, self._line, fingerprint)
 
     def _find(self, offset: int, fingerprint: Fingerprint | None) -> None:
         """Go to an offset of the file that was read before."""
         self._before = Prefix()
         if self._reader.seekable:
             try:
-                reader, self._before = self._files.find(offset, fingerprint)
+                reader, self._before = self._origin.find(self._reader, offset, fingerprint)
             except ReplacedError as error:
                 raise ValueError(
                     f"{self._title} is not the file that was read before: {error}. That one was read up to"
-                    f" byte {offset}, line {self._line}; what came after was not. {self._files.remedy}, or"
+                    f" byte {offset}, line {self._line}; what came after was not. {self._origin.remedy}, or"
                     " start with a new store"
                 ) from error
             if reader is not self._reader:
@@ -231,38 +220,19 @@ class LineSource:
         if self._is_csv and self._csv is None and self._before.size:
             self._find_header()
 
-    def _turn(self, follower: ByteReader) -> None:
-        """Go on with the file that follows."""
-        self._reader.close()
-        self._reader = follower
-        self._file, self._line = self._file + 1, 0
-        if self._csv is not None:
-            self._unknown += self._csv.unknown_fields
-        self._csv = None
-        self._before = self._read = Prefix()
-        self._rest = b""
-
     def _at_limit(self) -> bool:
         until = self._until
-        return until is not None and (self._lost or (self._file, self._before.size) >= until.place)
+        return until is not None and (self._lost or self._before.size >= until.offset)
 
     # Reading
 
     def _next(self, size: int, timeout: float) -> list[_Block]:
-        """Read on, in this file or the one that follows."""
+        """Read on."""
         try:
             data = self._reader.read(size, timeout)
             if data:
                 return self._take(data)
-            follower = self._files.successor(self._reader)
-            if follower is not None:
-                late = self._reader.read(size, 0.0)  # what came before it had a successor
-                if late:
-                    follower.close()
-                    return self._take(late)
-                blocks = self._last_line()
-                self._turn(follower)
-                return blocks
+            self._origin.check(self._reader)
         except ReplacedError:
             self._find(self._before.size, self._before.fingerprint)
             return []
@@ -315,9 +285,6 @@ class LineSource:
         size = self._read.size - self._before.size
         if not size:
             return []
-        if self._may_be_torn():
-            torn = Malformed("the last line has no line end, and another file has followed")
-            return [self._reject(torn, self._read)]
         return [self._overlong(size, self._read) if size > MAX_LINE_BYTES else self._block(self._rest)]
 
     def _may_be_torn(self) -> bool:
@@ -354,26 +321,21 @@ class LineSource:
         log.warning("%s", why)
 
     def _refuse_short(self, until: _Position, why: str = "") -> None:
-        if (self._file, self._read.size) < until.place:
-            earlier = until.file - self._file
-            files = f" of the {earlier} file{'s' * (earlier > 1)} that followed it" if earlier else ""
+        if self._read.size < until.offset:
             raise ValueError(
-                f"{self._title} ends at byte {self._read.size}{why}, but was read up to byte"
-                f" {until.offset}{files} before"
+                f"{self._title} ends at byte {self._read.size}{why}, but was read up to byte {until.offset}"
+                " before"
             )
 
     # Decoding
 
-    def _reject(self, event: Malformed, after: Prefix) -> _Block:
+    def _overlong(self, size: int, after: Prefix) -> _Block:
         """Return a reject in the place of the line at the front; what follows it begins ``after``."""
         before, start = self._before, self._position()
         self._line += after.tail.endswith(b"\n")
         self._before = after
         raw, self._rest = self._rest, b""
-        return _Block(self._title, raw, [event], None, before, start, self._position())
-
-    def _overlong(self, size: int, after: Prefix) -> _Block:
-        return self._reject(_too_long(size), after)
+        return _Block(self._title, raw, [_too_long(size)], None, before, start, self._position())
 
     def _block(self, data: bytes) -> _Block:
         before, start = self._before, self._position()

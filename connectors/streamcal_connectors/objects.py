@@ -27,8 +27,7 @@ from streamcal_connectors.files import FileConnector, tables
 from streamcal_connectors.globs import FilesSource, Member, refuse_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.paths import TABLES, format_of
-from streamcal_connectors.readers import open_reader
-from streamcal_connectors.rotation import SingleInput
+from streamcal_connectors.readers import Input, open_reader
 from streamcal_connectors.sinks import refuse_store
 
 __all__ = ["ObjectConnector", "ObjectError", "ObjectSink"]
@@ -265,5 +264,5 @@ def _open(found: _Object, options: SourceOptions) -> Source:
             source: Source = tables("tables").TableSource(path, kind, options, found.url)
             return source
         reader = open_reader(path, follow=False, is_gzip=path.suffix == ".gz")
-    files = SingleInput(reader, "To read it as well, give it a name of its own")
+    files = Input(reader, "To read it as well, give it a name of its own")
     return LineSource(files, found.url, found.url, options, is_csv=kind == "csv")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Hashable
 from pathlib import Path
@@ -12,15 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from streamcal.run.ports import Format, Role
 
-__all__ = ["ROTATED", "TABLES", "Kind", "TableKind", "format_of", "identities_of", "path_of"]
+__all__ = ["TABLES", "Kind", "TableKind", "format_of", "identities_of", "path_of"]
 
 TableKind: TypeAlias = Literal["parquet", "arrow"]
 """Formats whose columns have types."""
 
 Kind: TypeAlias = Format | TableKind
-
-ROTATED: Final = re.compile(r"[.-](old|\d[\d.:T_-]*?)(\.gz)?")
-"""Ending that rotation puts behind the name of a file."""
 
 TABLES: Final[dict[str, TableKind]] = {
     ".parquet": "parquet",
@@ -34,22 +30,18 @@ _LINES: Final[dict[str, Format]] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".jso
 _KNOWN: Final = (
     f"{', '.join(_LINES)} (each also with .gz), {', '.join(TABLES)}, or none at all, for JSON lines"
 )
-_LOOKS_ROTATED: Final = re.compile(rf"(.+?){ROTATED.pattern}")
 
 
 def format_of(name: str, declared: Format | None = None, *, read: bool) -> Kind:
     """Return the format of a file by its name; a name without an ending has the one that is ``declared``.
-
-    To be read, it may be a rotated one, such as ``events.jsonl.1.gz``.
 
     Raises
     ------
     ValueError
         If it has an ending that is not known; the message lists those that are.
     """
-    match = _LOOKS_ROTATED.fullmatch(name) if read else None
     is_gzip = name.endswith(".gz")
-    stem, dot, ending = (match[1] if match else name).removesuffix(".gz").rpartition(".")
+    stem, dot, ending = name.removesuffix(".gz").rpartition(".")
     if not (stem and dot):
         return declared or "jsonl"
     ending = f".{ending}"

@@ -14,7 +14,7 @@ import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,7 +23,9 @@ __all__ = [
     "ByteReader",
     "CutGzipError",
     "DamagedGzipError",
+    "Fingerprint",
     "GzipReader",
+    "Input",
     "Prefix",
     "ReplacedError",
     "identity",
@@ -33,6 +35,9 @@ __all__ = [
 
 END_BYTES: Final = 4096
 """Number of bytes at either end of what was read that tell files apart."""
+
+Fingerprint: TypeAlias = list[int]
+"""Value of `Prefix.fingerprint`, as it is kept in positions."""
 
 T = TypeVar("T")
 
@@ -68,7 +73,7 @@ class Prefix(NamedTuple):
         )
 
     @property
-    def fingerprint(self) -> list[int]:
+    def fingerprint(self) -> Fingerprint:
         """Checksums of the first and of the last bytes: those of another file differ."""
         return [zlib.crc32(self.head), zlib.crc32(self.tail)]
 
@@ -253,6 +258,63 @@ def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:
         os.close(descriptor)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return (GzipReader if is_gzip else ByteReader)(descriptor, follow=follow)
+
+
+class Input:
+    """Where the bytes of a source come from: a path, or what is open already, such as standard input.
+
+    Parameters
+    ----------
+    source
+        Path of a file, or a reader at its beginning.
+    follow
+        Whether to wait for more at the end of the file at the path.
+    remedy
+        Advice for when it was replaced by something else.
+    """
+
+    def __init__(self, source: Path | ByteReader, remedy: str, *, follow: bool = False) -> None:
+        self.remedy = remedy
+        self._source = source
+        self._follow = follow
+
+    def open(self) -> ByteReader:
+        """Return a reader of it; OSError if it cannot be opened."""
+        if isinstance(self._source, ByteReader):
+            return self._source
+        return open_reader(self._source, follow=self._follow, is_gzip=self._source.suffix == ".gz")
+
+    def find(
+        self, reader: ByteReader, offset: int, fingerprint: Fingerprint | None
+    ) -> tuple[ByteReader, Prefix]:
+        """Return a reader at an offset, and what precedes it, if that has a fingerprint; None is any.
+
+        Raises
+        ------
+        ReplacedError
+            If it has another.
+        """
+        if self._is_replaced(reader):
+            reader = self.open()
+        for end, known in (
+            (min(offset, END_BYTES), 1),
+            (offset, 2),
+        ):  # its beginning first: quick in gzip too
+            prefix = reader.seek(end)
+            if fingerprint is not None and prefix.fingerprint[:known] != fingerprint[:known]:
+                raise ReplacedError(f"its first {offset} bytes are not those that were read before")
+        return reader, prefix
+
+    def check(self, reader: ByteReader) -> None:
+        """Raise ReplacedError if a file that is followed is not the one at its path any more."""
+        if self._follow and self._is_replaced(reader):
+            raise ReplacedError("another file has taken its place")
+
+    def _is_replaced(self, reader: ByteReader) -> bool:
+        try:
+            return isinstance(self._source, Path) and identity(self._source.stat()) != reader.identity
+        except FileNotFoundError:  # in the middle of it
+            return False
 
 
 def read_position(position: object, kind: type[T], where: str) -> T:

@@ -48,7 +48,7 @@ def base(tmp_path: Path) -> list[object]:
     return ["run", "--output", tmp_path / "out.jsonl", "--store", tmp_path / "s.db", "--events"]
 
 
-# Replaced and rotated
+# Replaced
 
 
 def test_another_file_at_the_path_of_an_input_is_refused(tmp_path: Path, base: list[object]) -> None:
@@ -65,26 +65,6 @@ def test_another_file_at_the_path_of_an_input_is_refused(tmp_path: Path, base: l
     events.rename(tmp_path / "other.jsonl")
     assert streamcal(*base, tmp_path / "other.jsonl").returncode == 0
     assert answered(out) == numbers(0, 200) + numbers(1000, 1400)
-
-
-@pytest.mark.slow
-def test_follow_goes_on_over_a_rotation(tmp_path: Path, base: list[object]) -> None:
-    log, out = tmp_path / "log", tmp_path / "out.jsonl"
-    log.write_text(lines(0, 50))
-    with started(*base, log, "--follow") as process:
-        wait_for(lambda: out.exists() and len(answered(out)) == 50)
-        with log.open("a") as old:
-            old.write(lines(50, 100))
-        log.rename(tmp_path / "log.1")
-        log.write_text(lines(100, 150))
-        wait_for(lambda: len(answered(out)) == 150)
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    log.rename(tmp_path / "log.2")
-    log.write_text(lines(150, 160))
-    assert streamcal(*base, log).returncode == 0
-    assert answered(out) == numbers(0, 160)
 
 
 @pytest.mark.slow

@@ -28,14 +28,6 @@ def test_the_ending_tells_the_format(name: str, kind: str) -> None:
     assert format_of(name, read=False) == format_of(name, read=True) == kind
 
 
-def test_a_rotated_file_is_read_as_what_it_was() -> None:
-    for name in ("e.csv.1", "e.csv-20261122.gz", "e.csv.old"):
-        assert format_of(name, read=True) == "csv"
-        with pytest.raises(ValueError, match="unknown ending"):
-            format_of(name, read=False)
-    assert format_of("log.1", read=True) == "jsonl"
-
-
 @pytest.mark.parametrize("name", ["e.josnl", "e.txt", "e.parq", "e.csv.bz2", "e.jsonl.part"])
 def test_an_unknown_ending_is_refused_and_nothing_is_made(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

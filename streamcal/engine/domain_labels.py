@@ -185,7 +185,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             if panes are of event time, and the label has none.
         """
         pane = self.log.pane_of(time, self.end - self._flushed)
-        return None if not self.windowed or (pane == self._pane and self.log.filled) else pane
+        return None if not self.windowed or (pane == self._pane and self.log.n) else pane
 
     def pane_cuts(self, size: int, times: Floats | None) -> list[int]:
         """Cut the next ``size`` labels into runs of one pane; return the end of each run, ascending.
@@ -199,7 +199,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             return [size] if size else []
         step = self.log.pane_size
         if step is not None:
-            return [*range(step - (self.log.filled + self.end - self._flushed) % step, size, step), size]
+            return [*range(step - (self.log.n + self.end - self._flushed) % step, size, step), size]
         each = [None] * size if times is None else times.tolist()
         panes = [self.log.pane_of(time, 0) for time in each]
         return [i for i in range(1, size) if panes[i] != panes[i - 1]] + [size]

@@ -41,7 +41,6 @@ class _Pane(msgspec.Struct, omit_defaults=True):
 class WindowState(msgspec.Struct):
     """The state of the panes of a window."""
 
-    n: Count
     closed: list[_Pane]
     current: _Pane
 
@@ -76,8 +75,6 @@ class LabelLog:
         """Number of labels added, including those that the window has dropped."""
         self.positives = 0
         """Number of labels 1 added."""
-        self.filled = 0
-        """Number of labels that opened panes so far."""
         self.pane = 0
         """Index of the pane that is being filled."""
         self._closed: list[_Pane] = []
@@ -132,7 +129,7 @@ class LabelLog:
             if panes are durations and the label has no finite event time.
         """
         if self.pane_size is not None:
-            return (self.filled + waiting) // self.pane_size
+            return (self.n + waiting) // self.pane_size
         if self._pane_seconds is None:
             return 0
         if time is None or not math.isfinite(time):
@@ -150,7 +147,7 @@ class LabelLog:
         """
         newer = pane > self.pane
         slides = newer and self._pane_seconds is not None and self.remembered[1] > 0
-        if newer or not self.filled:
+        if newer or not self.n:
             if self._current.n:
                 self._closed.append(_pane(self.pane, self._current))
             self.pane = pane
@@ -183,7 +180,7 @@ class LabelLog:
         """Return the state."""
         if not self.windowed:
             return LogState(self.n, self.positives, None, self._current)
-        window = WindowState(self.filled, self._closed, _pane(self.pane, self._current))
+        window = WindowState(self._closed, _pane(self.pane, self._current))
         return LogState(self.n, self.positives, window, None)
 
     def restore(self, state: LogState) -> Self:
@@ -192,11 +189,11 @@ class LabelLog:
         A log whose window was configured may hold none: the labels gathered after an alarm are all kept.
         """
         if state.window is not None and self.windowed:
-            self._restore(state.window)
+            self._restore(state.window, state.n)
         else:
             require(state.all, "the window of a label log does not fit the options")
             self.pane_size = self._pane_seconds = None
-            self._current, self.filled = state.all.checked_as(self._current), state.n  # type: ignore[union-attr]
+            self._current = state.all.checked_as(self._current)  # type: ignore[union-attr]
         positives, n = self.remembered
         require(
             positives <= state.positives and n - positives <= state.n - state.positives,
@@ -206,8 +203,8 @@ class LabelLog:
         self.n, self.positives = state.n, state.positives
         return self
 
-    def _restore(self, state: WindowState) -> None:
-        """Replace the panes by those of a state."""
+    def _restore(self, state: WindowState, n: int) -> None:
+        """Replace the panes by those of a state after so many labels."""
         panes = [*state.closed, state.current]
         indices = [pane.index for pane in panes]
         require(
@@ -216,19 +213,18 @@ class LabelLog:
         )
         size, held = self.pane_size, sum(pane.n for pane in panes)
         require(
-            size is None or (0 <= size * indices[-1] <= state.n and held <= state.n),
-            f"the panes of a sliding window are not of {state.n} labels",
+            size is None or (0 <= size * indices[-1] <= n and held <= n),
+            f"the panes of a sliding window are not of {n} labels",
         )
         for pane in panes:
             sketch = ScoreSketch.from_bytes(pane.cells).checked_as(self._current)
             same = _pane(pane.index, sketch) == pane
             require(same, "a pane of a sliding window contradicts its sketch")
-        self.filled, self._closed, self.pane = state.n, state.closed, state.current.index
+        self._closed, self.pane = state.closed, state.current.index
         self._current, self._merged = sketch, None  # of the last pane
 
     def _count(self, labels: int, positives: int) -> None:
         self.n += labels
-        self.filled += labels
         self.positives += positives
 
     def _merge_late(self, sketch: ScoreSketch, index: int) -> None:

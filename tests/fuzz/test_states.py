@@ -116,7 +116,7 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),
     ({}, f"{ENGINE}/source/log/n", -1, "n"),
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
-    (WINDOWED, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
+    (WINDOWED, f"{ENGINE}/source/log/n", 0, "sliding window"),
     (WINDOWED, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
     ({"prior": "scores"}, f"{ENGINE}/priors/prior", float("nan"), "prior"),
     ({"prior": "scores"}, f"{ENGINE}/priors/history/observed", 2**63, "observed"),

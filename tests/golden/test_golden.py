@@ -163,7 +163,7 @@ def test_a_store_goes_on(folder: Path, name: str, tmp_path: Path) -> None:
         summary["joined"] == int(before["joined"]) + 3
     )  # one of them of a prediction that came after its label
     rejected = write.lines(tmp_path / "rejects")
-    assert [each["code"] for each in rejected] == ["duplicate_label"] * 2
+    assert [each["code"] for each in rejected] == ["conflicting_label", "duplicate_label"]
 
 
 @pytest.mark.slow

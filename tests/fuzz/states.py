@@ -76,7 +76,8 @@ def corpus() -> tuple[bytes, ...]:
     engines += [make(options, n, rng, drift=True) for options in OPTIONS[:2] for n in (40, 1200)]
     weighable = (options for options in OPTIONS if RecalibratorConfig(**options).why_unweighted is None)
     engines += [make(options, 300, rng, weight=2.5) for options in weighable]
-    engines += [make_late(n, rng) for n in (300, 1500)]
+    late = np.random.default_rng(3)
+    engines += [make_late(n, late) for n in (300, 1500)]
     at_once, burst = Recalibrator(), make({}, 300, rng)
     for _ in range(20):  # rare positives: none so far says nothing
         at_once.observe_one(0.02)

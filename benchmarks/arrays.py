@@ -83,7 +83,7 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     shifted.learn_many(scores[: 10**6], labels[: 10**6], "source")
     for each in (shifted, mixed):
         each.learn_many(scores[:1000], labels[:1000] & (scores[:1000] > 0.7), "target")
-    line = Recalibrator(mode="source", interpolation="linear")
+    line = Recalibrator(mode="source")
     line.learn_many(scores[: 10**6], labels[: 10**6], "source")
     batch = uniform_mass_binning(scores[: 10**5], labels[: 10**5], 256)
     edges, values = np.array(engine.map.edges[1:-1]), np.array(engine.map.values)

@@ -23,7 +23,7 @@ N = 10**5
 
 def rows() -> Iterator[Row]:
     scores, labels = sample(10**6, 2)
-    engine = Recalibrator(mode="composite", interpolation="none")
+    engine = Recalibrator(mode="composite", bins="cube_root")
     engine.learn_many(scores, labels, "source")
     pairs = list(zip(scores[:N].tolist(), labels[:N].tolist(), strict=True))
     yield from calls(engine, pairs)
@@ -37,7 +37,7 @@ def calls(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Iterator[Row]
     edges, values = list(served.edges[1:-1]), list(served.values)
     shifted = Recalibrator.from_bytes(engine.to_bytes())
     shifted.learn_many(*zip(*pairs[:50], strict=True), "target")
-    line = Recalibrator(mode="source", interpolation="linear")
+    line = Recalibrator(mode="source")
     line.learn_many(*zip(*pairs, strict=True), "source")
 
     def learn() -> None:

@@ -27,7 +27,7 @@ LABELS = (RNG.random(N) < SCORES**1.5).astype(int)
 START = datetime(2024, 3, 1, tzinfo=UTC)
 TIMES = START.timestamp() + 60.0 * np.arange(N)
 LABEL_TIMES = TIMES + 3600.0
-FEW_MAPS: dict[str, Any] = {"mode": "target", "growth": 4.0}
+FEW_MAPS: dict[str, Any] = {"mode": "target"}
 """What is tested is how frames are read."""
 EVERY_FOURTH = np.arange(N) % 4 == 0
 

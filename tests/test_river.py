@@ -101,8 +101,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
     "model",
     [
         RecalibratedClassifier(pipeline()),
-        preprocessing.StandardScaler() | RecalibratedClassifier(regression(), growth=2.0),
-        RecalibratedClassifier(naive_bayes.GaussianNB(), growth=2.0),
+        preprocessing.StandardScaler() | RecalibratedClassifier(regression()),
+        RecalibratedClassifier(naive_bayes.GaussianNB()),
         Recalibrate("ip_in_url"),
     ],
     ids=str,
@@ -122,7 +122,7 @@ def test_its_options_are_those_of_the_engine(stage: type) -> None:
 
 
 def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
-    options: dict[str, Any] = {"bins": 3, "delta": 0.05, "mode": "target", "window": 500, "growth": 1.5}
+    options: dict[str, Any] = {"bins": 3, "delta": 0.05, "mode": "target", "window": 500}
     for stage in (RecalibratedClassifier(regression(), **options), Recalibrate(**options)):
         assert stage.engine.config == RecalibratorConfig(**options)
         assert stage.clone().engine.config == RecalibratorConfig(**options)
@@ -130,7 +130,7 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
         Recalibrate(delta=2.0)
     with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
         Recalibrate(window=timedelta(days=1))
-    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, interpolation"):
+    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, mode"):
         Recalibrate(modez="target")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="must be a river classifier, got StandardScaler"):
         RecalibratedClassifier(preprocessing.StandardScaler())  # type: ignore[arg-type]

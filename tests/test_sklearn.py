@@ -100,14 +100,14 @@ def test_its_options_are_those_of_the_engine() -> None:
 
 def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
     X, y = data(200, 0)
-    options: dict[str, Any] = {"bins": 3, "delta": 0.05, "mode": "source", "window": 500, "growth": 1.5}
+    options: dict[str, Any] = {"bins": 3, "delta": 0.05, "mode": "source", "window": 500}
     model = StreamingCalibratedClassifier(**options).fit(X, y)
     assert model.engine_.config == RecalibratorConfig(**options)
     with pytest.raises(ValueError, match=r"delta[\s\S]*2\.0"):
         model.set_params(delta=2.0).fit(X, y)
     with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
         StreamingCalibratedClassifier(window=timedelta(days=1)).fit(X, y)
-    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, interpolation"):
+    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, mode"):
         StreamingCalibratedClassifier(modez="target")  # type: ignore[call-arg]
     assert "delta=0.05" in repr(StreamingCalibratedClassifier(delta=0.05))
 

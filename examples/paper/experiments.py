@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.engine.config import Mode
+from streamcal.maps.uniform_mass import form
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
 Sample = tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]
@@ -183,6 +185,14 @@ def streamed_maps(events: Iterable[Sample], engines: Sequence[Recalibrator]) -> 
     return [engine.map for engine in engines]
 
 
+def sketched(pair: NormalPair, n: int, rng: np.random.Generator, cells: int) -> ScoreSketch:
+    """Return the sketch of one stream of n labels."""
+    sketch = ScoreSketch(cells)
+    for scores, labels in chunks(pair, n, rng):
+        sketch.add(scores, labels)
+    return sketch
+
+
 def usable_bins(n: int) -> list[int]:
     """Return the B of the grid with two scores a bin or more: below, Theorem 1's bound is infinite."""
     return [bins for bins in BINS if 2 * bins <= n]
@@ -191,9 +201,9 @@ def usable_bins(n: int) -> list[int]:
 def risk_run(task: tuple[int, int]) -> npt.NDArray[np.float64]:
     """Return float64[B, 6]: bins formed, R_cal, R_sha, R by bin, R_cal and R_sha merged, for one sample."""
     n, seed = task
-    engines = [Recalibrator(bins=b, mode="source", max_cells=RISK_CELLS) for b in usable_bins(n)]
+    sketch = sketched(SOURCE, n, np.random.default_rng([1, n, seed]), RISK_CELLS)
     rows = []
-    for formed in streamed_maps(chunks(SOURCE, n, np.random.default_rng([1, n, seed])), engines):
+    for formed in (form(sketch, bins).map for bins in usable_bins(n)):
         merged = SOURCE.risk(formed)
         risk = merged if len(set(formed.values)) == formed.bins else SOURCE.risk(by_bin(formed))
         rows.append((formed.bins, *risk, risk.total, *merged))
@@ -226,10 +236,12 @@ def risk_rows(sizes: Sequence[int], effort: float, jobs: int) -> list[RiskRow]:
 def cell_run(seed: int) -> list[CellRow]:
     """Return the risks of one sample of 10⁷ for three sizes of the sketch."""
     settings = [(cells, bins) for cells in (4096, RISK_CELLS, 65_536) for bins in (215, 500, 1000)]
-    engines = [Recalibrator(bins=bins, mode="source", max_cells=cells) for cells, bins in settings]
-    maps = streamed_maps(chunks(SOURCE, 10**7, np.random.default_rng([2, seed])), engines)
+    sketches = {
+        cells: sketched(SOURCE, 10**7, np.random.default_rng([2, seed]), cells) for cells, _ in settings
+    }
     rows = []
-    for (cells, bins), formed in zip(settings, maps, strict=True):
+    for cells, bins in settings:
+        formed = form(sketches[cells], bins).map
         risk = SOURCE.risk(by_bin(formed))
         rows.append(CellRow(cells, bins, 1, formed.bins, *risk, risk.total))
     return rows

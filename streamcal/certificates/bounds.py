@@ -95,11 +95,11 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
         counts[:, scores.totals < negatives + positives] = 0
         return scores, negatives, positives, scores.totals - negatives - positives
 
-    def check(self, max_cells: int, *, matured: bool) -> None:
+    def check(self, *, matured: bool) -> None:
         """Raise ValueError if the parts of a state do not fit each other or the options."""
-        self.labels.sketch.checked_as(ScoreSketch(max_cells))
+        self.labels.sketch.checked_as(ScoreSketch())
         require((self.predictions is not None) == matured, "cohorts do not fit the options")
-        scores = self.scores.checked_as(ScoreSketch(max_cells, labelled=not matured))
+        scores = self.scores.checked_as(ScoreSketch(labelled=not matured))
         splits = ascending(self.splits, "bins")
         ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
         require(ends == (0, len(scores.cells)), "the bins do not fit the cells")

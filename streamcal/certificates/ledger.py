@@ -35,7 +35,7 @@ from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, require
-from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
 __all__ = ["MOST_CERTIFICATES", "Ledger", "LedgerState", "labels_needed"]
 
@@ -66,8 +66,6 @@ class Ledger:
 
     about: CertificateTarget
     """Subject of the certificates, and what they may spend."""
-    max_cells: int
-    """``max_cells`` of the engine's sketches."""
     formed: dict[Domain, VersionData] = field(init=False, default_factory=dict)
     """Data of the last version formed from each domain on schedule."""
     version: int = field(init=False, default=0)
@@ -94,7 +92,7 @@ class Ledger:
         whole = [domain for domain in DOMAINS if not self.about.is_partial(domain)]
         self.forecasts = {domain: Prequential() for domain in whole}
         alpha = _ALPHA * self.about.delta
-        self.tests = {domain: ExchangeabilityTest.begun(alpha, self.max_cells) for domain in whole}
+        self.tests = {domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in whole}
 
     def alarms_now(self, served: RecalibrationMap, target: TargetData) -> tuple[DriftAlarm, ...]:
         """Return the alarms, and those that a certificate asked for now would raise.
@@ -332,7 +330,7 @@ class Ledger:
         """Replace the state by another."""
         for domain, data in state.formed.items():
             require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
-            data.check(self.max_cells, matured=self.about.is_matured(domain))
+            data.check(matured=self.about.is_matured(domain))
         require(state.forecasts.keys() <= self.forecasts.keys(), "forecasts under a window")
         require(state.tests.keys() <= self.tests.keys(), "a test of the labels of a window")
         for domain, test in state.tests.items():
@@ -349,7 +347,7 @@ class Ledger:
     def _new_watch(self) -> LabelShiftWatch | None:
         if not self.about.by_label_shift:
             return None
-        return LabelShiftWatch.begun(_ALPHA * self.about.delta, self.max_cells)
+        return LabelShiftWatch.begun(_ALPHA * self.about.delta, MAX_CELLS)
 
     def _bounds_of(self, data: VersionData) -> Bounds:
         if data.domain not in self._bounds:

@@ -59,13 +59,8 @@ def checked(event: Event) -> Event:
 
 
 def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
-    """Return why an event without a time is refused, None if it is not: only labels need one.
-
-    A label that comes alone counts as one of the target: its domain is that of its prediction.
-    """
-    if event.time is not None or isinstance(event, PredictionEvent):
-        return None
-    if not config.needs_time("target" if isinstance(event, LabelEvent) else event.domain):
+    """Return why an event without a time is refused, None if it is not: only labels need one."""
+    if event.time is not None or isinstance(event, PredictionEvent) or not config.needs_time:
         return None
     return Refusal("missing_time", {"kind": "a label", "window": config.window})
 

@@ -53,14 +53,12 @@ class CompleteCohorts:
 
     Parameters
     ----------
-    max_cells
-        largest number of cells of each sketch.
     first
         number of the first prediction.
     """
 
-    def __init__(self, max_cells: int, first: int) -> None:
-        self._max_cells, self.first = max_cells, first
+    def __init__(self, first: int) -> None:
+        self.first = first
         self.exact = True
         """Whether every label had the number of its prediction."""
         self._n = 0  # predictions counted
@@ -125,7 +123,7 @@ class CompleteCohorts:
         return self
 
     def _cohort(self, end: int) -> Cohort:
-        return Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))
+        return Cohort(end, ScoreSketch(labelled=False), ScoreSketch())
 
     def _count(self) -> None:
         """Count the predictions and labels that wait."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
-from streamcal.events import Domain
 from streamcal.join.config import JoinConfig
-from streamcal.maps.curves import Interpolation
 from streamcal.priors.trackers import PriorKind, PriorWindow
-from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
 __all__ = [
     "Mode",
@@ -43,17 +40,6 @@ class RecalibratorConfig(BaseModel):
         paper's map: one step for each bin, its label mean. In mode ``"auto"`` the option concerns only the
         maps formed beside the mixture: those that certify it, and the h_P under which scores tell of the
         prior.
-    interpolation
-        what ``bins="auto"`` may draw. ``"none"``: steps. ``"linear"``: lines in log-odds between the bins'
-        means. ``"auto"``: the better of them.
-    monotone
-        whether ``bins="auto"`` pools neighbouring bins whose rates fall, so that the map never decreases.
-    max_cells
-        largest number of cells of each sketch, from 64 to 1,048,576. More cells cost memory and give a finer
-        resolution.
-    growth
-        ρ, greater than 1 and at most 16: h is formed again each time the number of labels has grown by this
-        factor. The mixture of mode ``"auto"`` takes steps of its own, of up to 64 target labels.
     mode
         which map is served. ``"source"``: h_P, formed from source labels. ``"label_shift"``: g.
         ``"target"``: h_Q, formed from target labels. ``"composite"``: g∘h_P. ``"auto"``: a mixture
@@ -66,8 +52,6 @@ class RecalibratorConfig(BaseModel):
         event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
         window advances in steps of a sixteenth of its length. In mode ``"auto"`` the option limits the labels
         of the source's maps, and those behind certificates; maps of the target have memories of their own.
-    window_domain
-        which domain's labels the ``window`` limits: ``"source"``, ``"target"`` or ``"both"``.
     prior_smoothing
         s, from 0 to 1,000,000, in the class priors (S+s)/(N+2s) of S positives among N labels. ½ is the
         Krichevsky–Trofimov estimator, 0 the paper's plug-in estimator. In mode ``"auto"`` the composites take
@@ -102,13 +86,8 @@ class RecalibratorConfig(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
-    interpolation: Interpolation = "auto"
-    monotone: bool = True
-    max_cells: Annotated[int, Field(ge=MIN_MAX_CELLS, le=1 << 20)] = 4096
-    growth: Annotated[float, Field(gt=1.0, le=16.0, strict=False)] = 1.1
     mode: Mode = "auto"
     window: Annotated[int, Field(ge=FIRST_LABELS, le=1_000_000_000)] | timedelta | None = None
-    window_domain: Literal["source", "target", "both"] = "both"
     prior_smoothing: Annotated[float, Field(ge=0.0, le=1e6, strict=False)] = 0.5
     prior: PriorKind = "labels"
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
@@ -128,14 +107,6 @@ class RecalibratorConfig(BaseModel):
         if isinstance(value, timedelta) and value <= timedelta(0):
             raise ValueError(f"a window must be longer than 0, got {value}")
         return value
-
-    @model_validator(mode="after")
-    def _fits_bins(self) -> Self:
-        if self.bins != "auto" and (self.interpolation != "auto" or not self.monotone):
-            raise ValueError(
-                f"interpolation and monotone are for bins='auto'; bins={self.bins!r} gives the paper's steps"
-            )
-        return self
 
     @field_validator("label_delay_limit")
     @classmethod
@@ -159,7 +130,7 @@ class RecalibratorConfig(BaseModel):
         if self.keeps_order:
             raise ValueError(
                 "keeps_order=True is for many classes: name them in classes, or leave it out; the map of one"
-                " score keeps its order with monotone=True, other than in mode 'auto'"
+                " score keeps its order in the other modes than 'auto'"
             )
 
     @property
@@ -188,26 +159,18 @@ class RecalibratorConfig(BaseModel):
             return "with label_delay_limit, a label that is missing means 0, not that it was left out"
         return None
 
-    def window_of(self, domain: Domain) -> int | timedelta | None:
-        """Return the window of a domain's labels, None if all count."""
-        return self.window if self.window_domain in (domain, "both") else None
-
-    def needs_time(self, domain: Domain) -> bool:
-        """Return whether the labels of a domain need an event time: their window is a duration."""
-        return isinstance(self.window_of(domain), timedelta)
+    @property
+    def needs_time(self) -> bool:
+        """Whether labels need an event time: their window is a duration."""
+        return isinstance(self.window, timedelta)
 
 
 class RecalibratorOptions(TypedDict, total=False):
     """Options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""
 
     bins: Literal["auto", "cube_root"] | int
-    interpolation: Interpolation
-    monotone: bool
-    max_cells: int
-    growth: float
     mode: Mode
     window: int | timedelta | None
-    window_domain: Literal["source", "target", "both"]
     prior_smoothing: float
     prior: PriorKind
     prior_window: PriorWindow | None

@@ -58,13 +58,13 @@ class EventRules:
         certifies: Callable[[], bool] = lambda: True,
     ) -> None:
         self.config = config
-        cells, auto = config.max_cells, config.mode == "auto"
+        auto = config.mode == "auto"
         self._source: Any = DomainLabels(
-            LabelLog(cells, config.window_of("source")), newest=RecentLabels(EARLIER) if auto else None
+            LabelLog(config.window), newest=RecentLabels(EARLIER) if auto else None
         )
-        self._target: Any = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_index=True)
+        self._target: Any = DomainLabels(LabelLog(config.window), keeps_index=True)
         self._priors = priors = ClassPriors(config, self._source, self._target)
-        self._unlabelled: Any = UnlabelledScores(cells, BLOCK if priors.takes_scores else 0)
+        self._unlabelled: Any = UnlabelledScores(BLOCK if priors.takes_scores else 0)
         self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors)
         self.served = self._versions.served
         """Served map."""
@@ -172,6 +172,11 @@ class EventRules:
         """Let certificates rest on the predictions from now on."""
         self._versions.begin_cohorts()
         self._complete = self._versions.complete
+        self._set_stops()
+
+    def reform_by(self, growth: float) -> None:
+        """Form maps, other than the mixture's, each time labels have grown by this factor, from now on."""
+        self._versions.reform_by(growth)
         self._set_stops()
 
     def may_begin(self, is_target: bool) -> bool:

@@ -59,15 +59,12 @@ class LabelLog:
 
     Parameters
     ----------
-    max_cells
-        largest number of cells of each sketch.
     window
         length of the sliding window: a number of labels, or a duration of event time; None: everything is
         remembered.
     """
 
-    def __init__(self, max_cells: int, window: int | timedelta | None = None) -> None:
-        self._max_cells = max_cells
+    def __init__(self, window: int | timedelta | None = None) -> None:
         self.pane_size: int | None = -(-window // PANES) if isinstance(window, int) else None
         """Number of labels that fill a pane; None without a window of labels."""
         self._pane_seconds = window.total_seconds() / PANES if isinstance(window, timedelta) else None
@@ -78,7 +75,7 @@ class LabelLog:
         self.pane = 0
         """Index of the pane that is being filled."""
         self._closed: list[_Pane] = []
-        self._current = ScoreSketch(max_cells)
+        self._current = ScoreSketch()
         self._merged: ScoreSketch | None = None  # of the closed panes
 
     @property
@@ -92,7 +89,7 @@ class LabelLog:
         if not self._closed:
             return self._current
         if self._merged is None:
-            self._merged = ScoreSketch(self._max_cells)
+            self._merged = ScoreSketch()
             for pane in self._closed:
                 self._merged.merge(ScoreSketch.from_bytes(pane.cells))
         merged = self._merged.at_level(self._merged.level)
@@ -152,7 +149,7 @@ class LabelLog:
                 self._closed.append(_pane(self.pane, self._current))
             self.pane = pane
             self._closed = [each for each in self._closed if each.index >= pane - PANES]
-            self._current, self._merged = ScoreSketch(self._max_cells), None
+            self._current, self._merged = ScoreSketch(), None
         return slides
 
     def add(self, scores: Floats, labels: Labels, pane: int = 0, units: Counts | None = None) -> None:
@@ -166,7 +163,7 @@ class LabelLog:
         if pane == self.pane:
             self._current.add_checked(scores, labels, units)
         elif pane >= self.pane - PANES:
-            sketch = ScoreSketch(self._max_cells)
+            sketch = ScoreSketch()
             sketch.add_checked(scores, labels, units)
             self._merge_late(sketch, pane)
         self._count(len(labels), int(np.count_nonzero(labels)))

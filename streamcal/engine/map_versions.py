@@ -23,7 +23,7 @@ from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.mixture_controller import ControllerState, MixtureController
-from streamcal.engine.schedule import NEVER, Schedule, Versions
+from streamcal.engine.schedule import GROWTH, NEVER, Schedule, Versions
 from streamcal.engine.served_map_c import ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
@@ -92,17 +92,17 @@ class MapVersions:
         self._auto = None
         if mode == "auto":
             self._auto = MixtureController(source, target, unlabelled, config.delay_limit_seconds)
-        windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
+        windowed = [] if config.window is None else list(DOMAINS)
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
             windowed=windowed,
             implied=config.delay_limit_seconds,
         )
-        self._ledger = Ledger(about, config.max_cells)
+        self._ledger = Ledger(about)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         steps = {"source": source.log.pane_size, "target": target.log.pane_size}
         self._versions = Versions(
-            {domain: Schedule(config.growth, steps[domain]) for domain in counted},
+            {domain: Schedule(GROWTH, steps[domain]) for domain in counted},
             ("source",) if mode == "auto" else counted,
         )
         self.release: LabelRelease | None = None
@@ -172,7 +172,7 @@ class MapVersions:
 
     def begin_cohorts(self) -> None:
         """Let certificates of the target rest on the predictions from now on: one class comes later."""
-        self.complete = CompleteCohorts(self._config.max_cells, self._unlabelled.n)
+        self.complete = CompleteCohorts(self._unlabelled.n)
         self._ledger.rest_on_cohorts()
 
     # When something is due
@@ -414,14 +414,14 @@ class MapVersions:
 
     def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""
-        config = self._config
-        if config.bins != "auto":
+        if self._config.bins != "auto":
             return binned
-        interpolation, monotone = config.interpolation, config.monotone
         masses, squares = sketch.weighed
-        return fit_curve(
-            sketch.cells, sketch.level, masses, interpolation, monotone=monotone, squares=squares
-        ).map
+        return fit_curve(sketch.cells, sketch.level, masses, squares=squares).map
+
+    def reform_by(self, growth: float) -> None:
+        """Form maps anew each time labels have grown by this factor, from now on."""
+        self._versions.reform_by(growth, {domain: labels.n for domain, labels in self._labels.items()})
 
     def _serve(self, base: RecalibrationMap | Mixed) -> None:
         steps = 0 if self._auto is None else self._auto.steps

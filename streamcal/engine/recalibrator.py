@@ -2,7 +2,7 @@
 
 It checks what users hand in; the work is done by `streamcal.engine.engine`. State: one labelled sketch a
 domain, one sketch of unlabelled target scores, the map h as it was last formed, and the join of
-`Recalibrator.step`. Memory is bounded by ``max_cells`` and ``max_pending``.
+`Recalibrator.step`. Memory is bounded by that of sketches and by ``max_pending``.
 
 More than half of this file is the documentation of the public methods, which belong to one class.
 """
@@ -34,7 +34,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.release.label_delays import LabelDelays
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import restoring
-from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import Time, as_times, check_time
 from streamcal.values import Floats, check_domain, shown
@@ -349,7 +349,7 @@ class Recalibrator:
         Parameters
         ----------
         sketch
-            the labelled scores, with the ``max_cells`` of the options.
+            the labelled scores, with the default ``max_cells``.
         domain
             where they come from, as in `learn_one`.
 
@@ -380,10 +380,9 @@ class Recalibrator:
             raise ValueError(f"a sketch cannot be learned: {why}")
         if sketch.weighted:
             self._check_weighs()
-        if (sketch.max_cells, sketch.labelled) != (self.config.max_cells, labelled):
+        if (sketch.max_cells, sketch.labelled) != (MAX_CELLS, labelled):
             raise ValueError(
-                f"the sketch must have max_cells={self.config.max_cells} and labelled={labelled},"
-                f" got {sketch!r}"
+                f"the sketch must have max_cells={MAX_CELLS} and labelled={labelled}, got {sketch!r}"
             )
 
     def refresh(self) -> None:

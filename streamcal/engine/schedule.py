@@ -12,13 +12,16 @@ from typing import Final
 
 from streamcal.events import Domain
 
-__all__ = ["FIRST_LABELS", "NEVER", "Schedule", "Versions", "parts_of_call"]
+__all__ = ["FIRST_LABELS", "GROWTH", "NEVER", "Schedule", "Versions", "parts_of_call"]
 
 NEVER: Final = 1 << 62
 """Label count that is never reached."""
 
 FIRST_LABELS: Final = 64
 """Label count at which the first map is formed; before it, the map is the identity."""
+
+GROWTH: Final = 1.1
+"""ρ, the factor by which labels grow from one version to the next."""
 
 
 class Schedule:
@@ -90,6 +93,12 @@ class Versions:
         """Label count at which the next version of each domain begins."""
         for domain in schedules:
             self.plan(domain, 0)
+
+    def reform_by(self, growth: float, labels: dict[Domain, int]) -> None:
+        """Go on with another growth, without a longest step; ``labels`` are the counts so far."""
+        self._schedules = dict.fromkeys(self._schedules, Schedule(growth))
+        for domain in self._schedules:
+            self.plan(domain, labels[domain])
 
     @property
     def number(self) -> int:

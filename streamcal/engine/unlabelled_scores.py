@@ -33,17 +33,15 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
 
     Parameters
     ----------
-    max_cells
-        largest number of cells of the sketch.
     block
         number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
     """
 
     __slots__ = ("_block", "_read", "_sketch", "_sketched")
 
-    def __init__(self, max_cells: int, block: int = 0) -> None:
+    def __init__(self, block: int = 0) -> None:
         super().__init__(block or BUFFERED)
-        self._sketch = ScoreSketch(max_cells, labelled=False)
+        self._sketch = ScoreSketch(labelled=False)
         self._sketched = 0  # how many of the buffered scores are in the sketch
         self._read = 0  # how many of them the second reader has taken
         self._block = block

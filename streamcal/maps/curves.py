@@ -18,7 +18,7 @@ one standard error. A line tells no scores apart that are nearer to 0 or 1 than 
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,8 @@ from streamcal.maps.recalibration_map import APART, RecalibrationMap
 from streamcal.maps.uniform_mass import step_map
 from streamcal.values import Cells, Counts, Flags, Floats
 
-__all__ = ["Curve", "Interpolation", "fit_curve"]
+__all__ = ["Curve", "fit_curve"]
 
-Interpolation = Literal["auto", "none", "linear"]
-"""Curves to compare: all, steps only, or lines only."""
 
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
 _REACH: Final = 2  # numbers on each side that the smoothing kernel covers
@@ -158,7 +156,6 @@ def fit_curve(
     cells: Cells,
     level: int,
     counts: Counts,
-    interpolation: Interpolation = "auto",
     *,
     monotone: bool = True,
     squares: Floats | None = None,
@@ -172,8 +169,6 @@ def fit_curve(
     counts
         labels per class and cell, int64[2, m]; no cell is empty. If labels have weights, the sums of the
         weights.
-    interpolation
-        which curves are compared.
     monotone
         whether neighbouring bins are pooled so that the map does not decrease.
     squares
@@ -182,7 +177,7 @@ def fit_curve(
     totals = counts[0] + counts[1]
     squares = totals.astype(np.float64) if squares is None else squares
     labels = LabelsPerCell(counts[1], totals, cell_logits(cells, level), squares)
-    drawn, loss = _choose(labels, interpolation, monotone=monotone)
+    drawn, loss = _choose(labels, monotone=monotone)
     if isinstance(drawn, Line):
         knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
         line = RecalibrationMap(version=0, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds))
@@ -190,7 +185,7 @@ def fit_curve(
     return Curve(step_map(cells, level, drawn.splits, drawn.values), loss)
 
 
-def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: bool) -> tuple[_Drawn, float]:
+def _choose(cells: LabelsPerCell, *, monotone: bool) -> tuple[_Drawn, float]:
     """Return the curve through the rates of these cells that is expected to be best, and its Brier score.
 
     The parameters are those of `fit_curve`.
@@ -207,22 +202,19 @@ def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: boo
     copy = np.cumsum(splits == 0) - 1
     copies = groups.copies(len(numbers))
     starts = np.append((splits + copy * shape[1])[splits < shape[1]], len(copies.totals))
-    judged = [curve.judged(copies) for curve in _curves(copies, starts, interpolation, monotone=monotone)]
+    judged = [curve.judged(copies) for curve in _curves(copies, starts, monotone=monotone)]
     forecasts = [each.reshape(shape) for each, _ in judged]
     losses = np.array([each.reshape(shape).sum(axis=1) for _, each in judged])
     smooth = np.array([_smoothed(row) for row in losses])
     best = smooth.argmin(axis=1)
     # The first curve, unless the best of the others is better by a standard error of the difference.
-    chosen = 0
-    if len(best) > 1:
-        other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
-        here, there = (forecasts[k][best[k]] for k in (0, other))
-        error = 2.0 * math.sqrt(groups.squares @ (here * (1.0 - here) * (there - here) ** 2))
-        if smooth[other, best[other]] + error < smooth[0, best[0]]:
-            chosen = other
+    other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
+    here, there = (forecasts[k][best[k]] for k in (0, other))
+    error = 2.0 * math.sqrt(groups.squares @ (here * (1.0 - here) * (there - here) ** 2))
+    chosen = other if smooth[other, best[other]] + error < smooth[0, best[0]] else 0
     splits = binning.uniform_mass(cells.totals, numbers[best[chosen]])
     loss = min(1.0, float(losses[chosen, best[chosen]]) / n)
-    return _curves(cells, splits, interpolation, monotone=monotone)[chosen], loss
+    return _curves(cells, splits, monotone=monotone)[chosen], loss
 
 
 def _smoothed(losses: Floats) -> Floats:
@@ -232,30 +224,24 @@ def _smoothed(losses: Floats) -> Floats:
     return smooth
 
 
-def _curves(
-    cells: LabelsPerCell, splits: Counts, interpolation: Interpolation, *, monotone: bool
-) -> list[_Drawn]:
+def _curves(cells: LabelsPerCell, splits: Counts, *, monotone: bool) -> list[_Drawn]:
     """Return the curves that are compared, through the rates of bins that begin at these cells."""
     bins = cells.grouped(splits)
     pooled = _pooled(bins, monotone=monotone)
-    curves: list[_Drawn] = []
-    if interpolation != "linear":
-        curves.append(Steps(splits[pooled.ends], pooled.values))
-    if interpolation != "none":
-        # Bins beyond 2⁻⁴⁰ have the same logit: to a line they are one.
-        apart = np.diff(bins.logits, prepend=-np.inf) >= APART
-        if not apart.all():
-            firsts = np.append(np.flatnonzero(apart), len(apart))
-            splits, bins = splits[firsts], bins.grouped(firsts)
-            pooled = _pooled(bins, monotone=monotone)
-        log_odds = np.log(pooled.values / (1.0 - pooled.values))
-        order, starts = np.arange(len(log_odds)), splits[pooled.ends]
-        lines: list[_Drawn] = [Line(starts, order, pooled.logits, log_odds)]
-        if monotone:
-            block = np.repeat(order, np.diff(pooled.ends))
-            lines.append(Line(starts, block, bins.logits, log_odds[block]))
-        curves = lines + curves
-    return curves
+    steps = Steps(splits[pooled.ends], pooled.values)
+    # Bins beyond 2⁻⁴⁰ have the same logit: to a line they are one.
+    apart = np.diff(bins.logits, prepend=-np.inf) >= APART
+    if not apart.all():
+        firsts = np.append(np.flatnonzero(apart), len(apart))
+        splits, bins = splits[firsts], bins.grouped(firsts)
+        pooled = _pooled(bins, monotone=monotone)
+    log_odds = np.log(pooled.values / (1.0 - pooled.values))
+    order, starts = np.arange(len(log_odds)), splits[pooled.ends]
+    lines = [Line(starts, order, pooled.logits, log_odds)]
+    if monotone:
+        block = np.repeat(order, np.diff(pooled.ends))
+        lines.append(Line(starts, block, bins.logits, log_odds[block]))
+    return [*lines, steps]
 
 
 class _Blocks(NamedTuple):

@@ -139,7 +139,7 @@ class ClassesEngine(Engine):
         numbers, classes = self._kept(joined), len(self.classes.classes)
         is_right = int(joined.label == self._decided(numbers))
         emissions = super().learn(msgspec.structs.replace(joined, label=is_right, carried=None))
-        timed = self.config.needs_time(joined.domain)
+        timed = self.config.needs_time
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_one(
                 numbers[:classes],
@@ -186,7 +186,7 @@ class ClassesEngine(Engine):
         The binary engine is left to the caller.
         """
         scores = np.array([each[self._first :] for each in kept], np.float64)
-        given = times if self.config.needs_time(domain) else None
+        given = times if self.config.needs_time else None
         labels = [self.classes.classes[code] for code in codes]
         self.classes.learn_many(scores, labels, domain, times=given, weights=weights)
         right: list[int] = (scores.argmax(axis=1) == np.array(codes)).astype(int).tolist()

@@ -16,7 +16,7 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.state import compressed, expanded, pack, unpack
-from streamcal.events import DOMAINS, Domain
+from streamcal.events import Domain
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many, ManyState
@@ -86,7 +86,6 @@ class MulticlassRecalibrator:
                 f"label_delay_limit={config.label_delay_limit!r} is not for many classes: leave it out"
             )
         each = config.model_copy(update={"keeps_order": False})
-        self._timed = {domain: config.needs_time(domain) for domain in DOMAINS}
         self._core = Two(each) if len(classes) == 2 else Many(len(classes), each)
 
     def __repr__(self) -> str:
@@ -304,11 +303,11 @@ class MulticlassRecalibrator:
         self, rows: Floats, codes: Counts, domain: Domain, *, times: Any, weights: Any, carried: Any
     ) -> None:
         """Learn rows and labels that have been checked, once the rest is."""
-        timed = self._timed[check_domain(domain)]
+        check_domain(domain)
         if not len(rows):
             return
         moments = None if times is None else as_times(times, len(rows))
-        if timed and moments is None:
+        if self._config.needs_time and moments is None:
             raise ValueError(f"labels need a time: window={self._config.window} is one of event time")
         if weights is not None:
             if self._config.why_unweighted is not None:

@@ -13,7 +13,7 @@ from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.stepping_c import emit, step
-from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
@@ -104,7 +104,7 @@ class Pipeline(RunState):
             keeps_answers=keeps_answers,
         )
         self._checks_deployment, self._observer = checks_deployment, observer
-        self._timed = any(map(self._config.needs_time, DOMAINS))
+        self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
         self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
         self.processed = 0
@@ -393,7 +393,7 @@ class Pipeline(RunState):
     ) -> None:
         engine = self.engines.of(key)
         version, alarms = engine.served.version, len(engine.alarms)
-        given = times if self._config.needs_time(domain) else None
+        given = times if self._config.needs_time else None
         engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, given, None, units)
         self.tally.source_labels += len(scores)
         self._raise(outcome, key, engine, alarms)

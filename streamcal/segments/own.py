@@ -28,7 +28,7 @@ WORTH: Final = 50
 
 _FEWEST: Final = 100  # labels from which an engine forecasts
 _WRITTEN: Final = 128  # labels after which an engine is written anew
-_GROWTH: Final = 16.0  # of the label counts that certificates read: nobody asks an own engine for one
+_GROWTH: Final = 16.0
 
 Segment = tuple[int, str | None]
 """Number of the field, and its value."""
@@ -104,7 +104,7 @@ class OwnEngines:
                 del self._engines[gone]
                 if self._states is not None:
                     del self._states[gone]
-            self._engines[segment] = Recalibrator(growth=_GROWTH)
+            self._engines[segment] = _rarely(Recalibrator())
             self._write(segment)
         if len(scores) == 1:  # as in a run: half the time
             self._take(segment, scores[0], labels[0])
@@ -152,12 +152,20 @@ class OwnEngines:
         """Set the state; raise ValueError if it cannot be one."""
         require(len(state) <= self._limit, f"{len(state)} own engines, at most {self._limit}")
         require(all(each.field < fields for each in state), "an own engine of no field")
-        self._engines = {(each.field, each.name): Recalibrator.from_bytes(each.engine) for each in state}
+        self._engines = {
+            (each.field, each.name): _rarely(Recalibrator.from_bytes(each.engine)) for each in state
+        }
         require(len(self._engines) == len(state), "a segment has two own engines")
         for each in state:
             self._write((each.field, each.name))
             for score, label in each.since:
                 self._take((each.field, each.name), score, label)
+
+
+def _rarely(engine: Recalibrator) -> Recalibrator:
+    """Return an engine that rarely forms what only certificates read: nobody asks it for one."""
+    engine._engine.reform_by(_GROWTH)
+    return engine
 
 
 def _order(segment: Segment) -> tuple[int, tuple[bool, str]]:

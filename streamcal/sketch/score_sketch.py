@@ -33,7 +33,10 @@ from streamcal.sketch.tally_c import Tally
 from streamcal.sketch.weighing import Mass, Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
+__all__ = ["MAX_CELLS", "MIN_MAX_CELLS", "ScoreSketch"]
+
+MAX_CELLS: Final = 4096
+"""``max_cells`` of the sketches of an engine: enough for 10⁷ labels."""
 
 MIN_MAX_CELLS: Final = 64
 """The smallest ``max_cells``: below it the grid would be coarser than a reliability diagram."""
@@ -69,7 +72,7 @@ class ScoreSketch:
 
     __slots__ = ("_cells", "_counts", "_extra", "_level", "_max_cells", "_packed_atoms")
 
-    def __init__(self, max_cells: int = 4096, *, labelled: bool = True) -> None:
+    def __init__(self, max_cells: int = MAX_CELLS, *, labelled: bool = True) -> None:
         if max_cells < MIN_MAX_CELLS:
             raise ValueError(f"max_cells must be at least {MIN_MAX_CELLS}, got {max_cells!r}")
         self._max_cells = int(max_cells)

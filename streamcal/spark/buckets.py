@@ -228,11 +228,11 @@ class _Work:
         """Return the rows that come out of it."""
         rows = self._rows
         for key, scores in self._scores.items():
-            seen = ScoreSketch(self._config.max_cells, labelled=False)
+            seen = ScoreSketch(labelled=False)
             seen.add_checked(np.array(scores), None)
             rows.append((SCORES, None, None, None, key, None, seen.to_bytes(), None))
         for (key, domain), (scores, labels) in self._labels.items():
-            sketch = ScoreSketch(self._config.max_cells)
+            sketch = ScoreSketch()
             sketch.add_checked(np.array(scores), np.array(labels, np.int8))
             rows.append((LABELS, None, None, None, key, domain, sketch.to_bytes(), None))
         for key, learned in self._learned.items():

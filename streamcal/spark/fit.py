@@ -88,7 +88,7 @@ def learn(
     kind = "key string, domain string, part int, sketch binary"
 
     def sketched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _sketched(batches, chosen.max_cells, own)
+        return _sketched(batches, own)
 
     def fitted(table: pa.Table) -> pa.Table:
         return _fitted(table, chosen)
@@ -102,7 +102,7 @@ def learn(
     return {row["key"]: Recalibrator.from_bytes(bytes(row["engine"])) for row in engines.collect()}
 
 
-def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) -> Iterator[pa.RecordBatch]:
+def _sketched(batches: Iterator[pa.RecordBatch], own: Domain) -> Iterator[pa.RecordBatch]:
     """Sketch the rows of a partition, one sketch for each key and domain; ``own`` is that of rows without."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
@@ -115,7 +115,7 @@ def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) ->
                 raise ValueError(
                     f"domain, partition {part}: a domain must be 'source' or 'target', got {group[1]!r}"
                 )
-            sketch = sketches.setdefault(group, ScoreSketch(max_cells))
+            sketch = sketches.setdefault(group, ScoreSketch())
             sketch.add_checked(scores[at], labels[at])
     for (key, domain), sketch in sketches.items():
         row = {"key": key, "domain": domain, "part": part, "sketch": sketch.to_bytes()}

@@ -204,7 +204,7 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
                 each.label,
                 each.carried[:count],
                 each.domain,
-                time=each.labelled_at if config.needs_time(each.domain) else None,
+                time=each.labelled_at if config.needs_time else None,
                 prediction_index=int(cast(float, index)) if each.domain == "target" else None,
                 forecast=[math.nan if number is None else number for number in row],
             )
@@ -274,7 +274,7 @@ class OfClasses(Carrying, frozen=True, tag="classes"):
                 [each.carried[:count] for each in labels],
                 [each.label for each in labels],
                 domain,
-                times=[each.labelled_at for each in labels] if engine.config.needs_time(domain) else None,
+                times=[each.labelled_at for each in labels] if engine.config.needs_time else None,
                 carried=[each.carried[count:] for each in labels],
             )
 

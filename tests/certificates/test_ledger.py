@@ -12,7 +12,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 def test_forecasts_of_more_labels_than_there_are_are_refused() -> None:
     sketch = ScoreSketch()
     sketch.add([0.1, 0.9, 0.4], [0, 1, 0])
-    ledger = Ledger(CertificateTarget("formed", by_label_shift=False), 4096)
+    ledger = Ledger(CertificateTarget("formed", by_label_shift=False))
     ledger.score("source", sketch)
     ledger.check_forecasts("source", 3)
     with pytest.raises(ValueError, match="forecasts of 3 labels, of which there are 2"):

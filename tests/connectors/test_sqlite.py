@@ -336,7 +336,7 @@ def filled(path: Path) -> None:
         ]
         rejects = [RejectRow("ü", i, "malformed", "no", "raw" * rng.randrange(9)) for i in range(30)]
         engines: dict[str | None, bytes] = {
-            key: Recalibrator(max_cells=64 + part).to_bytes() for key in (None, "", "k", f"{part}")
+            key: Recalibrator(bins=64 + part).to_bytes() for key in (None, "", "k", f"{part}")
         }
         positions = {"a": {"": {"offset": part}, "1": 7}, "b": {"0": part}}
         store.commit(

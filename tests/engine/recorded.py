@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "composite, labels 2000": {"mode": "composite", "prior_window": 2000},
     "target, window 5000": {"mode": "target", "window": 5000},
     "auto, window 5000": {"mode": "auto", "window": 5000},
-    "composite, cube root": {"mode": "composite", "bins": "cube_root", "max_cells": 512},
+    "composite, cube root": {"mode": "composite", "bins": "cube_root"},
 }
 
 GRID = (0.001, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.999)

@@ -13,21 +13,19 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
-CELLS = 512
-
 
 def drawn(prior: float, n: int, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return NormalPair(prior).sample(n, np.random.default_rng(seed))
 
 
 def sketched(scores: Any, labels: Any = None) -> ScoreSketch:
-    sketch = ScoreSketch(CELLS, labelled=labels is not None)
+    sketch = ScoreSketch(labelled=labels is not None)
     sketch.add(scores, labels)
     return sketch
 
 
 def engine_of(mode: Any, **options: Any) -> Recalibrator:
-    return Recalibrator(mode=mode, max_cells=CELLS, **options)
+    return Recalibrator(mode=mode, **options)
 
 
 @pytest.mark.parametrize("mode", ["source", "label_shift", "target", "composite"])
@@ -37,7 +35,7 @@ def test_the_bytes_do_not_depend_on_order_or_shards(mode: str) -> None:
     for domain, (scores, labels) in (("source", source), ("target", target)):
         one.learn_sketch(sketched(scores, labels), domain)  # type: ignore[arg-type]
         order = np.random.default_rng(3).permutation(len(scores))
-        merged = ScoreSketch(CELLS)
+        merged = ScoreSketch()
         for part in np.array_split(order, 7):
             merged.merge(sketched(scores[part], labels[part]))
         other.learn_sketch(merged, domain)  # type: ignore[arg-type]
@@ -96,7 +94,7 @@ def test_label_shift_is_refuted_by_sketches_too() -> None:
     ],
 )
 def test_an_engine_that_depends_on_the_order_refuses(options: dict[str, Any], said: str) -> None:
-    engine = Recalibrator(max_cells=CELLS, **options)
+    engine = Recalibrator(**options)
     before = engine.to_bytes()
     with pytest.raises(ValueError, match=said):
         engine.learn_sketch(sketched([0.5], [1]))
@@ -107,8 +105,10 @@ def test_an_engine_that_depends_on_the_order_refuses(options: dict[str, Any], sa
 
 def test_another_kind_of_sketch_is_refused() -> None:
     engine = Recalibrator(mode="target")
+    coarse = ScoreSketch(512)
+    coarse.add([0.5], [1])
     with pytest.raises(ValueError, match="max_cells=4096 and labelled=True"):
-        engine.learn_sketch(sketched([0.5], [1]))
+        engine.learn_sketch(coarse)
     with pytest.raises(ValueError, match="labelled=False"):
         engine.observe_sketch(sketched([0.5], [1]))
     with pytest.raises(ValueError, match="'source' or 'target', got 'here'"):

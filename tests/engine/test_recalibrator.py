@@ -93,7 +93,7 @@ def test_h_is_frozen_between_versions_and_g_is_not() -> None:
 def test_many_equals_a_loop_of_one(mode: str, events: list[tuple[float, int, str]], cuts: list[int]) -> None:
     """Mode auto takes the target labels of one call for predicted before it, unless it is told when."""
     events.sort(key=lambda event: event[2])  # learn_many takes one domain
-    one, many = (Recalibrator(mode=mode, max_cells=64, prior_window=50) for _ in range(2))
+    one, many = (Recalibrator(mode=mode, prior_window=50) for _ in range(2))
     for score, _, _ in events:
         one.observe_one(score)
     many.observe_many([score for score, _, _ in events])
@@ -115,7 +115,7 @@ def test_many_equals_a_loop_of_one(mode: str, events: list[tuple[float, int, str
 
 @given(EVENTS, st.sampled_from(MODES))
 def test_state_round_trip(events: list[tuple[float, int, str]], mode: str) -> None:
-    engine = Recalibrator(mode=mode, bins="cube_root", max_cells=64, delta=0.05, prior_window=20)
+    engine = Recalibrator(mode=mode, bins="cube_root", delta=0.05, prior_window=20)
     for index, (score, label, domain) in enumerate(events):
         engine.step(PredictionEvent(str(index), score, float(index), domain=domain))
         if index % 3:
@@ -274,9 +274,7 @@ def test_options_are_checked() -> None:
     for options in [
         {"bins": 0},
         {"bins": "many"},
-        {"growth": 1.0},
         {"delta": 0},
-        {"max_cells": 10},
         {"mode": "best"},
         {"colour": "red"},
     ]:

@@ -19,11 +19,9 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from tests.inside import labels_of
 from tests.states import restored
 
-CELLS = 64  # few, so that sketches are coarsened; a window kept by subtraction would stay coarse
-
 
 def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
-    sketch = ScoreSketch(CELLS)
+    sketch = ScoreSketch()
     sketch.add(scores, labels)
     return sketch
 
@@ -52,7 +50,7 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
 ) -> None:
     n = sum(batches)
     scores, labels = stream(n, seed)
-    engine = Engine(RecalibratorConfig(mode="target", window=length, max_cells=CELLS, prior_smoothing=0.0))
+    engine = Engine(RecalibratorConfig(mode="target", window=length, prior_smoothing=0.0))
     start = 0
     for size in batches:
         part = slice(start, start + size)
@@ -69,8 +67,8 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
 @pytest.mark.slow
 def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
     scores, labels = stream(3000, 1)
-    one = Recalibrator(mode="target", window=500, max_cells=CELLS)
-    many = Recalibrator(mode="target", window=500, max_cells=CELLS)
+    one = Recalibrator(mode="target", window=500)
+    many = Recalibrator(mode="target", window=500)
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
         one.learn_one(score, label, "target")
     for start in range(0, 3000, 7):
@@ -86,7 +84,7 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
     scores, labels = stream(n, seed)
     rng = np.random.default_rng(seed)
     times = 1e9 + np.cumsum(rng.exponential(2.0, n)) + rng.normal(size=n) * 15.0  # out of order too
-    engine = Engine(RecalibratorConfig(mode="target", window=timedelta(seconds=span), max_cells=CELLS))
+    engine = Engine(RecalibratorConfig(mode="target", window=timedelta(seconds=span)))
     start = 0
     for size in batches:
         part = slice(start, start + size)
@@ -102,7 +100,7 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
 @pytest.mark.slow
 def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> None:
     scores, labels = stream(6400, 2)
-    engine = Recalibrator(mode="target", window=640, max_cells=CELLS)
+    engine = Recalibrator(mode="target", window=640)
     versions = []
     for start in range(0, 6400, 40):
         engine.learn_many(scores[start : start + 40], labels[start : start + 40], "target")
@@ -119,7 +117,7 @@ def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> No
 
 
 def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
-    engine = Recalibrator(mode="source", window=timedelta(seconds=160), max_cells=CELLS)
+    engine = Recalibrator(mode="source", window=timedelta(seconds=160))
     scores, labels = stream(205, 3)
     engine.learn_many(scores, labels, "source", times=0.0)
     version = engine.version
@@ -140,8 +138,8 @@ def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
 def test_state(length: int | timedelta) -> None:
     scores, labels = stream(2000, 4)
     times = np.arange(2000.0)
-    whole = Recalibrator(mode="target", window=length, max_cells=CELLS)
-    first = Recalibrator(mode="target", window=length, max_cells=CELLS)
+    whole = Recalibrator(mode="target", window=length)
+    first = Recalibrator(mode="target", window=length)
     whole.learn_many(scores, labels, "target", times=times)
     first.learn_many(scores[:800], labels[:800], "target", times=times[:800])
     again = Recalibrator.from_bytes(first.to_bytes())
@@ -168,7 +166,7 @@ def test_bad_times_and_windows_are_refused() -> None:
         Recalibrator(window=10)
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
     with pytest.raises(DamagedStateError, match="not the state of this part"):
-        restored(LabelLog(CELLS, 100), b"nonsense")
+        restored(LabelLog(100), b"nonsense")
 
 
 def test_the_schedule_stops_growing_at_the_stride() -> None:

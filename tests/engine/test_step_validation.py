@@ -135,12 +135,3 @@ def test_a_window_of_event_time_needs_the_time_of_every_label(event: Any) -> Non
     with pytest.raises(ValueError, match="the window 10 days, 0:00:00 is a stretch of event time"):
         engine.step(event)
     assert engine.to_bytes() == before
-
-
-def test_a_window_of_the_source_does_not_need_those_of_the_target() -> None:
-    engine = Recalibrator(window=WINDOW, window_domain="source")
-    engine.step(PredictionEvent("a", 0.5))
-    engine.step(LabelEvent("a", 1))
-    assert engine.target.labels == 1
-    with pytest.raises(ValueError, match="a label needs a time"):
-        engine.step(LabelledEvent(0.5, 1, domain="source"))

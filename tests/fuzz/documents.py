@@ -29,7 +29,6 @@ _TOML: Final = b"""# options of a run
 bins = 12
 window = "P30D"
 mode = "composite"
-growth = 1.2
 prior = "scores"
 prior_window = "adwin"
 [join]
@@ -96,7 +95,7 @@ def try_model(rng: random.Random) -> int:
         raise RefusedError(str(error.errors()[0]["msg"])) from None
     assert type(model).model_validate_json(found.model_dump_json()) == found
     repr(found)
-    if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
+    if isinstance(found, RecalibratorConfig):
         if found.delay_limit_seconds is not None:  # of a join
             found = found.model_copy(update={"label_delay_limit": None})
         found = found.model_copy(update={"keeps_order": False})  # of many classes

@@ -155,7 +155,7 @@ def _run(config: dict[str, Any]) -> int:
     connectors = Connectors()
     store = connectors.store("memory:state")
     pipeline = Pipeline(
-        RecalibratorConfig(max_cells=64, **config),
+        RecalibratorConfig(**config),
         JoinConfig(label_ttl=100.0, max_pending=50),
         tables=store.tables,
         keys=KeysConfig(limit=3, active=1),

@@ -31,9 +31,9 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"mode": "composite", "window": timedelta(seconds=90)},
     {"mode": "label_shift", "prior_window": 50},
     {"mode": "source", "bins": 5},
-    {"mode": "target", "window": 200, "window_domain": "target"},
+    {"mode": "target", "window": 200},
     {"window": timedelta(seconds=200)},
-    {"window": 96, "window_domain": "source", "bins": "cube_root"},
+    {"window": 96, "bins": "cube_root"},
     {"label_delay_limit": timedelta(seconds=64)},
 )
 
@@ -51,7 +51,7 @@ def make(
     if limit is not None:
         waits = {"missing_labels": "negative", "label_delay_limit": limit.total_seconds()}
     join = JoinConfig(label_ttl=600.0, max_pending=500, **waits)
-    engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
+    engine = Recalibrator(RecalibratorConfig(**options), join=join)
     pair = NormalPair(0.5)
     scores, labels = pair.sample(n, rng)
     engine.learn_many(scores, labels, "source", times=np.arange(n) / 10)
@@ -88,7 +88,7 @@ def corpus() -> tuple[bytes, ...]:
 
 def make_late(n: int, rng: np.random.Generator) -> Recalibrator:
     """Return an engine without a source, after n predictions whose positives come 250 predictions later."""
-    engine = Recalibrator(RecalibratorConfig(max_cells=64))
+    engine = Recalibrator(RecalibratorConfig())
     scores, labels = NormalPair(0.5).sample(n, rng)
     due = np.arange(n) + np.where(labels == 1, 250, 0)
     for now in range(0, n, 20):

@@ -112,7 +112,7 @@ def _run(folder: Path, classes: tuple[str, ...]) -> None:
     store = SqliteStore(folder / "state.db")
     try:
         pipeline = Pipeline(
-            RecalibratorConfig(max_cells=64),
+            RecalibratorConfig(),
             JoinConfig(label_ttl=40.0, max_pending=60),
             tables=store.tables,
             columns=columns,

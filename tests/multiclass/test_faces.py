@@ -233,6 +233,6 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
 @pytest.mark.slow
 def test_it_passes_the_checks_of_river() -> None:
     names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window", False, True]
-    model = MulticlassRecalibratedClassifier(naive_bayes.GaussianNB(), names, mode="target", growth=2.0)
+    model = MulticlassRecalibratedClassifier(naive_bayes.GaussianNB(), names, mode="target")
     for check in checks.yield_checks(model):
         check(model.clone())

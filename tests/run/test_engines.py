@@ -23,7 +23,7 @@ from streamcal.run.ports import SourceOptions, Store
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.memory import logs, stores
 
-CONFIG = RecalibratorConfig(max_cells=64)
+CONFIG = RecalibratorConfig()
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
     for size, active in ((500, 1000), (70, 1), (500, 1)):
         monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", size)
         store = SqliteStore(tmp_path / f"{size}-{active}.db")
-        config = RecalibratorConfig(max_cells=64, prior="scores")
+        config = RecalibratorConfig(prior="scores")
         drive(store, KeysConfig(active=active, certified=0), config=config)
         found.append((outputs(), dict(store.load().engines)))
         store.close()

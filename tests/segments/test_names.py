@@ -81,9 +81,7 @@ def as_json(rows: list[dict[str, Any]]) -> bytes:
 def by_file(write: Callable[[list[dict[str, Any]], Path], None], suffix: str) -> Any:
     def names(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
         write(rows, folder / f"e.{suffix}")
-        (folder / "c.toml").write_text(
-            '[segments]\nfields = ["seg"]\n[recalibrator]\nmode = "target"\ngrowth = 4.0\n'
-        )
+        (folder / "c.toml").write_text('[segments]\nfields = ["seg"]\n[recalibrator]\nmode = "target"\n')
         run(folder, events=f"e.{suffix}")
         return names_in(folder)
 
@@ -93,7 +91,7 @@ def by_file(write: Callable[[list[dict[str, Any]], Path], None], suffix: str) ->
 def of_backtest(frame: Callable[[list[dict[str, Any]]], Any]) -> Any:
     def names_of(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
         del folder
-        done = backtest(frame(rows), segments="seg", mode="target", growth=4.0).by_segment
+        done = backtest(frame(rows), segments="seg", mode="target").by_segment
         column = done["segment"]
         names = column.to_pylist() if isinstance(done, pa.Table) else column.to_list()
         return {name if isinstance(name, str) else None for name in names}

@@ -112,10 +112,9 @@ def test_segments_belong_to_the_fit() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "target", "composite"])
-@pytest.mark.parametrize("interpolation", ["none", "linear"])
-def test_the_map_of_a_segment_is_what_is_served(mode: str, interpolation: str) -> None:
+def test_the_map_of_a_segment_is_what_is_served(mode: str) -> None:
     frame = events(6000, seed=3)
-    pooled = Recalibrator(mode=mode, interpolation=interpolation)  # type: ignore[arg-type]
+    pooled = Recalibrator(mode=mode)  # type: ignore[arg-type]
     pooled.learn_many(frame["score"] ** 2, frame["label"], "source")
     engine = SegmentedRecalibrator(FIELDS, pooled)
     segments = list(zip(frame["country"], frame["device"], strict=True))

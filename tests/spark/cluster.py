@@ -26,7 +26,6 @@ from tests.spark.processes import executors, used
 from tests.spark.session import local_session
 from tests.spark.streams import TTL, one_process, write_stream
 
-CELLS = 4096
 MEMORY = 2048  # MiB an executor
 BUCKETS = 16
 
@@ -130,7 +129,7 @@ def main() -> None:
         began = time.monotonic()
         left = run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
         print(f"{time.monotonic() - began:.0f} s with the start of Spark", flush=True)
-        join, sketches = one_process(events, CELLS)
+        join, sketches = one_process(events)
         from streamcal.spark import read_state
 
         spark = local_session("local[1]")

@@ -86,10 +86,10 @@ def write_files(folder: Path, events: pa.Table, files: int) -> list[pa.Table]:
     return parts
 
 
-def one_process(events: pa.Table, max_cells: int) -> tuple[Join, dict[Any, ScoreSketch]]:
+def one_process(events: pa.Table) -> tuple[Join, dict[Any, ScoreSketch]]:
     """Return the join of all events, and the sketches of what it joined, by key and domain."""
     join = Join(JoinConfig(label_ttl=TTL))
-    work = _Work(join, RecalibratorConfig(max_cells=max_cells), Plain())
+    work = _Work(join, RecalibratorConfig(), Plain())
     for row in events.to_pylist():
         if row["score"] is None:
             event: Any = LabelEvent(row["id"], int(row["label"]), row["time"])
@@ -98,6 +98,6 @@ def one_process(events: pa.Table, max_cells: int) -> tuple[Join, dict[Any, Score
         step(event, join, lambda _: work)
     sketches = {}
     for group, (scores, labels) in work._labels.items():
-        sketches[group] = ScoreSketch(max_cells)
+        sketches[group] = ScoreSketch()
         sketches[group].add(scores, labels)
     return join, sketches

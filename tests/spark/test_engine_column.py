@@ -21,7 +21,7 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
 
     random = np.random.default_rng(1)
     rows = random.dirichlet([1, 1, 1], 900)
-    classes = MulticlassRecalibrator(["cat", "dog", "fox"], max_cells=64)
+    classes = MulticlassRecalibrator(["cat", "dog", "fox"])
     classes.learn_many(rows, (rows.argmax(axis=1) + random.integers(0, 2, 900)) % 3)
     values: list[tuple[Any, ...]] = [
         ("NL", 1, Decimal("1.10"), datetime(2026, 1, 2, 3, tzinfo=UTC)),

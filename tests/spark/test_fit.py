@@ -15,7 +15,7 @@ from streamcal.testing import NormalPair
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OPTIONS: dict[str, Any] = {"mode": "composite", "max_cells": 512}
+OPTIONS: dict[str, Any] = {"mode": "composite"}
 KEYS = ("DE", None, "FR")
 N = 30_000
 
@@ -37,7 +37,7 @@ def rows() -> pa.Table:
 def of(rows: pa.Table, key: str | None, domain: str) -> ScoreSketch:
     keys = rows["model"].to_pylist()
     mine = np.array([each == key for each in keys]) & (rows["domain"].to_numpy() == domain)
-    sketch = ScoreSketch(OPTIONS["max_cells"])
+    sketch = ScoreSketch()
     sketch.add(rows["score"].to_numpy()[mine], rows["label"].to_numpy()[mine])
     return sketch
 
@@ -68,8 +68,8 @@ def test_without_keys_there_is_one_engine_of_the_domain_that_forms_the_map(
 ) -> None:
     from streamcal.spark import learn
 
-    (engine,) = learn(frame, mode="target", max_cells=512).values()
-    one = Recalibrator(mode="target", max_cells=512)
+    (engine,) = learn(frame, mode="target").values()
+    one = Recalibrator(mode="target")
     sketch = ScoreSketch(512)
     sketch.add(rows["score"].to_numpy(), rows["label"].to_numpy())
     one.learn_sketch(sketch, "target")

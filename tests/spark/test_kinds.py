@@ -23,7 +23,6 @@ from tests.inside import labels_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CELLS = 64
 CLASSES = ("cat", "dog", "fox")
 FIELDS = ("country", "tier")
 
@@ -145,8 +144,8 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
 
     def made() -> Any:
         if kind == "classes":
-            return MulticlassRecalibrator(CLASSES, max_cells=CELLS)
-        return SegmentedRecalibrator(FIELDS, Recalibrator(max_cells=CELLS), own_engines=0)
+            return MulticlassRecalibrator(CLASSES)
+        return SegmentedRecalibrator(FIELDS, Recalibrator(), own_engines=0)
 
     embedded = Embedded(made)
     for part in parts:
@@ -173,7 +172,6 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
             checkpoint,
             join=JoinConfig(label_ttl=600.0),
             buckets=2,
-            max_cells=CELLS,
             trigger={"availableNow": True},
             **options,
         )
@@ -197,7 +195,7 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
     moved = [np.abs(np.array(each) - 0.5).max() for each in written.values()]
     assert len(set(moved)) > len(moved) // 2  # not all are the score of a first engine
     (name, given), *_ = options.items()
-    other = {name: given[:-1], "max_cells": CELLS, "buckets": 2}
+    other = {name: given[:-1], "buckets": 2}
     with pytest.raises(ValueError, match=r"was begun with other options: .*, now .* (country|cat, dog);"):
         recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **other)
 

@@ -20,8 +20,7 @@ from tests.inside import labels_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CELLS = 256
-OPTIONS: dict[str, Any] = {"mode": "composite", "max_cells": CELLS, "buckets": 3}
+OPTIONS: dict[str, Any] = {"mode": "composite", "buckets": 3}
 
 
 def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | None, str]]:
@@ -94,7 +93,7 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             assert "the disk is full" in ends[-1] or "failed to connect back" in ends[-1]
     assert not failing
     state = read_state(spark, checkpoint)
-    join, sketches = one_process(events, CELLS)
+    join, sketches = one_process(events)
     assert msgspec.to_builtins(state.counts) == msgspec.to_builtins(join.counts)
     assert min(msgspec.structs.astuple(join.counts)[:8]) > 0  # all but unmatched labels are there
     for (key, domain), sketch in sketches.items():
@@ -116,7 +115,7 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
     # What goes on from this checkpoint has to be the same stream.
     for other, said in (
         ({"buckets": 4}, "was begun with other options: buckets (3, now 4)"),
-        ({"max_cells": 512}, "was begun with other options: max_cells (256, now 512)"),
+        ({"delta": 0.05}, "was begun with other options: delta (0.1, now 0.05)"),
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
             recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))

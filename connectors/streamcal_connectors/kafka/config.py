@@ -45,6 +45,7 @@ _OURS: Final = frozenset(
 )  # on which exactly-once rests, with _ for any dot
 
 _LIBRDKAFKA: Final = {
+    "compression_type": "compression.type",
     "security_protocol": "security.protocol",
     "ssl_cafile": "ssl.ca.location",
     "ssl_certfile": "ssl.certificate.location",
@@ -92,8 +93,6 @@ class KafkaConfig(_Options):
     """A partition with records to read but without progress is reported after this time."""
     refresh_seconds: _Seconds = 5.0
     """Time between two looks for new partitions."""
-    compression: Literal["none", "gzip"] = "none"
-    """Compression of the records that are written."""
 
     @field_validator("client", "schema_registry", mode="before")
     @classmethod
@@ -134,6 +133,12 @@ class KafkaConfig(_Options):
         if table and not (parts.scheme in ("http", "https") and parts.hostname):
             raise ValueError("its url must be an http:// or https:// URL")
         return table
+
+    @property
+    def compresses(self) -> bool:
+        """Whether records are compressed that are written."""
+        names = ("compression_type", "compression.type")
+        return any(self.client.get(name, "none") != "none" for name in names)
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of kafka-python's clients, with the secrets; see `_secret`."""

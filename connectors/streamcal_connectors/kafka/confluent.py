@@ -255,7 +255,6 @@ class ConfluentProducer:
                 "delivery.timeout.ms": int(config.request_seconds * 1500),
                 "linger.ms": limits.LINGER_MS,
                 "message.max.bytes": limits.REQUEST_BYTES,
-                "compression.type": config.compression,
                 "partitioner": "murmur2_random",  # as kafka-python's
                 **options,
                 "transactional.id": transactional_id,

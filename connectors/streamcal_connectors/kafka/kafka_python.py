@@ -226,7 +226,7 @@ class KafkaPythonProducer:
     batch_bytes
         most bytes that it sends at once to a partition, if a record allows it.
     config
-        how long a request may take, and how records are compressed.
+        how long a request may take.
     stop
         whether the run is to stop; if so, a request takes at most a few seconds more.
     """
@@ -246,7 +246,6 @@ class KafkaPythonProducer:
                 "max_block_ms": int(config.request_seconds * 1000),
                 "linger_ms": limits.LINGER_MS,
                 "max_request_size": limits.REQUEST_BYTES,
-                "compression_type": None if config.compression == "none" else config.compression,
                 **options,
             },
             transactional_id=transactional_id,

@@ -36,7 +36,7 @@ class KafkaSink:
         self.name = url.name
         self.topic = url.topic
         self._transactions = transactions
-        self._is_compressed = transactions.cluster.config.compression != "none"
+        self._is_compressed = transactions.cluster.config.compresses
         self._encode = msgspec.json.Encoder().encode
         self._append = append
         transactions.join(self.topic, url.options.transactional_id)

@@ -21,22 +21,24 @@ from tests.connectors.kafka.topics import answer, answered, map_row, opened, pre
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
+GZIP = '{"compression_type": "gzip"}'
+
 
 def large_map(version: int, size: int) -> MapRow:
     return MapRow(version, None, None, msgspec.Raw(b'{"values":[%s]}' % b"0,".join([b""] * (size // 2))[:-1]))
 
 
 class TestSizes:
-    @pytest.mark.parametrize("compression", ["none", "gzip"])
+    @pytest.mark.parametrize("options", ["{}", GZIP])
     def test_batches_fit_a_topic_of_small_records(
         self,
         kafka_broker: AnyBroker,
         new_topic: Topics,
         monkeypatch: pytest.MonkeyPatch,
-        compression: str,
+        options: str,
     ) -> None:
         """kafka-python would send larger batches, and lose their records when it splits them."""
-        monkeypatch.setenv("STREAMCAL_KAFKA_COMPRESSION", compression)
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", options)
         topic = new_topic("answers", 2, {"max.message.bytes": "700"})
         with closing(KafkaConnector().sink(url(kafka_broker, topic))) as sink:
             sink.resume("job", None)
@@ -76,7 +78,7 @@ class TestSizes:
                 sink.write([map_row(6), large_map(7, 1_200_000)])
         for said in (topic, "1,048,488", "max.message.bytes", "2,4", "bins", "--maps"):
             assert said in str(caught.value)
-        monkeypatch.setenv("STREAMCAL_KAFKA_COMPRESSION", "gzip")
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", GZIP)
         with closing(KafkaConnector().sink(url(kafka_broker, topic))) as sink:
             sink.resume("job", None)
             sink.write([large_map(7, 1_200_000)])

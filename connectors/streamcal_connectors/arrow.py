@@ -7,7 +7,7 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.columns import WEIGHTS, Role
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.string_column import PADDING, StringColumn, gathered
-from streamcal.times import seconds_of_moments
+from streamcal.times import read_time, seconds_of_moments
 from streamcal.values import shown
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "as_role",
     "check_kept_type",
     "check_role",
-    "columns_as_block",
+    "decoded",
     "from_kept",
     "kept_type",
     "numbers_column",
@@ -159,25 +159,29 @@ def values_of(column: Any) -> list[Any]:
     return values
 
 
-def columns_as_block(decoder: RowsDecoder, columns: Mapping[Role, Any], first: int = _SPACE) -> Block | None:
-    """Return the events of columns without an object for each, if they are as most are; else None.
+def decoded(decoder: RowsDecoder, columns: Mapping[Role, Any], kept: Sequence[list[Any]]) -> Block | None:
+    """Return the events of columns in the forms of their roles, or None if one needs a closer look.
 
-    Parameters
-    ----------
-    first
-        First printable character that an id may have; a space unless texts may have spaces around them.
+    Most have no object for each event: without keys and domains, and with nothing that passes through.
     """
-    if "id" not in columns or not columns.keys() <= {"id", "score", "label", "time"}:
-        return None
-    ids = texts_of(columns["id"], first)
-    numbers = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
-    if ids is None or any(each is None for each in numbers.values()):
-        return None
-    return decoder.decode_arrays(ids, numbers.get("score"), numbers.get("label"), numbers.get("time"))
+    if (time := columns.get("time")) is not None and _is_text(time.type):
+        try:
+            moments = [None if text is None else read_time(text.strip()) for text in values_of(time)]
+        except (ValueError, TypeError):  # the last of bytes
+            return None
+        columns = {**columns, "time": pa.array(moments, pa.float64())}
+    if not kept and "id" in columns and columns.keys() <= {"id", "score", "label", "time"}:
+        ids = texts_of(columns["id"])
+        found = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
+        if ids is not None and not any(numbers is None for numbers in found.values()):
+            block = decoder.decode_arrays(ids, found.get("score"), found.get("label"), found.get("time"))
+            if block is not None:
+                return block
+    return decoder.decode_columns({role: values_of(column) for role, column in columns.items()}, kept)
 
 
-def texts_of(column: Any, first: int = _SPACE) -> StringColumn | None:
-    """Return a column of texts, if none is missing and all are ASCII characters from ``first`` to ``~``."""
+def texts_of(column: Any) -> StringColumn | None:
+    """Return a column of texts, if none is missing and all are printable ASCII characters."""
     types = pa.types
     if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
         return None
@@ -187,7 +191,7 @@ def texts_of(column: Any, first: int = _SPACE) -> StringColumn | None:
     start, size = int(bounds[0]), int(bounds[-1] - bounds[0])
     text = np.zeros(size + PADDING, np.uint8)
     text[:size] = np.frombuffer(data, np.uint8, size, start) if size else 0
-    if not ((text[:size] >= first) & (text[:size] <= _TILDE)).all():
+    if not ((text[:size] >= _SPACE) & (text[:size] <= _TILDE)).all():
         return None
     return StringColumn(text, bounds[:-1] - start, np.diff(bounds))
 

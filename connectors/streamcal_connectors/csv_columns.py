@@ -6,20 +6,19 @@ that need no closer look come out of here the same, many times faster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv
 
 from streamcal.events.blocks import FEWEST, Block
 from streamcal.events.codec import CsvDecoder
-from streamcal.events.columns import WEIGHTS, Role
+from streamcal.events.columns import WEIGHTS
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import SourceOptions
-from streamcal.times import read_time
-from streamcal_connectors.arrow import columns_as_block, values_of
+from streamcal_connectors.arrow import decoded
 
 __all__ = ["CsvColumns"]
 
@@ -80,21 +79,10 @@ class CsvColumns:
 
     def _block(self, rows: bytes) -> Block | None:
         table = self._table(rows)
-        roles: dict[Role, Any] = {role: table[name] for role, name in self._rows.roles.items()}
-        time = roles.get("time")
-        if time is not None and pa.types.is_string(time.type):
-            given = [None if value is None else read_time(value.strip()) for value in time.to_pylist()]
-            roles["time"] = pa.array(given, pa.float64())
-        block = None if self._kept else columns_as_block(self._rows, roles, ord("!"))
-        if block is not None:
-            return block
-        count = len(table[next(iter(self._types))])
-        values = {
-            role: _stripped(column) if role in ("id", "key", "domain") else values_of(column)
-            for role, column in roles.items()
-        }
-        kept = [[None] * count if name is None else _stripped(table[name]) for name in self._kept]
-        return self._rows.decode_columns(values, kept)
+        columns = {role: table[name] for role, name in self._rows.roles.items()}
+        count = len(next(iter(table.values())))
+        kept = [[None] * count if name is None else table[name].to_pylist() for name in self._kept]
+        return decoded(self._rows, columns, kept)
 
     def _table(self, rows: bytes) -> dict[str, Any]:
         """Return the columns that are read; raise `pyarrow.ArrowException` where a cell has no such value."""
@@ -117,9 +105,12 @@ class CsvColumns:
         )
         read = csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=self._names)
         table = csv.read_csv(pa.BufferReader(rows), read, _PARSE, convert).combine_chunks()
-        return {name: table.column(name).chunk(0) for name in self._types}
+        return {name: _stripped(table.column(name).chunk(0)) for name in self._types}
 
 
-def _stripped(column: Any) -> Sequence[str | None]:
-    """Return texts without white space around them, None where nothing is left."""
-    return [None if value is None else value.strip() or None for value in values_of(column)]
+def _stripped(column: Any) -> Any:
+    """Return texts without white space around them, null where nothing is left; other columns as they are."""
+    if not pa.types.is_string(column.type):
+        return column
+    texts = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(texts, ""), None, texts)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
 from streamcal.events import Event, Origin
+from streamcal.events.blocks import FEWEST
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.events.table_codec import RowsDecoder
@@ -29,7 +30,7 @@ from streamcal_connectors.arrow import (
     as_role,
     check_kept_type,
     check_role,
-    columns_as_block,
+    decoded,
     kept_type,
     values_of,
 )
@@ -355,15 +356,15 @@ class TableSource:
         batch, decoder = piece.batch, self._decoder
         names, rows = batch.schema.names, len(batch)
         columns = {role: as_role(role, batch.column(name)) for role, name in decoder.roles.items()}
-        block = None if decoder.kept else columns_as_block(decoder, columns)
-        if block is not None:
-            return block
-        roles = {role: values_of(column) for role, column in columns.items()}
         kept = [
             self._passing(name, batch.column(name)) if name in names else [None] * rows
             for name in decoder.kept
         ]
-        return decoder.decode(roles, kept, rows)
+        decoder.count_rows(rows)
+        block = decoded(decoder, columns, kept)
+        if block is None:
+            return decoder.rows({role: values_of(column) for role, column in columns.items()}, kept)
+        return block if rows >= FEWEST else list(block)
 
     def _passing(self, name: str, column: Any) -> list[Any]:
         try:

@@ -120,10 +120,7 @@ class RowsDecoder(TableFields):
             or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all()
         ):
             return None
-        block = self._block(ids, scores, labels, times, self._domain)
-        if block is not None:
-            self._rows += len(ids)
-        return block
+        return self._block(ids, scores, labels, times, self._domain)
 
     def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input.

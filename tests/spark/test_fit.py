@@ -70,7 +70,7 @@ def test_without_keys_there_is_one_engine_of_the_domain_that_forms_the_map(
 
     (engine,) = learn(frame, mode="target").values()
     one = Recalibrator(mode="target")
-    sketch = ScoreSketch(512)
+    sketch = ScoreSketch()
     sketch.add(rows["score"].to_numpy(), rows["label"].to_numpy())
     one.learn_sketch(sketch, "target")
     assert engine.to_bytes() == one.to_bytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from types import NoneType
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +23,14 @@ from streamcal.string_column import StringColumn
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
 
-__all__ = ["RowsDecoder"]
+__all__ = ["RowsDecoder", "is_in_form"]
 
-_NOTHING: Final = repeat(None)
+_TEXT: Final = frozenset({str})
+_FORMS: Final[dict[Role, tuple[frozenset[type], ...]]] = {
+    "score": (frozenset({float}),),
+    "time": (frozenset({float}), _TEXT),
+    "label": (frozenset({bool, int, float, str}),),
+}  # types of the values of a column, by role; those of other roles are texts
 
 
 class RowsDecoder(TableFields):
@@ -76,19 +82,20 @@ class RowsDecoder(TableFields):
         Parameters
         ----------
         roles
-            the values in the column of each role that the table has, None where there is none: of ``score``
-            floats, and of weights; of ``time`` floats (in their unit; NaN: no time) or texts; of ``label``
-            booleans, numbers or texts; of the others texts. What is no text of UTF-8 is bytes.
+            the values in the column of each role that the table has, None where there is none. Columns that
+            are in form (`is_in_form`) become a block; a ``time`` is in its unit, or NaN if there is none.
         kept
             the values of each column that passes through.
         rows
             how many there are.
         """
         self._rows += rows
-        block = self.decode_columns(roles, kept)
-        if block is not None:
-            return block if rows >= FEWEST else list(block)
-        return self.rows(roles, kept)
+        block = None
+        if rows and all(is_in_form(role, column) for role, column in roles.items()):
+            block = self.decode_columns(roles, kept)
+        if block is None:
+            return self.rows(roles, kept)
+        return block if rows >= FEWEST else list(block)
 
     def rows(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]] = ()
@@ -209,6 +216,12 @@ class RowsDecoder(TableFields):
         if (np.abs(moments) >= LATEST).any():
             return None
         return Block(ids, given, told, moments, domain, keys, kept)
+
+
+def is_in_form(role: Role, values: Sequence[Any]) -> bool:
+    """Whether the values of a column are of the types of its role, or None."""
+    types = set(map(type, values)) - {NoneType}
+    return any(types <= form for form in _FORMS.get(role, (_TEXT,)))
 
 
 def _floats(values: Sequence[Any] | None) -> Floats | None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "FrameSource", "narwhals_module"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
-_TYPES: Final = {"score": ({float},), "time": ({float}, {str}), "label": ({bool, int, float, str},)}
-"""Types of the values that `RowsDecoder` takes as a column, by role; those of other roles are text."""
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -180,9 +178,7 @@ class FrameSource:
             else list(map(plain_kept, _values("key", rows[name])))
             for name in self._decoder.kept
         ]
-        if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
-            return self._decoder.decode(values, kept, len(rows))
-        return self._decoder.rows(values, kept)
+        return self._decoder.decode(values, kept, len(rows))
 
 
 def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
@@ -223,11 +219,6 @@ def _moments(values: Sequence[Any]) -> Floats:
                 latest = seconds_of(read_time(value))
         found[index] = latest
     return found
-
-
-def _is_in_form(role: Role, values: Sequence[Any]) -> bool:
-    types = set(map(type, values)) - {type(None)}
-    return any(types <= fit for fit in _TYPES.get(role, ({str},)))
 
 
 def _values(role: Role, column: nw.Series[Any]) -> list[Any]:

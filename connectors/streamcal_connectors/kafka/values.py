@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from streamcal.events import Domain, Event
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.columns import Columns, Role
 from streamcal.events.fields import Malformed, count_names, malformed, plain_kept
-from streamcal.events.table_codec import RowsDecoder
+from streamcal.events.table_codec import RowsDecoder, is_in_form
 from streamcal.times import read_time
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.errors import brief
@@ -36,22 +35,13 @@ _HEAD_BYTES: Final = 5  # of a value with a schema: a zero byte, and the id
 _MOST_BYTES: Final = 1 << 20  # of such a value: it may expand to many times as many
 _UNSET: Final[tuple[Role, ...]] = ("id", "key", "time", "domain")  # roles without a value that is a default
 
-_FORMS: Final[dict[Role, frozenset[type]]] = {
-    "id": frozenset({str}),
-    "score": frozenset({float}),
-    "label": frozenset({bool, int, float, str}),
-    "time": frozenset({float}),
-    "key": frozenset({str}),
-    "domain": frozenset({str}),
-}  # in which RowsDecoder takes a column
-
 _CONVERSIONS: Final[dict[Role, dict[type, Callable[[Any], Any]]]] = {
     "id": {int: str, UUID: str},
     "score": {int: float, Decimal: float},
     "label": {Decimal: float},
     "key": {UUID: str},
     "domain": {UUID: str},
-}  # of other values to these forms
+}  # of other values to the forms that RowsDecoder takes
 
 
 class Values:
@@ -175,10 +165,7 @@ class Values:
         decoder = self._rows[names]
         roles = {role: _in_form(role, [row[name] for row in rows]) for role, name in decoder.roles.items()}
         kept = [[plain_kept(row.get(name)) for row in rows] for name in decoder.kept]
-        if all(_kinds(column) <= _FORMS[role] for role, column in roles.items()):
-            return decoder.decode(roles, kept, len(rows))
-        decoder.count_rows(len(rows))
-        return decoder.rows(roles, kept)
+        return decoder.decode(roles, kept, len(rows))
 
     def _decode_json(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
         if None not in values:
@@ -237,16 +224,12 @@ def _row(read: Read, value: bytes) -> Mapping[str, Any] | Malformed:
 
 def _in_form(role: Role, column: list[Any]) -> list[Any]:
     """Return a column with its values in the form of its role, where they have one."""
-    if _kinds(column) <= _FORMS[role]:
-        return column
     if role == "time":
         return list(map(_moment, column))
+    if is_in_form(role, column):
+        return column
     known = _CONVERSIONS[role]
     return [known[type(value)](value) if type(value) in known else value for value in column]
-
-
-def _kinds(column: Sequence[Any]) -> set[type]:
-    return set(map(type, column)) - {NoneType}
 
 
 def _moment(value: Any) -> Any:

@@ -6,10 +6,9 @@ serve many mixtures that are all certified by it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,36 +29,13 @@ from streamcal.sketch.decoding import Number, Positive, ascending, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = ["Bounds", "ErrorBudget", "PackedSketch", "TargetData", "VersionData", "doubled"]
-
-
-class PackedSketch:
-    """Sketch as compressed bytes, decoded each time it is read: decoded it takes much more memory."""
-
-    __slots__ = ("_compressed",)
-
-    def __init__(self, sketch: ScoreSketch) -> None:
-        self._compressed = zlib.compress(sketch.to_bytes(), 1)
-
-    @property
-    def sketch(self) -> ScoreSketch:
-        """Sketch, as it was packed."""
-        return ScoreSketch.from_bytes(self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the sketch."""
-        return zlib.decompress(self._compressed)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return the packed sketch of these bytes; raise DamagedStateError if they are none."""
-        return cls(ScoreSketch.from_bytes(data))
+__all__ = ["Bounds", "ErrorBudget", "TargetData", "VersionData", "doubled"]
 
 
 class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
     """Labels and bins that a map version was formed from: at least one label, or matured predictions."""
 
-    labels: PackedSketch
+    labels: ScoreSketch
     """Labelled sketch of its domain at that moment."""
     splits: Counts
     """First cell of each bin, then m, int64[B+1]."""
@@ -69,23 +45,23 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number j of versions formed from its domain before."""
     domain: Domain
     """Domain of the labels."""
-    predictions: PackedSketch | None = None
+    predictions: ScoreSketch | None = None
     """Sketch of the scores of matured cohorts; ``labels`` are then those of them that have come. They are one
     bin, and ``versions_before`` is the number of cohorts less one. None: the labels so far."""
 
     @property
     def scores(self) -> ScoreSketch:
         """Sketch of all scores: with labels, or of matured cohorts without labels."""
-        return (self.labels if self.predictions is None else self.predictions).sketch
+        return self.labels if self.predictions is None else self.predictions
 
     @property
     def cells(self) -> tuple[ScoreSketch, Counts, Counts, Counts]:
         """Scores, and labels 0, labels 1 and pending labels in each of their cells, int64[m] each."""
-        labelled = self.labels.sketch
+        labelled = self.labels
         if self.predictions is None:
             negatives, positives = labelled.counts
             return labelled, negatives, positives, np.zeros_like(negatives)
-        scores = self.predictions.sketch
+        scores = self.predictions
         labelled = labelled.at_level(scores.level)
         negatives, positives = counts = np.zeros((2, len(scores.cells)), np.int64)
         columns = np.minimum(np.searchsorted(scores.cells, labelled.cells), len(scores.cells) - 1)
@@ -97,7 +73,7 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def check(self, *, matured: bool) -> None:
         """Raise ValueError if the parts of a state do not fit each other or the options."""
-        self.labels.sketch.checked_as(ScoreSketch())
+        self.labels.checked_as(ScoreSketch())
         require((self.predictions is not None) == matured, "cohorts do not fit the options")
         scores = self.scores.checked_as(ScoreSketch(labelled=not matured))
         splits = ascending(self.splits, "bins")
@@ -167,21 +143,40 @@ class Bounds:
         windowed: bool = False,
     ) -> None:
         self._data, self._budget, self._windowed = data, budget, windowed
-        splits, (sketch, negatives, positives, pending) = data.splits, data.cells
-        version = data.versions_before if windowed else None
-        self.labels = LabelCounts(
-            int(positives.sum()), int((negatives + positives).sum()), version, int(pending.sum())
-        )
+        self._forecasts = None if forecasts is None else forecasts.copy()
+        self.domain = data.domain
+        """Domain of the version's labels."""
+
+    @cached_property
+    def labels(self) -> LabelCounts:
         """Labels that the version was formed from."""
-        # Forecasts of labels that the version does not have are of a later one.
-        usable = forecasts is not None and forecasts.labels <= sketch.n
-        self._forecasts = forecasts.copy() if forecasts is not None and usable else None
-        self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
-        # The score of each bin that holds one only, else NaN.
-        self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
-        # Edges and values of the map that was formed, to recognise it.
-        self._edges = _left_edges(sketch, splits[1:-1])
-        self._values = bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
+        _, negatives, positives, pending = self._data.cells
+        version = self._data.versions_before if self._windowed else None
+        labelled = int((negatives + positives).sum())
+        return LabelCounts(int(positives.sum()), labelled, version, int(pending.sum()))
+
+    @cached_property
+    def _ends(self) -> Counts:
+        """Upper end of each bin but the last, in cells of the finest grid."""
+        sketch = self._data.scores
+        return (sketch.cells[self._data.splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
+
+    @cached_property
+    def _atoms(self) -> Floats:
+        """The score of each bin that holds one only, else NaN."""
+        splits = self._data.splits
+        return np.where(np.diff(splits) == 1, self._data.scores.atoms[splits[:-1]], np.nan)
+
+    @cached_property
+    def _edges(self) -> Floats:
+        """Edges of the map that was formed, to recognise it."""
+        return _left_edges(self._data.scores, self._data.splits[1:-1])
+
+    @cached_property
+    def _values(self) -> Floats:
+        """Values of the map that was formed, to recognise it."""
+        splits, (_, negatives, positives, _) = self._data.splits, self._data.cells
+        return bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
 
     @cached_property
     def limits(self) -> BinningLimits:
@@ -196,10 +191,11 @@ class Bounds:
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
         """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
-        if self._forecasts is None:
+        # Forecasts of labels that the version does not have are of a later one.
+        if self._forecasts is None or self._forecasts.labels > self._data.labels.n:
             return ()
         forecasts = self._forecasts.copy()
-        forecasts.score(self._data.labels.sketch)
+        forecasts.score(self._data.labels)
         return tuple(forecasts.log_likelihoods.tolist())
 
     def bound_of(self, served: RecalibrationMap, *, scores: ScoreSketch | None = None) -> RiskBound:
@@ -266,12 +262,12 @@ class Bounds:
     def doubled(self, doublings: int) -> Bounds:
         """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
         forecasts = None if self._forecasts is None else self._forecasts.copy()
-        many = self._data.labels.sketch
+        many = self._data.labels
         for _ in range(doublings):
             if forecasts is not None:
                 forecasts.update(many)
             many = doubled(many, 1)
-        data = msgspec.structs.replace(self._data, labels=PackedSketch(many))
+        data = msgspec.structs.replace(self._data, labels=many)
         return Bounds(data, self._budget, forecasts, windowed=self._windowed)
 
     def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:
@@ -331,7 +327,7 @@ class Bounds:
         forecasts, budget = self.log_likelihoods, self._budget
         if not forecasts:
             return None
-        return PathBounds(self._data.labels.sketch, forecasts, budget.once, budget.masses, budget.observed)
+        return PathBounds(self._data.labels, forecasts, budget.once, budget.masses, budget.observed)
 
     @property
     def _version(self) -> VersionLimits:

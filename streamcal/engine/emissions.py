@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
+from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate, DriftAlarm
 from streamcal.join.outcomes import Rejected
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.mixture import Mixing
+from streamcal.mixture.mixture import Mixed, Mixing
 
 __all__ = ["DriftAlarm", "Emission", "MapPublished", "Mixing", "Recalibrated", "Rejected"]
 
@@ -32,16 +34,67 @@ class Recalibrated(msgspec.Struct, frozen=True, gc=False):
     """Event time of the prediction, in seconds since the epoch; None if it has none."""
 
 
-class MapPublished(msgspec.Struct, frozen=True):
-    """A new map version is served from now on."""
+class MapPublished:
+    """A new map version is served from now on.
 
-    map: RecalibrationMap
-    certificate: Certificate | None = None
-    """Certificate of the map; None for the identity, and if none was computed."""
-    key: str | None = None
-    """Key of the engine, if events have keys."""
-    mixture: Mixing | None = None
-    """Weights of the candidates in mode ``auto``; None in the other modes."""
+    No event waits for its map and its certificate: each is worked out when it is first read, and is as of the
+    event that began the version.
+
+    Parameters
+    ----------
+    version
+        number of the version.
+    served
+        function that returns the map.
+    claim
+        what may be claimed of it; None: nothing is published.
+    key
+        key of the engine; None if events have none.
+    mixed
+        mixture in mode ``auto``; None in the other modes.
+    """
+
+    __slots__ = ("_mixed", "_served", "claim", "key", "version")
+
+    def __init__(
+        self,
+        version: int,
+        served: Callable[[], RecalibrationMap],
+        claim: Claim | None = None,
+        key: str | None = None,
+        mixed: Mixed | None = None,
+    ) -> None:
+        self.version = version
+        self.key = key
+        self.claim = claim
+        self._served, self._mixed = served, mixed
+
+    @property
+    def map(self) -> RecalibrationMap:
+        """Map with its version and the weights of its shift correction."""
+        return self._served()
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Certificate of the map; None for the identity, and for versions that are published without."""
+        return None if self.claim is None else self.claim.certificate
+
+    @property
+    def mixture(self) -> Mixing | None:
+        """Weights of the candidates in mode ``auto``; None in the other modes."""
+        return None if self._mixed is None else self._mixed.mixing
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MapPublished):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in ("map", "certificate", "key", "mixture")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"MapPublished(version={self.version}, key={self.key!r})"
 
 
 Emission: TypeAlias = Recalibrated | MapPublished | DriftAlarm | Rejected

@@ -9,7 +9,6 @@ depend on whether labels come one by one or many at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Self
 
 import msgspec
@@ -112,12 +111,8 @@ class Engine(EventRules):
     @property
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now, see `Recalibrator.certificate`."""
-        return self._versions.certificate(self._time, publish=False)
-
-    @property
-    def certificates(self) -> tuple[Certificate, ...]:
-        """Certificates that were asked for or emitted so far, thinned."""
-        return self._versions.certificates
+        claim = self._versions.claim(self._time)
+        return None if claim is None else claim.foreseen()
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
@@ -309,9 +304,7 @@ class Engine(EventRules):
         return [config, compressed(encoded(state))]
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, key: str | None = None, certifies: Callable[[], bool] = lambda: True
-    ) -> Self:
+    def from_bytes(cls, data: bytes, key: str | None = None) -> Self:
         """Restore an engine from `to_bytes`; safe on bytes from anywhere.
 
         Raises
@@ -322,7 +315,7 @@ class Engine(EventRules):
         options, body, *_ = unpack(data, 2, more=True)  # the others are those of segments
         state = decoded(expanded(body), _State, "an engine")
         with restoring("not the state of an engine"):
-            engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)
+            engine = cls(RecalibratorConfig.model_validate_json(options), key)
             engine._restore(state)
         return engine
 

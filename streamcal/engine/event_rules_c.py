@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
@@ -46,16 +47,12 @@ class EventRules:
         options of the engine.
     key
         key of its events, which its emissions name; None if events have none.
-    certifies
-        function that says, whenever a map is published, whether with a certificate: computing one takes as
-        long as thousands of events.
     """
 
     def __init__(
         self,
         config: RecalibratorConfig,
         key: str | None = None,
-        certifies: Callable[[], bool] = lambda: True,
     ) -> None:
         self.config = config
         auto = config.mode == "auto"
@@ -70,7 +67,7 @@ class EventRules:
         """Served map."""
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
-        self._key, self._certifies = key, certifies
+        self._key = key
         self.on_carried: Callable[[float, int, Carried], None] | None = None
         """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False
@@ -397,7 +394,19 @@ class EventRules:
 
     def certify(self) -> Certificate | None:
         """Return the certificate of the served map, to be published with it; it may raise an alarm."""
-        return self._versions.certificate(self._time, publish=True)
+        claim = self._versions.claim(self._time)
+        if claim is None:
+            return None
+        self.publish(claim)
+        return claim.certificate
+
+    def as_published(self) -> MapPublished:
+        """Return the served map as it is published now, with what may be claimed of it."""
+        return self._published(self._versions.claim(self._time))
+
+    def publish(self, claim: Claim) -> None:
+        """Work out the certificate of a claim that a `MapPublished` holds; it may raise an alarm."""
+        self._versions.publish(claim)
 
     def _set_stops(self) -> None:
         """Compute the label counts at which something is due next."""
@@ -444,7 +453,7 @@ class EventRules:
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
             due = versions.is_certified or len(versions.alarms) > alarms  # it says what was refuted
-            published = (self._published(self.certify() if due and self._certifies() else None),)
+            published = (self._published(versions.claim(self._time) if due else None),)
         raised = versions.alarms[alarms:]
         if self._key is not None:
             raised = tuple([msgspec.structs.replace(alarm, key=self._key) for alarm in raised])
@@ -460,5 +469,6 @@ class EventRules:
         self._set_stops()
         return begins
 
-    def _published(self, certificate: Certificate | None) -> MapPublished:
-        return MapPublished(self.served.map, certificate, self._key, self._versions.mixing)
+    def _published(self, claim: Claim | None) -> MapPublished:
+        served = self.served
+        return MapPublished(served.version, served.snapshot(), claim, self._key, self._versions.mixed)

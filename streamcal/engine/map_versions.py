@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
-from streamcal.certificates.bounds import PackedSketch, TargetData, VersionData
+from streamcal.certificates.bounds import TargetData, VersionData
 from streamcal.certificates.certificate_target import CertificateTarget
+from streamcal.certificates.claim import Claim
 from streamcal.certificates.ledger import Ledger, LedgerState
-from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import LabelCounts
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.complete_cohorts import CompleteCohorts, CompleteState
@@ -120,6 +120,11 @@ class MapVersions:
         return None if self._auto is None else self._auto.mixing
 
     @property
+    def mixed(self) -> Mixed | None:
+        """Mixture that is served; None in other modes than ``auto``, and before its first step."""
+        return None if self._auto is None else self._auto.mixed
+
+    @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
         """Alarms raised so far."""
         return self._ledger.alarms
@@ -127,12 +132,7 @@ class MapVersions:
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
         """Assumptions refuted so far, see `Ledger.alarms_now`."""
-        return self._ledger.alarms_now(self.served.map, self._known_of_target)
-
-    @property
-    def certificates(self) -> tuple[Certificate, ...]:
-        """Certificates that were asked for, thinned."""
-        return tuple(self._ledger.history)
+        return self._ledger.alarms_now(self.claim(None), self._target.n)
 
     @property
     def log_e_value(self) -> float | None:
@@ -145,9 +145,20 @@ class MapVersions:
         """Domains with a label whose weight is not 1."""
         return tuple(domain for domain, labels in self._labels.items() if labels.weighted)
 
-    def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
-        """Return the certificate of the served map at this event time, see `Ledger.certificate`."""
-        return self._ledger.certificate(self.served.map, self._known_of_target, time, publish=publish)
+    def claim(self, time: float | None) -> Claim | None:
+        """Return what may be claimed of the served map at this event time, see `Ledger.claim`.
+
+        Later events do not change it.
+        """
+        labels = LabelCounts(self._target.positives, self._target.n)
+        sampled = self.release is None or self.release.sampled()
+        scores = self._target_scores().copy()
+        target = TargetData(lambda: scores, labels, self._weighted, sampled)
+        return self._ledger.claim(self.served.snapshot(), target, time)
+
+    def publish(self, claim: Claim) -> None:
+        """Work out the certificate of a claim, and raise alarms for the assumptions that it refutes."""
+        self._ledger.publish(claim.certificate, claim.target_labels)
 
     @property
     def is_certified(self) -> bool:
@@ -158,13 +169,6 @@ class MapVersions:
         """
         steps = 0 if self._auto is None else self._auto.steps
         return steps % (1 << max(0, steps.bit_length() - _CERTIFIED)) == 0
-
-    @property
-    def _known_of_target(self) -> TargetData:
-        """Scores and labels of the target for a certificate."""
-        labels = LabelCounts(self._target.positives, self._target.n)
-        sampled = self.release is None or self.release.sampled()
-        return TargetData(self._target_scores, labels, self._weighted, sampled)
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""
@@ -377,7 +381,7 @@ class MapVersions:
         if sketch.n:
             whole = np.array([0, len(sketch.cells)], np.int64)
             before = self._versions.begun["target"] - 1
-            self._ledger.count(VersionData(PackedSketch(sketch), whole, 1, before, "target"))
+            self._ledger.count(VersionData(sketch.copy(), whole, 1, before, "target"))
 
     def _matured(self) -> VersionData | None:
         """Return the record of the matured cohorts to certify, all labels flushed; None if there are none."""
@@ -387,7 +391,7 @@ class MapVersions:
         if found is None:
             return None
         matured, number = found
-        labels, predictions = PackedSketch(matured.labels), PackedSketch(matured.predictions)
+        labels, predictions = matured.labels.copy(), matured.predictions.copy()
         whole = np.array([0, len(matured.predictions.cells)], np.int64)
         return VersionData(labels, whole, 1, number - 1, "target", predictions=predictions)
 
@@ -410,7 +414,7 @@ class MapVersions:
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
-        return VersionData(PackedSketch(sketch), formed.splits, formed.choices, version, domain)
+        return VersionData(sketch.copy(), formed.splits, formed.choices, version, domain)
 
     def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""

@@ -150,19 +150,12 @@ class Recalibrator:
         return self._engine.certificate
 
     @property
-    def certificates(self) -> tuple[Certificate, ...]:
-        """Certificates that were asked for or emitted so far, thinned to a bounded number.
-
-        They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
-        """
-        return self._engine.certificates
-
-    @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
         """Assumptions refuted so far, each once.
 
-        That h* is monotone is listed if `step` has emitted the alarm, or the labels of the last version
-        refute it. Reading it changes nothing.
+        An assumption that only a certificate tests (that h* is monotone; that a prediction without a label in
+        time is a 0) is listed here once the labels of the last version refute it, and `step` emits no alarm
+        of it. Reading it changes nothing.
         """
         return self._engine.alarms_now
 

@@ -5,6 +5,10 @@ It is g∘h: h changes with a map version, the weights of g with every label.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.maps import shift_c
 from streamcal.maps.line_c import LinearFunction
@@ -55,6 +59,11 @@ class ServedMap:
         """Map for users: h with its version and the weights of g."""
         return self.base.model_copy(update={"version": self.version, "weights": self.weights_now()})
 
+    def snapshot(self) -> Callable[[], RecalibrationMap]:
+        """Return a function that returns `map` as it is now, formed when it is first asked for."""
+        base = self._base if self._mixed is None else self._mixed
+        return cache(partial(_formed, base, {"version": self.version, "weights": self.weights_now()}))
+
     def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
         """Serve another h from now on. A mixed one is evaluated when it is first asked for."""
         self.version = version
@@ -103,3 +112,8 @@ class ServedMap:
     def predict_many(self, scores: Floats) -> Floats:
         """Return the probabilities of checked scores, float64[n]."""
         return self.base.apply_checked(scores, self.weights_now())
+
+
+def _formed(base: RecalibrationMap | Mixed, update: dict[str, Any]) -> RecalibrationMap:
+    """Return a map with its version and weights."""
+    return (base.map if isinstance(base, Mixed) else base).model_copy(update=update)

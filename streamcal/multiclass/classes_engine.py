@@ -9,7 +9,7 @@ it, so that all are judged as of the prediction, however late its label comes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Self
 
 import msgspec
@@ -59,7 +59,6 @@ class ClassesEngine(Engine):
         cls,
         config: RecalibratorConfig,
         key: str | None,
-        certifies: Callable[[], bool],
         classes: Sequence[str],
         first: int,
         data: bytes | None = None,
@@ -68,7 +67,7 @@ class ClassesEngine(Engine):
 
         Parameters
         ----------
-        config, key, certifies
+        config, key
             As of `streamcal.engine.event_rules_c.EventRules`.
         classes
             Names of the classes.
@@ -83,10 +82,10 @@ class ClassesEngine(Engine):
             If the bytes are no such state.
         """
         if data is None:
-            made = cls(config, key, certifies)
+            made = cls(config, key)
             made.classes = MulticlassRecalibrator(classes, config)
         else:
-            made = cls.from_bytes(data, key, certifies)
+            made = cls.from_bytes(data, key)
             made.classes = MulticlassRecalibrator.from_bytes(unpack(data, 3)[2])
         made._first = first
         return made

@@ -32,7 +32,6 @@ from streamcal.run.rows import (
     alarm_row,
     answer_columns,
     answer_rows,
-    map_row,
     reject_row,
 )
 from streamcal.run.run_state import RunState
@@ -173,12 +172,8 @@ class Pipeline(RunState):
         """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
         outcome = Outcome([], [], [])
         for key in self._unpublished if self._publishes_maps else ():
-            engine = self.engines.of(key)
-            alarms = len(engine.alarms)
-            certificate = engine.certify() if self._certifies(key) else None
-            published = MapPublished(engine.served.map, certificate, key, engine.mixing)
-            outcome.maps.append(map_row(published, self.join.clock, self.segments.fields))
-            self._raise(outcome, key, engine, alarms)
+            self._published.append((self.engines.of(key).as_published(), self.join.clock))
+        self._publish(outcome)
         self._unpublished = {}
         return outcome
 
@@ -202,6 +197,7 @@ class Pipeline(RunState):
         else:
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(events), outcome, rows)
+        self._publish(outcome)
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
             outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
@@ -265,7 +261,7 @@ class Pipeline(RunState):
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission))
         elif isinstance(emission, MapPublished) and self._publishes_maps:
-            outcome.maps.append(map_row(emission, self.join.clock, self.segments.fields))
+            self._published.append((emission, self.join.clock))
             outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
         elif isinstance(emission, DriftAlarm):
             alarms = self.engines.of(emission.key).alarms
@@ -328,7 +324,7 @@ class Pipeline(RunState):
                 engine = self.engines.of(key)
                 alarms = len(engine.alarms)
                 engine.certify()
-                self._raise(outcome, key, engine, alarms)
+                self._raise(outcome, key, engine, alarms, self.join.clock)
         return outcome
 
     # Inside
@@ -396,7 +392,7 @@ class Pipeline(RunState):
         given = times if self._config.needs_time else None
         engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, given, None, units)
         self.tally.source_labels += len(scores)
-        self._raise(outcome, key, engine, alarms)
+        self._raise(outcome, key, engine, alarms, self.join.clock)
         if engine.served.version != version:
             self._unpublished[key] = None
 

@@ -6,12 +6,12 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from itertools import islice
 
 import msgspec
 
 from streamcal.engine.config import RecalibratorConfig, with_join
+from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events.codes import Code
@@ -27,7 +27,7 @@ from streamcal.quality.verdict import Arrival
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.outcome import Outcome, PipelineState, Tally
-from streamcal.run.rows import alarm_row, forecast_alarm_row
+from streamcal.run.rows import alarm_row, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.segmented_engine import SegmentedEngine
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
@@ -80,6 +80,7 @@ class RunState:
         sums = ClassSums.of(columns.classes) if columns.classes else None
         self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
         self._raised = list[Raised]()
+        self._published = list[tuple[MapPublished, float | None]]()
         self.positive = columns.positive
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
@@ -206,18 +207,15 @@ class RunState:
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
-        certifies = partial(self._certifies, key)
         engine: Engine
         if self.segments.fields:
-            engine = SegmentedEngine.make(
-                self._config, key, certifies, self.segments, self._places, data, self._rows
-            )
+            engine = SegmentedEngine.make(self._config, key, self.segments, self._places, data, self._rows)
         elif self.classes:
-            engine = ClassesEngine.make(self._config, key, certifies, self.classes, self._first_score, data)
+            engine = ClassesEngine.make(self._config, key, self.classes, self._first_score, data)
         elif data is None:
-            return Engine(self._config, key, certifies)
+            return Engine(self._config, key)
         else:
-            engine = Engine.from_bytes(data, key, certifies)
+            engine = Engine.from_bytes(data, key)
         check_options(engine.config, self._config, key)
         return engine
 
@@ -251,8 +249,24 @@ class RunState:
     def _certifies(self, key: str | None) -> bool:
         return self._publishes_maps and (key is None or len(self.engines) <= self._keys.certified)
 
-    def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
-        """Add the alarms of an engine to an outcome, but for the first so many."""
+    def _raise(
+        self, outcome: Outcome, key: str | None, engine: Engine, before: int, clock: float | None
+    ) -> None:
+        """Add the alarms of an engine to an outcome, but for the first so many, with the clock as of them."""
         for alarm in engine.alarms[before:]:
             named = msgspec.structs.replace(alarm, key=key)
-            outcome.alarms.append(alarm_row(named, engine.alarms, self.join.clock))
+            outcome.alarms.append(alarm_row(named, engine.alarms, clock))
+
+    def _publish(self, outcome: Outcome) -> None:
+        """Add the rows of versions that began in this micro-batch to an outcome, and what they refute."""
+        published, self._published = self._published, []
+        for emission, clock in published:
+            key = emission.key
+            if emission.claim is not None and not self._certifies(key):
+                emission.claim = None
+            if emission.claim is not None:
+                engine = self.engines.of(key)
+                alarms = len(engine.alarms)
+                engine.publish(emission.claim)
+                self._raise(outcome, key, engine, alarms, clock)
+            outcome.maps.append(map_row(emission, clock, self.segments.fields))

@@ -7,7 +7,7 @@ judged as of the prediction, however late its label comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, Self
 
@@ -49,7 +49,6 @@ class SegmentedEngine(SegmentRules, Engine):
         cls,
         config: RecalibratorConfig,
         key: str | None,
-        certifies: Callable[[], bool],
         segments: SegmentsOptions,
         places: Sequence[int],
         data: bytes | None = None,
@@ -59,7 +58,7 @@ class SegmentedEngine(SegmentRules, Engine):
 
         Parameters
         ----------
-        config, key, certifies
+        config, key
             As of `streamcal.engine.event_rules_c.EventRules`.
         segments
             Options of the segments of the run.
@@ -79,10 +78,10 @@ class SegmentedEngine(SegmentRules, Engine):
         """
         read_row = None if rows is None else partial(rows.read, key)
         if data is None:
-            made = cls(config, key, certifies)
+            made = cls(config, key)
             own = Segments(segments.fields, segments.own_engines, read_row)
         else:
-            made = cls.from_bytes(data, key, certifies)
+            made = cls.from_bytes(data, key)
             state = unpacked(*unpack(data, 4)[2:])
             with restoring("not the state of segments"):
                 own = Segments.restored(state, read_row)

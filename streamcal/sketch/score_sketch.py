@@ -267,6 +267,13 @@ class ScoreSketch:
         other._extra = None
         return other
 
+    def copy(self) -> ScoreSketch:
+        """Return a copy. It shares the arrays, which a change replaces and never writes to."""
+        copied = ScoreSketch(self._max_cells, labelled=self.labelled)
+        for name in self.__slots__:
+            setattr(copied, name, getattr(self, name))
+        return copied
+
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)

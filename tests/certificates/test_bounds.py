@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.certificates.bin_limits import LOG_GRID
-from streamcal.certificates.bounds import Bounds, ErrorBudget, PackedSketch, VersionData, _range
+from streamcal.certificates.bounds import Bounds, ErrorBudget, VersionData, _range
 from streamcal.certificates.source import version_delta
 from streamcal.engine.config import Mode
 from streamcal.engine.schedule import Schedule
@@ -83,7 +83,7 @@ def test_the_certificate_is_about_the_map_that_is_served_not_about_bins_beside_i
     version = Schedule(1.1).passed(last) - 1
     share = 0.06 if mode == "composite" else 0.1
     budget = ErrorBudget(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
-    data = VersionData(PackedSketch(sketch), formed.splits, formed.choices, version, domain)
+    data = VersionData(sketch, formed.splits, formed.choices, version, domain)
     bounds = Bounds(data, budget)
     assert engine.map.kind == "linear"
     by_limits = bounds.bound_of(engine.map).risk

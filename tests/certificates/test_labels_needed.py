@@ -7,7 +7,7 @@ import pytest
 
 from streamcal import Certificate, Recalibrator
 from streamcal.certificates.bounds import doubled
-from streamcal.certificates.ledger import labels_needed
+from streamcal.certificates.claim import labels_needed
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair

@@ -198,7 +198,7 @@ def _check(engine: Recalibrator) -> None:
     certificate = engine.certificate
     if certificate is not None:
         type(certificate).model_validate_json(certificate.model_dump_json())
-    repr((engine, engine.alarms, engine.log_e_value, engine.mixing, engine.join.counts, engine.certificates))
+    repr((engine, engine.alarms, engine.log_e_value, engine.mixing, engine.join.counts))
 
 
 def try_sketch(rng: random.Random) -> int:

@@ -1,0 +1,286 @@
+"""Claim: the premises of a certificate at one moment, and the certificate that follows from them.
+
+Premises are cheap to note, and a certificate takes milliseconds. So a claim is noted with the event that
+begins a map version, and worked out later, when somebody asks for its certificate. It does not change
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from streamcal.certificates.bounds import Bounds, TargetData, doubled
+from streamcal.certificates.certificate_target import CertificateTarget
+from streamcal.certificates.record import (
+    LABEL_SHIFT_REFUTED,
+    MONOTONE_REFUTED,
+    NO_CLAIM,
+    UNWEIGHTED,
+    Certificate,
+    PaperBound,
+    identically_distributed,
+)
+from streamcal.certificates.source import RiskBound
+from streamcal.certificates.target import LabelCounts
+from streamcal.certificates.theorems import theorem1, theorem2
+from streamcal.events import DOMAINS, Domain
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["Claim", "Premises", "labels_needed"]
+
+_DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many labels is not foreseen
+_TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
+
+
+class Premises(NamedTuple):
+    """Records and refuted assumptions that a certificate rests on, as of one moment."""
+
+    about: CertificateTarget
+    """Subject of the certificate, and what it may spend."""
+    version: int
+    """Number of the map version."""
+    on_schedule: bool
+    """Whether the served map was formed on schedule."""
+    served: Callable[[], RecalibrationMap]
+    """Function that returns the served map with its weights."""
+    time: float | None
+    """Event time in seconds; None or NaN if there is none."""
+    bounds: Bounds
+    """Bounds of the version, from the labels that it was formed from."""
+    source: Bounds | None
+    """Bounds from the source's labels; None if there are none."""
+    target: TargetData
+    """Scores and labels of the target."""
+    latest: TargetData | None
+    """Target that claims by label shift rest on; None if there is none yet."""
+    drifting: tuple[Domain, ...]
+    """Domains whose labels are refuted to be identically distributed."""
+    label_shift_refuted: bool
+    contradicted: float
+    """Lower limit on the share of predictions that are 1 and were learned as 0 (lemma 20)."""
+
+
+class Claim:
+    """What may be claimed of a served map, worked out when it is first asked for.
+
+    Parameters
+    ----------
+    premises
+        records and refuted assumptions.
+    """
+
+    def __init__(self, premises: Premises) -> None:
+        self._premises = premises
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Certificate of the map, without the number of labels that a first claim needs."""
+        return self._certificate(foresees=False)
+
+    def foreseen(self) -> Certificate:
+        """Return the certificate with the number of labels that a first claim needs: tens of milliseconds."""
+        return self._certificate(foresees=True)
+
+    @property
+    def refuted(self) -> tuple[str, ...]:
+        """Assumptions that the certificate says are refuted, among those that only certificates test."""
+        premises = self._premises
+        if premises.contradicted > 0.0:
+            return self.certificate.refuted
+        if self._is_blind(self._domain) or self._domain in premises.drifting:
+            return ()
+        return (MONOTONE_REFUTED,) if premises.bounds.refutes_monotone(self._certified) else ()
+
+    @property
+    def target_labels(self) -> int:
+        """Number of target labels as of the claim."""
+        return self._premises.target.labels.n
+
+    # The bounds
+
+    @property
+    def _domain(self) -> Domain:
+        return self._premises.bounds.domain
+
+    @cached_property
+    def _served(self) -> RecalibrationMap:
+        return self._premises.served()
+
+    @property
+    def _certified(self) -> RecalibrationMap:
+        """Map whose risk is bounded in the domain of the version's labels."""
+        return self._premises.about.map_of(self._served)
+
+    @cached_property
+    def _scores(self) -> ScoreSketch | None:
+        """All observed scores of the version's domain, where a bound may rest on them."""
+        premises = self._premises
+        return premises.target.scores() if premises.about.observes(self._domain) else None
+
+    @property
+    def _unsampled(self) -> bool:
+        """Whether labels of the target, as they came, may be no sample."""
+        return not (self._premises.target.sampled or self._premises.about.matured)
+
+    @property
+    def _shifts(self) -> bool:
+        """Whether a claim about the target may follow from the source by label shift."""
+        premises = self._premises
+        return premises.source is not None and premises.about.by_label_shift and premises.target.labels.n > 0
+
+    def _is_blind(self, domain: Domain) -> bool:
+        """Whether nothing can be claimed of a domain, as its labels have weights."""
+        return domain in self._premises.target.weighted and not self._premises.about.is_matured(domain)
+
+    @cached_property
+    def _own(self) -> RiskBound:
+        """Bound in the domain of the version's labels."""
+        premises, domain = self._premises, self._domain
+        by_target = domain == "target"
+        if self._is_blind(domain) or domain in premises.drifting or (self._unsampled and by_target):
+            return premises.bounds.by_limits(self._certified).withdrawn()
+        return premises.bounds.bound_of(self._certified, scores=self._scores)
+
+    @property
+    def _by_shift(self) -> float | None:
+        """Bound on the risk in the target by label shift (lemma 13); None if none may follow."""
+        premises, latest = self._premises, self._premises.latest
+        if not self._shifts or premises.source is None:
+            return None
+        refuted = premises.label_shift_refuted or premises.drifting or self._unsampled
+        if latest is None or refuted or any(map(self._is_blind, DOMAINS)):
+            return 1.0
+        return premises.source.target_risk(self._served, latest, delta=premises.about.delta_of_shift)
+
+    # The certificate
+
+    def _certificate(self, *, foresees: bool) -> Certificate:
+        premises, bound = self._premises, self._own
+        about, by_target = premises.about, self._domain == "target"
+        # The risk in the target: by its own labels, or from the source by label shift if that is smaller.
+        shifted, target_risk, by_label_shift = self._by_shift, bound.risk if by_target else None, False
+        if shifted is not None and (target_risk is None or shifted < target_risk):
+            target_risk, by_label_shift = shifted, True
+        # What the data refute withdraws every bound that rests on it.
+        wrong_zeros: tuple[str, ...] = ()
+        if target_risk is not None:
+            target_risk = target_risk if bound.monotone else 1.0
+            if premises.contradicted > _TOLERATED * min(target_risk, NO_CLAIM):
+                wrong_zeros = about.implied_zeros
+        if wrong_zeros:
+            target_risk = 1.0
+            bound = bound.withdrawn(monotone=bound.monotone) if by_target else bound
+        if target_risk is not None and by_target:
+            # The risk of one map in one domain, so one bound.
+            calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
+            bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
+        blind = self._is_blind(self._domain) or (self._shifts and any(map(self._is_blind, DOMAINS)))
+        refuted = (
+            *map(identically_distributed, premises.drifting),
+            *(() if bound.monotone else (MONOTONE_REFUTED,)),
+            *((LABEL_SHIFT_REFUTED,) if premises.label_shift_refuted else ()),
+            *wrong_zeros,
+            *((UNWEIGHTED,) if blind else ()),
+        )
+        needed, risk = None, bound.risk if target_risk is None else target_risk
+        if foresees and not (refuted or self._unsampled) and risk >= NO_CLAIM:
+            needed = self._labels_needed(shifts=not by_target and target_risk is not None)
+        matured, bounds = about.matured and (by_target or by_label_shift), premises.bounds
+        labels = self._target_labels
+        n, n_target = bounds.labels.n, labels.n
+        bins = max(1, bound.bins)
+        return Certificate(
+            version=premises.version,
+            time=None if premises.time is None or math.isnan(premises.time) else premises.time,
+            domain=self._domain,
+            n_source=0 if by_target else n,
+            n_target=n if by_target else n_target,
+            bins=bound.bins if about.subject == "formed" else self._served.bins,
+            delta=about.delta,
+            delta_spent=bound.delta,
+            calibration_risk=bound.calibration,
+            sharpness_risk=bound.sharpness,
+            risk=bound.risk,
+            target_risk=target_risk,
+            paper=PaperBound.of(
+                "Theorem 1",
+                theorem1(max(n, 1), bins, about.delta),
+                weighted=self._domain in premises.target.weighted,
+            ),
+            paper_target=None if by_target else self._theorem2(bins, labels),
+            assumptions=about.assumptions(
+                self._domain, by_label_shift=by_label_shift, observed=bounds.reads(self._read_scores)
+            ),
+            refuted=refuted,
+            on_schedule=premises.on_schedule,
+            labels_needed=needed,
+            cohorts="matured" if matured else "arrived",
+            pending=(bounds.labels if by_target else labels).pending if matured else 0,
+        )
+
+    @property
+    def _read_scores(self) -> ScoreSketch | None:
+        """Observed scores, unless the bound was withdrawn before they were read."""
+        by_target = self._domain == "target"
+        withdrawn = self._is_blind(self._domain) or self._domain in self._premises.drifting
+        return None if withdrawn or (self._unsampled and by_target) else self._scores
+
+    @property
+    def _target_labels(self) -> LabelCounts:
+        """Labels of the target that the certificate names: those of matured cohorts, if it rests on them."""
+        premises = self._premises
+        if not (self._shifts and premises.about.matured):
+            return premises.target.labels
+        return LabelCounts(0, 0) if premises.latest is None else premises.latest.labels
+
+    def _theorem2(self, bins: int, target: LabelCounts) -> PaperBound | None:
+        """Return Theorem 2 of the paper for these labels; None if one class is missing somewhere."""
+        (positives, n), (target_positives, n_target) = self._premises.bounds.labels[:2], target[:2]
+        if not (0 < positives < n and 0 < target_positives < n_target):
+            return None
+        priors = positives / n, target_positives / n_target
+        theorem = theorem2(n, n_target, bins, self._premises.about.delta, None, *priors)
+        return PaperBound.of("Theorem 2", theorem, weighted=bool(self._premises.target.weighted))
+
+    def _labels_needed(self, *, shifts: bool) -> int | None:
+        """Return the number of labels at which a claim is expected, by label shift to a target or without.
+
+        For matured cohorts it is None: the number of pending labels cannot be foreseen.
+        """
+        premises, scores = self._premises, self._read_scores
+        about, bounds, latest = premises.about, premises.bounds, premises.latest if shifts else None
+        if about.matured or (shifts and latest is None):
+            return None
+
+        def risk_after(doublings: int) -> float:
+            if latest is not None:
+                return bounds.target_risk(self._served, latest.doubled(doublings), delta=about.delta_of_shift)
+            observed = None if scores is None else doubled(scores, doublings)
+            return bounds.doubled(doublings).bound_of(self._certified, scores=observed).risk
+
+        return labels_needed((bounds if latest is None else latest).labels.n, risk_after)
+
+
+def labels_needed(labels: int, risk_after: Callable[[int], float]) -> int | None:
+    """Return the number of labels at which a first claim is expected; None if none is foreseen.
+
+    It is an estimate for people, not a claim. Twice, four times, … as many labels with the same scores and
+    rates are assumed, until the bound computed from them claims something.
+
+    Parameters
+    ----------
+    labels
+        number of labels now.
+    risk_after
+        the bound with 2^d times as many labels, by d ≥ 1.
+    """
+    doublings = range(1, _DOUBLINGS + 1)
+    if not labels or risk_after(_DOUBLINGS) >= NO_CLAIM:
+        return None
+    at = bisect_left(doublings[:-1], True, key=lambda d: risk_after(d) < NO_CLAIM)
+    return labels << doublings[at]

@@ -58,7 +58,13 @@ class TestSink:
         assert {record.key for record in rows_of(kafka_broker, answers)} == {b"%d" % i for i in range(20)}
         assert len({record.partition for record in rows_of(kafka_broker, answers)}) == 2
         short, long = rows_of(kafka_broker, rejects)
-        assert msgspec.json.decode(short.value) == {"source": "in/1", "line": 3, "reason": "bad", "raw": "{"}
+        assert msgspec.json.decode(short.value) == {
+            "source": "in/1",
+            "line": 3,
+            "code": "malformed",
+            "reason": "bad",
+            "raw": "{",
+        }
         assert len(msgspec.json.decode(long.value)["raw"]) == 4096
         assert [record.key for record in rows_of(kafka_broker, maps)] == [b"", b"eu"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 import pickle
 
@@ -86,60 +84,6 @@ def test_h_is_frozen_between_versions_and_g_is_not() -> None:
     engine.learn_one(0.01, 0, "target")
     assert (engine.map.edges, engine.map.values) == (frozen.edges, frozen.values)
     assert engine.predict_one(0.5) < frozen.predict_one(0.5)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@given(events=EVENTS, cuts=st.lists(st.integers(0, 400), max_size=4))
-def test_many_equals_a_loop_of_one(mode: str, events: list[tuple[float, int, str]], cuts: list[int]) -> None:
-    """Mode auto takes the target labels of one call for predicted before it, unless it is told when."""
-    events.sort(key=lambda event: event[2])  # learn_many takes one domain
-    one, many = (Recalibrator(mode=mode, prior_window=50) for _ in range(2))
-    for score, _, _ in events:
-        one.observe_one(score)
-    many.observe_many([score for score, _, _ in events])
-    for domain in ("source", "target"):
-        told = mode == "auto" and domain == "target"
-        part = [(score, label) for score, label, of in events if of == domain]
-        places = sorted({0, *(min(cut, len(part)) for cut in cuts), len(part)})
-        for start, end in itertools.pairwise(places):
-            seen = start if told else None
-            for score, label in part[start:end]:
-                one.learn_one(score, label, domain, prediction_index=seen)
-            scores, labels = [z for z, _ in part[start:end]], [y for _, y in part[start:end]]
-            many.learn_many(scores, labels, domain, prediction_index=seen)
-    assert one.map == many.map
-    assert one.to_bytes() == many.to_bytes()
-    grid = np.linspace(0, 1, 11)
-    assert many.predict_many(grid).tolist() == [one.predict_one(z) for z in grid]
-
-
-@given(EVENTS, st.sampled_from(MODES))
-def test_state_round_trip(events: list[tuple[float, int, str]], mode: str) -> None:
-    engine = Recalibrator(mode=mode, bins="cube_root", delta=0.05, prior_window=20)
-    for index, (score, label, domain) in enumerate(events):
-        engine.step(PredictionEvent(str(index), score, float(index), domain=domain))
-        if index % 3:
-            engine.step(LabelEvent(str(index - index % 2), label, float(index)))
-    twin = Recalibrator.from_bytes(engine.to_bytes())
-    assert twin.to_bytes() == engine.to_bytes()
-    assert (twin.config, twin.map, twin.source, twin.target) == (
-        engine.config,
-        engine.map,
-        engine.source,
-        engine.target,
-    )
-    more = PredictionEvent("more", 0.3, 1e6)
-    assert twin.step(more) == engine.step(more)
-    assert twin.step(LabelEvent("more", 1, 1e6)) == engine.step(LabelEvent("more", 1, 1e6))
-
-
-def test_copies_are_engines_of_their_own() -> None:
-    engine = Recalibrator(bins=7)
-    engine.learn_many(*sample(500, 12))
-    for twin in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
-        assert twin.to_bytes() == engine.to_bytes()
-        twin.learn_one(0.5, 1)
-        assert twin.to_bytes() != engine.to_bytes()
 
 
 def test_damaged_state_is_refused() -> None:

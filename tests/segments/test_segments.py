@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamcal import DamagedStateError, SegmentedRecalibrator
+from streamcal import SegmentedRecalibrator
 from streamcal.segments import segments as segments_module
 from streamcal.segments.between_c import BetweenSegments
 from streamcal.segments.corrections_c import READ, Corrections
@@ -209,21 +209,6 @@ def test_a_new_segment_is_served_the_pooled_probability_to_the_last_bit() -> Non
     assert engine.predict_one(0.37, "new") == engine.pooled.predict_one(0.37)
 
 
-def test_one_by_one_and_many_give_the_same_corrections() -> None:
-    rng = np.random.default_rng(1)
-    scores, labels, segments, _ = drawn(rng.normal(0.0, 1.0, 5), 600, rng)
-    values = segments.tolist()
-    one, many = plain(), plain()
-    rows = many.forecast_many(scores, values)
-    many.learn_many(scores, labels, values, forecasts=rows)
-    for event in zip(scores.tolist(), labels.tolist(), values, rows, strict=True):
-        one.learn_one(*event[:3], forecast=event[3])
-    assert (one.predict_many(scores, values) == many.predict_many(scores, values)).all()
-    assert [many.predict_one(*each) for each in zip(scores.tolist(), values, strict=True)] == (
-        many.predict_many(scores, values).tolist()
-    )
-
-
 def test_the_state_comes_back() -> None:
     rng = np.random.default_rng(6)
     scores, labels, segments, _ = drawn(rng.normal(0.0, 1.0, 4), 1_200, rng)
@@ -236,15 +221,6 @@ def test_the_state_comes_back() -> None:
         each.learn_many(scores[800:], labels[800:], names[800:])
     assert again.to_bytes() == engine.to_bytes()
     assert pickle.loads(pickle.dumps(again)).predict_one(0.3, None) == engine.predict_one(0.3, None)
-
-
-def test_damaged_states_are_refused() -> None:
-    engine = SegmentedRecalibrator(("a", "b"))
-    engine.learn_many([0.2, 0.8] * 60, [0, 1] * 60, [("x", None), ("y", 3)] * 60)
-    data = engine.to_bytes()
-    for damaged in (b"", data[:-1], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
-        with pytest.raises(DamagedStateError):
-            SegmentedRecalibrator.from_bytes(damaged)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import streamcal
-from streamcal.quality import verdict as words
 from streamcal.quality.verdict import Arrival, Verdict, judge
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run import runner
@@ -144,7 +143,7 @@ def frozen(stream: Stream, rng: np.random.Generator, cause: str) -> Stream:
 def balance(rng: np.random.Generator) -> Stream:
     """Move the class balance from .17 to .34."""
     rate = np.where(np.arange(N) < N // 2, BASE, 2.0 * BASE)
-    return frozen(drawn(rng, rate=rate), rng, words._BALANCE)
+    return frozen(drawn(rng, rate=rate), rng, "class_balance")
 
 
 def relation(rng: np.random.Generator) -> Stream:
@@ -153,7 +152,7 @@ def relation(rng: np.random.Generator) -> Stream:
     log_odds = np.log(made.means / (1.0 - made.means))
     means = np.where(later, sigmoid(0.3 * log_odds - 0.3), made.means)
     labels = (rng.random(N) < means).astype(float)
-    return frozen(made._replace(means=means, labels=labels), rng, words._RELATION)
+    return frozen(made._replace(means=means, labels=labels), rng, "relation")
 
 
 def population(rng: np.random.Generator) -> Stream:
@@ -165,7 +164,7 @@ def population(rng: np.random.Generator) -> Stream:
     labels = (rng.random(N) < means).astype(float)
     made = made._replace(scores=sigmoid(1.1 * x - 1.6), means=means, labels=labels)
     straight = drawn(rng, 5_000)
-    made = frozen(made, rng, words._SCORES)
+    made = frozen(made, rng, "scores")
     return made._replace(calibration=(straight.scores, straight.labels))
 
 
@@ -174,7 +173,7 @@ def reversed_(rng: np.random.Generator) -> Stream:
     made = drawn(rng)
     before = drawn(rng, 5_000)
     return made._replace(
-        scores=1.0 - made.scores, changes=0.0, cause=words._REVERSED, mode="source",
+        scores=1.0 - made.scores, changes=0.0, cause="ranking_reversed", mode="source",
         calibration=(before.scores, before.labels),
     )  # fmt: skip
 
@@ -277,15 +276,6 @@ def is_wrong(look: Look, stream: Stream, served: Floats) -> bool:
     return bool(np.corrcoef(scores, means)[0, 1] >= 0.0)
 
 
-def named(verdict: Verdict) -> str | None:
-    """Return the cause that a verdict names."""
-    return (
-        verdict.sentence.split(" Likely cause: ")[1].rstrip(".")
-        if " Likely cause: " in verdict.sentence
-        else None
-    )
-
-
 def sentences(seeds: range) -> None:
     """Print what is said of each kind of stream."""
     print(
@@ -300,7 +290,7 @@ def sentences(seeds: range) -> None:
             looks, _, served = replayed(stream)
             all_ += len(looks)
             for look in looks:
-                cause = named(look.verdict)
+                cause = look.verdict.cause
                 told += look.verdict.deviates
                 wrong += is_wrong(look, stream, served)
                 causes += cause is not None
@@ -342,7 +332,7 @@ def advice(seeds: range) -> None:
             rows.append(tuple(row))
         old, gap, new, moved = np.mean(rows, axis=0)
         better = sum(row[2] < row[0] and abs(row[3]) < abs(row[1]) for row in rows)
-        cause = named(said) or "cause not clear"
+        cause = said.cause or "cause not clear"
         print(
             f"| {kind} | {said.state}: {cause} | {what} | {old:.4f} → {new:.4f} | {gap:+.3f} → {moved:+.3f}"
             f" ({better} of {len(rows)} better) |",

@@ -26,7 +26,7 @@ _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "answers": frozenset({"id", "probability", "map_version"}),
     "rejects": frozenset({"source", "line", "code"}),
     "maps": frozenset({"version", "map"}),
-    "alarms": frozenset({"number", "assumption", "reason"}),
+    "alarms": frozenset({"number", "code", "reason"}),
 }
 _FORMULA: Final = frozenset("=+-@\t\r\n'")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -200,7 +200,7 @@ def _event(row: AlarmRow, job: str) -> dict[str, Any]:
     """Return an alarm as a CloudEvent; its id is that of the same alarm in every process."""
     event: dict[str, Any] = {
         "specversion": "1.0",
-        "id": str(uuid.uuid5(_NAMESPACE, f"{job} {row.number} {row.key!r} {row.assumption}")),
+        "id": str(uuid.uuid5(_NAMESPACE, f"{job} {row.number} {row.key!r} {row.code}")),
         "source": f"urn:streamcal:{job}",
         "type": _TYPE,
         "datacontenttype": "application/json",

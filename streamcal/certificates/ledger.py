@@ -19,10 +19,12 @@ from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.record import (
+    DRIFT_OF,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
     Certificate,
     DriftAlarm,
+    DriftCode,
     identically_distributed,
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
@@ -115,7 +117,9 @@ class Ledger:
         log_e = self.tests[domain].look(sketch)
         if log_e is not None:
             reason = f"log e-value {log_e:.1f} of the test of identical distribution"
-            self.alarms += (DriftAlarm(identically_distributed(domain), reason, target_labels),)
+            self.alarms += (
+                DriftAlarm(DRIFT_OF[domain], identically_distributed(domain), reason, target_labels),
+            )
 
     def check_tests(self, domain: Domain, sketch: ScoreSketch) -> None:
         """Raise ValueError, after `restore`, if a domain does not have the labels that were tested."""
@@ -142,7 +146,7 @@ class Ledger:
         if self.watch is None or not self.watch.look(source, target):
             return False
         reason = f"log e-value {self.watch.log_e:.1f} of the label-shift test"
-        self.alarms += (DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels),)
+        self.alarms += (DriftAlarm("label_shift", LABEL_SHIFT_REFUTED, reason, target_labels),)
         return True
 
     def rest_on_cohorts(self) -> None:
@@ -250,11 +254,13 @@ class Ledger:
     def _new_alarms(self, refuted: Collection[str], target_labels: int) -> tuple[DriftAlarm, ...]:
         """Return an alarm for each refuted assumption of a certificate for which none was raised."""
         late = f"{self.contradicted:,} labels of 1 came after their predictions had been learned as 0"
-        reasons = dict.fromkeys(self.about.implied_zeros, late)
-        reasons[MONOTONE_REFUTED] = "two bins have certain rates in the wrong order"
+        reasons: dict[str, tuple[DriftCode, str]] = dict.fromkeys(
+            self.about.implied_zeros, ("implied_zeros", late)
+        )
+        reasons[MONOTONE_REFUTED] = "monotone", "two bins have certain rates in the wrong order"
         raised = {alarm.assumption for alarm in self.alarms}
         return tuple(
-            DriftAlarm(each, reasons[each], target_labels)
+            DriftAlarm(reasons[each][0], each, reasons[each][1], target_labels)
             for each in refuted
             if each in reasons and each not in raised
         )

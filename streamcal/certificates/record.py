@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,13 +16,14 @@ from streamcal.times import show_duration
 __all__ = [
     "ARRIVAL",
     "ARRIVAL_OF_SOURCE",
-    "IMPLIED",
+    "DRIFT_OF",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "NO_CLAIM",
     "UNWEIGHTED",
     "Certificate",
     "DriftAlarm",
+    "DriftCode",
     "PaperBound",
     "RiskField",
     "identically_distributed",
@@ -34,9 +35,6 @@ NO_CLAIM: Final = 0.25
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
-
-IMPLIED: Final = "a prediction without a label within "
-"""Beginning of the assumption that such a prediction is a 0, see `implied_zeros`."""
 
 UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
 """Assumption that fails if labels have weights other than 1."""
@@ -61,12 +59,20 @@ def identically_distributed(domain: Domain) -> str:
 
 def implied_zeros(seconds: float) -> str:
     """Return the assumption that a prediction without a label within this many seconds is a 0."""
-    return f"{IMPLIED}{show_duration(seconds)} is a 0"
+    return f"a prediction without a label within {show_duration(seconds)} is a 0"
+
+
+DriftCode: TypeAlias = Literal["implied_zeros", "label_shift", "monotone", "source_law", "target_law"]
+"""Code of an assumption that may be refuted."""
+
+DRIFT_OF: Final[dict[Domain, DriftCode]] = {"source": "source_law", "target": "target_law"}
+"""Codes of the assumptions of `identically_distributed`."""
 
 
 class DriftAlarm(msgspec.Struct, frozen=True):
     """Alarm: an assumption behind the certificates is refuted. Each alarm is raised once."""
 
+    code: DriftCode
     assumption: str
     """Assumption, worded as in the certificates."""
     reason: str

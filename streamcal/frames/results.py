@@ -59,7 +59,7 @@ class Backtest:
         """Lines above the table."""
         counts = self._status.join
         return [
-            self._status.verdict.sentence,
+            f"{self._status.verdict.sentence} {self._status.verdict.evidence}".rstrip(),
             f"{counts.predictions:,} predictions, {counts.joined + counts.implied:,} with a label;"
             f" {self._status.rejected:,} events rejected",
         ]

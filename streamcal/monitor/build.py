@@ -48,7 +48,6 @@ from streamcal.release.label_delays import most_apart
 from streamcal.run.outcome import PriorSnapshot
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
-from streamcal.run.rows import CALIBRATED
 from streamcal.values import Floats, shown
 
 __all__ = ["build_status", "class_rating", "group_columns", "held_labels", "verdicts"]
@@ -227,10 +226,10 @@ def _sequences(watch: ForecastWatch, sums: LabelSums, verdict: Verdict) -> tuple
 def _mark_over(status: Status) -> None:
     """Mark the alarms that are over."""
     views = {view.key: view for view in status.views}
-    latest = {alarm.key: alarm for alarm in status.alarms if alarm.assumption == CALIBRATED}
+    latest = {alarm.key: alarm for alarm in status.alarms if alarm.code == "forecasts"}
     for alarm in status.alarms:
         view = views.get(alarm.key, status.views[0])
-        if alarm.assumption == CALIBRATED:
+        if alarm.code == "forecasts":
             alarm.over = not view.verdict.deviates or alarm is not latest[alarm.key]
             continue
         # What is certified now does not need the assumption, or assumes it of other labels.

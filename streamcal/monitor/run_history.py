@@ -12,13 +12,13 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from streamcal.certificates.record import NO_CLAIM
-from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.emissions import Mixing
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import advised, title
+from streamcal.monitor.alarms import alarm_of
 from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
-from streamcal.run.rows import CALIBRATED, AlarmRow, MapRow, RejectRow
+from streamcal.run.rows import AlarmRow, MapRow, RejectRow, alarm_rows
 
 __all__ = ["LATEST_REJECTS", "RunHistory", "claimed", "stored_history"]
 
@@ -108,15 +108,9 @@ class RunHistory:
 
     def alarms(self, engines: Mapping[str | None, Engine]) -> list[RecordedAlarm]:
         """Return the alarms, the newest last: those of some engines, then all others of this process."""
-        raised: list[DriftAlarm | AlarmRow] = [
-            msgspec.structs.replace(alarm, key=key)
-            for key, engine in engines.items()
-            for alarm in engine.alarms
-        ]
-        raised += [
-            alarm for alarm in self._alarms if alarm.assumption == CALIBRATED or alarm.key not in engines
-        ]
-        return [_recorded(alarm) for alarm in raised[-_MOST_ALARMS:]]
+        raised = [row for key, engine in engines.items() for row in alarm_rows(key, engine.alarms)]
+        raised += [row for row in self._alarms if row.code == "forecasts" or row.key not in engines]
+        return [alarm_of(row, RecordedAlarm) for row in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:
         priors = self._priors.get(key)
@@ -137,13 +131,6 @@ def stored_history(store: Store) -> RunHistory:
     history.take_maps(store.maps())
     history.rejects.extend(store.rejects())
     return history
-
-
-def _recorded(alarm: DriftAlarm | AlarmRow) -> RecordedAlarm:
-    found = advised(alarm)
-    return RecordedAlarm(
-        found.key, found.assumption, found.reason, found.target_labels, found.advice, title(alarm)
-    )
 
 
 def _versions(rows: Sequence[MapRow]) -> Versions:

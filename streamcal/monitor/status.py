@@ -18,6 +18,7 @@ from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
+from streamcal.run.rows import AlarmCode
 from streamcal.times import show_duration, show_time
 
 __all__ = [
@@ -307,8 +308,12 @@ class Alarm(msgspec.Struct):
     """An assumption that is refuted, and what to do."""
 
     key: str | None
+    code: AlarmCode
     assumption: str
+    title: str
+    """Finding, in a sentence."""
     reason: str
+    """Evidence, without the finding."""
     target_labels: int
     advice: str
 
@@ -316,8 +321,6 @@ class Alarm(msgspec.Struct):
 class RecordedAlarm(Alarm):
     """An alarm of a status record."""
 
-    title: str
-    """Finding, in a sentence."""
     over: bool = False
     """Whether it no longer holds: no certificate needs the assumption, or no forecast deviates."""
 

@@ -187,7 +187,7 @@ def _claims(engine: Served, name: str) -> list[tuple[str, str]]:
         words = _bound(claim.target_risk_bound, claim.target_risk)
         rows.append((f"certified risk in the target ({share}){name}", words))
     # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
-    return rows + [(f"refuted{name}", assumption.partition(":")[0]) for assumption in claim.refuted]
+    return rows + [(f"refuted{name}", assumption) for assumption in claim.refuted]
 
 
 def _bound(bound: float | None, words: str) -> str:

@@ -21,7 +21,17 @@ from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
 
-__all__ = ["FEWEST", "Arrival", "State", "Verdict", "judge", "may_deviate", "weighted_verdict", "worst_first"]
+__all__ = [
+    "FEWEST",
+    "Arrival",
+    "Cause",
+    "State",
+    "Verdict",
+    "judge",
+    "may_deviate",
+    "weighted_verdict",
+    "worst_first",
+]
 
 FEWEST: Final = 100
 """Labels from which on forecasts may be called well calibrated."""
@@ -48,25 +58,39 @@ State: TypeAlias = Literal[
     "worse than the score",
 ]
 
-_REVERSED: Final = "the ranking of the scores is reversed"
-_BALANCE: Final = "the class balance moved"
-_SCORES: Final = "the scores moved, and the rate of each score did not"
-_RELATION: Final = "the scores mean something else than before"
+Cause: TypeAlias = Literal["class_balance", "ranking_reversed", "relation", "scores"]
+"""Code of the likely cause of a deviation."""
+
 _HELD: Final = "Labels of the class that comes first are held until both are equally complete."
 
-_ADVICE: Final = {
-    _REVERSED: "Check that the score is that of class 1 (--positive), and that each label has the id of its"
-    " own prediction. If so, the model has lost its meaning: only a new one repairs it.",
-    _BALANCE: 'Mode "auto", the default, learns the new balance from labels.',
-    _SCORES: 'Mode "auto", the default, learns from labels what the scores mean where they are now. Look at'
-    " what feeds the model: another population, or a changed feature.",
-    _RELATION: 'Mode "auto", the default, learns from labels what the scores mean now. Look at the features'
-    " of the model, and whether it was replaced.",
-    None: 'Mode "auto" learns the right forecasts by labels. If it is on, look at which keys and segments'
-    " deviate, and since when; whether features, the model or the meaning of labels changed; and whether"
-    " labels have the ids of"
-    " their predictions.",
+_WORDS: Final[dict[Cause | None, tuple[str, str]]] = {
+    "ranking_reversed": (
+        "Likely cause: the ranking of the scores is reversed.",
+        "Check that the score is that of class 1 (option positive), and that each label has the id of its own"
+        " prediction. If so, the model has lost its meaning: only a new one repairs it.",
+    ),
+    "class_balance": (
+        "Likely cause: the class balance moved.",
+        'Mode "auto", the default, learns the new balance from labels.',
+    ),
+    "scores": (
+        "Likely cause: the scores moved, and the rate of each score did not.",
+        'Mode "auto", the default, learns from labels what the scores mean where they are now. Look at what'
+        " feeds the model: another population, or a changed feature.",
+    ),
+    "relation": (
+        "Likely cause: the scores mean something else than before.",
+        'Mode "auto", the default, learns from labels what the scores mean now. Look at the features of the'
+        " model, and whether it was replaced.",
+    ),
+    None: (
+        "The cause is not clear.",
+        'Mode "auto" learns the right forecasts by labels. If it is on, look at which keys and segments'
+        " deviate, and since when; whether features, the model or the meaning of labels changed; and whether"
+        " labels have the ids of their predictions.",
+    ),
 }
+"""The likely cause, and what to do about it."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -74,9 +98,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     state: State
     sentence: str
-    """Verdict in words, with the interval and the likely cause."""
+    """Verdict in words, with the interval."""
     evidence: str
-    """Figures behind it, in words; empty without labels."""
+    """Likely cause, and figures behind the verdict, in words; empty without labels."""
     labels: int
     """Number of labels that it rests on."""
     since: float | None = None
@@ -94,6 +118,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Next steps; empty where forecasts do not deviate."""
     log_e: float = 0.0
     """Logarithm of an e-value against forecasts that do not deviate."""
+    cause: Cause | None = None
+    """Likely cause of a deviation; None: it is not clear, or nothing deviates."""
 
     @property
     def deviates(self) -> bool:
@@ -156,7 +182,7 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     incomplete = 0.0 if arrival.fair else 1.0 - COMPLETE
     found = _deviating_gap(sums, after, incomplete)
     if found is not None:
-        cause = _REVERSED if reversal is not None else _cause(sums, found.start)
+        cause: Cause | None = "ranking_reversed" if reversal is not None else _cause(sums, found.start)
         return _of_gap(sums, after, found, cause)
     if reversal is not None:
         return _of_reversal(sums, reversal, float(_areas(counts[reversal])))
@@ -295,7 +321,7 @@ def _reversed(counts: Floats) -> Flags:
     return np.asarray(_areas(counts) < 0.5 - _STANDARD_ERRORS * error)
 
 
-def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: str | None) -> Verdict:
+def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | None) -> Verdict:
     labels, mean, low, high, level = (float(each[found.start, found.column]) for each in gaps[:5])
     state: State = "too high" if mean > 0.0 else "too low"
     which, band = "forecasts", None
@@ -321,10 +347,10 @@ def _of_reversal(sums: LabelSums, start: int, area: float) -> Verdict:
             break
         power += 1
     log_e = -power * float(np.log(DELTA))
-    return _deviation(sums, start, "ranking reversed", words, evidence, _REVERSED, None, None, log_e)
+    return _deviation(sums, start, "ranking reversed", words, evidence, "ranking_reversed", None, None, log_e)
 
 
-def _of_loss(sums: LabelSums, gains: Intervals, start: int, cause: str | None) -> Verdict:
+def _of_loss(sums: LabelSums, gains: Intervals, start: int, cause: Cause | None) -> Verdict:
     labels, mean, low, high, level = (float(each[start]) for each in gains[:5])
     words = (
         f"{_since(sums, start)} what is served is worse than the score: its Brier score is higher by"
@@ -342,19 +368,19 @@ def _deviation(
     state: State,
     words: str,
     evidence: str,
-    cause: str | None,
+    cause: Cause | None,
     interval: tuple[float, float, float] | None,
     band: tuple[float, float] | None,
     log_e: float,
 ) -> Verdict:
     """Return the verdict on a deviation, with its likely cause and what to do about it."""
-    likely = " The cause is not clear." if cause is None else f" Likely cause: {cause}."
+    likely, advice = _WORDS[cause]
     time, since_label = sums.times[start], sums.starts[start]
     mean, low, high = interval or (None, None, None)
     return Verdict(
         state,
-        f"{words}{likely}",
-        evidence,
+        words,
+        f"{likely} {evidence}",
         sums.labels - since_label,
         time,
         since_label,
@@ -362,8 +388,9 @@ def _deviation(
         low,
         high,
         band,
-        _ADVICE[cause],
+        advice,
         log_e,
+        cause,
     )
 
 
@@ -382,7 +409,7 @@ def _points(value: float) -> str:
     return (f"{points:.0f}" if abs(points) >= 9.95 else f"{points:#.2g}").replace("-", "−")
 
 
-def _cause(sums: LabelSums, start: int) -> str | None:
+def _cause(sums: LabelSums, start: int) -> Cause | None:
     """Return the likely cause of a deviation since a start, by the labels in bands of the scores.
 
     Each cause is fitted to the labels before the start and to those since then: a rate or frequency that it
@@ -408,17 +435,17 @@ def _cause(sums: LabelSums, start: int) -> str | None:
     def scores_of_classes(part: Floats) -> float:
         return float(_log_likelihood(part, part.sum(axis=0)).sum())
 
-    likelihoods = {
+    likelihoods: dict[Cause | None, float] = {
         None: scores(both) + rates(both),
-        _BALANCE: scores_of_classes(both) + sum(map(classes, parts)) - cost,
-        _SCORES: rates(both) + sum(map(scores, parts)) - (bands - 1) * cost,
-        _RELATION: sum(map(scores, parts)) + sum(map(rates, parts)) - (2 * bands - 1) * cost,
+        "class_balance": scores_of_classes(both) + sum(map(classes, parts)) - cost,
+        "scores": rates(both) + sum(map(scores, parts)) - (bands - 1) * cost,
+        "relation": sum(map(scores, parts)) + sum(map(rates, parts)) - (2 * bands - 1) * cost,
     }
     *_, second, first = sorted(likelihoods.values())
     if first - second < _ODDS:
         return None
     cause = max(likelihoods, key=lambda cause: likelihoods[cause])
-    return _REVERSED if cause == _RELATION and _reversed(now) else cause
+    return "ranking_reversed" if cause == "relation" and _reversed(now) else cause
 
 
 def _log_likelihood(counts: Floats, totals: Floats | float) -> Floats:

@@ -191,9 +191,8 @@ def _alarms(report: Report) -> Markup | None:
 
 def _alarm(alarm: RecordedAlarm) -> Markup:
     """Return an alarm: what was found, and when opened, the figures and what to do."""
-    reason = alarm.reason.removeprefix(alarm.title).strip().rstrip(".")
     after = f" After {alarm.target_labels:,} labels." if alarm.target_labels else ""
-    words = f"{reason}.{after} {alarm.advice}"
+    words = f"{alarm.reason.rstrip('.')}.{after} {alarm.advice}"
     key = [] if alarm.key is None else ["Key ", tag("bdi", alarm.key), ": "]
     return tag("li", tag("details", tag("summary", *key, alarm.title), tag("p", words)))
 

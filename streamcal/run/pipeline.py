@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from streamcal.engine.batching_c import BlockSteps, Taken
@@ -29,7 +30,7 @@ from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
     Answers,
     RejectRow,
-    alarm_row,
+    alarm_rows,
     answer_columns,
     answer_rows,
     reject_row,
@@ -265,7 +266,8 @@ class Pipeline(RunState):
             outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
         elif isinstance(emission, DriftAlarm):
             alarms = self.engines.of(emission.key).alarms
-            outcome.alarms.append(alarm_row(emission, alarms, self.join.clock))
+            before = alarms.index(msgspec.structs.replace(emission, key=None))
+            outcome.alarms += alarm_rows(emission.key, alarms[: before + 1], self.join.clock, before)
 
     def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.record import (
-    IMPLIED,
-    LABEL_SHIFT_REFUTED,
-    MONOTONE_REFUTED,
-    identically_distributed,
+    DRIFT_OF,
+    DriftCode,
 )
 from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
-from streamcal.events import DOMAINS, Kept, KeptValue, Origin
+from streamcal.events import Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.class_fields import by_class
 from streamcal.events.codes import Code, Refusal
@@ -29,8 +27,8 @@ from streamcal.string_column import StringColumn
 from streamcal.values import Floats
 
 __all__ = [
-    "ADVICE",
     "CALIBRATED",
+    "AlarmCode",
     "AlarmRow",
     "AnswerColumns",
     "Answers",
@@ -38,8 +36,7 @@ __all__ = [
     "MapRow",
     "Recalibrated",
     "RejectRow",
-    "advice",
-    "alarm_row",
+    "alarm_rows",
     "answer_columns",
     "answer_rows",
     "forecast_alarm_row",
@@ -51,32 +48,40 @@ __all__ = [
 CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
 """Assumption that an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
 
-ADVICE: Final = {
-    LABEL_SHIFT_REFUTED: (
-        "Within the classes the scores have changed, not only the share of the classes: another population, a"
-        " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
-        " Mode auto goes on by the target's labels; in another mode, give a new --calibration, or take mode"
-        " auto."
+AlarmCode: TypeAlias = DriftCode | Literal["forecasts"]
+"""Code of an alarm; ``forecasts``: the verdict says that they deviate."""
+
+_FOUND: Final[dict[DriftCode, tuple[str, str]]] = {
+    "label_shift": (
+        "The scores within the classes changed, not only the share of the classes.",
+        "Another population, a changed feature, a new model? Claims that rest on label shift are withdrawn."
+        " Find out what changed. Mode auto goes on by the target's labels; in another mode, give a new"
+        " calibration, or take mode auto.",
     ),
-    MONOTONE_REFUTED: (
-        "Somewhere a higher score means a lower probability. Nothing is certified of the map. Check that the"
-        " score is that of class 1 (--positive), and that the ids join each label to its own prediction. If"
-        " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
+    "monotone": (
+        "Somewhere a higher score means a lower probability.",
+        "Nothing is certified of the map. Check that the score is that of class 1 (option positive), and that"
+        " the ids join each label to its own prediction. If so, the score has lost its meaning there:"
+        " recalibration hides that, only a new model repairs it.",
     ),
-    IMPLIED: (
+    "implied_zeros": (
+        "Labels 1 came after their predictions had counted as 0.",
         "Positives come later than [join] label_delay_limit, and their predictions were learned as 0:"
         " the map is too low. Nothing is certified of the target. Raise label_delay_limit to the time in"
-        " which nearly all positives come, and start anew: what was learned as 0 stays 0."
+        " which nearly all positives come, and start anew: what was learned as 0 stays 0.",
     ),
-    **dict.fromkeys(
-        map(identically_distributed, DOMAINS),
-        "Over time the scores, the class balance or the meaning of a score has changed. Nothing is certified"
-        " that rests on these labels. Recalibration goes on: mode auto follows a change, and other modes"
-        " forget old labels with a window, under which each version is certified by recent labels alone. If"
-        " the change was an error in the data, repair it and start anew.",
-    ),
+    **{
+        code: (
+            f"The labels of the {domain} changed over time, or their scores did.",
+            "Over time the scores, the class balance or the meaning of a score has changed. Nothing is"
+            " certified that rests on these labels. Recalibration goes on: mode auto follows a change, and"
+            " other modes forget old labels with a window, under which each version is certified by recent"
+            " labels alone. If the change was an error in the data, repair it and start anew.",
+        )
+        for domain, code in DRIFT_OF.items()
+    },
 }
-"""By the assumption that is refuted, or how it begins: what follows from it, and what to do."""
+"""By the assumption that is refuted: what was found; and what follows from it, and what to do."""
 
 
 class AnswerColumns(NamedTuple):
@@ -258,15 +263,18 @@ class AlarmRow(msgspec.Struct, frozen=True):
 
     number: int
     """Number from 1 among the alarms of this key: those of certificates are numbered apart from those of
-    forecasts. Key, assumption and number name one alarm of a store."""
+    forecasts. Key, code and number name one alarm of a store."""
     key: str | None
     """The key of the events that it is about; None: events without a key."""
     time: float | None
     """Event time at which it was raised, seconds since the epoch; None before the first event with a time."""
+    code: AlarmCode
     assumption: str
     """The assumption, worded as in the certificates."""
+    title: str
+    """Finding, in a sentence."""
     reason: str
-    """Reason: what refuted it."""
+    """Evidence that refuted the assumption."""
     target_labels: int
     """Number of labels of the target so far."""
     advice: str
@@ -295,39 +303,41 @@ def map_row(emission: MapPublished, time: float | None, segments: tuple[str, ...
     )
 
 
-def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | None) -> AlarmRow:
-    """Return the row of an alarm.
-
-    Parameters
-    ----------
-    alarms
-        those of its engine, itself among them; there, none has a key.
-    time
-        the clock when it was raised: event time, seconds since the epoch.
-    """
-    number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
-    return AlarmRow(
-        number,
-        alarm.key,
-        time,
-        alarm.assumption,
-        alarm.reason,
-        alarm.target_labels,
-        advice(alarm.assumption),
-    )
+def alarm_rows(
+    key: str | None, alarms: Sequence[DriftAlarm], time: float | None = None, before: int = 0
+) -> list[AlarmRow]:
+    """Return the rows of the alarms of a key but for the first so many, raised at an event time."""
+    return [
+        AlarmRow(
+            number,
+            key,
+            time,
+            alarm.code,
+            alarm.assumption,
+            _FOUND[alarm.code][0],
+            alarm.reason,
+            alarm.target_labels,
+            _FOUND[alarm.code][1],
+        )
+        for number, alarm in enumerate(alarms[before:], before + 1)
+    ]
 
 
 def forecast_alarm_row(raised: Raised, time: float | None) -> AlarmRow:
     """Return the row of an alarm of the watch over forecasts, given the clock when it was raised."""
     verdict = raised.verdict
-    reason = f"{verdict.sentence} {verdict.evidence}"
     labels = (verdict.since_label or 0) + verdict.labels
-    return AlarmRow(raised.number, raised.key, time, CALIBRATED, reason, labels, verdict.advice)
-
-
-def advice(assumption: str) -> str:
-    """Return what follows from the refutation of an assumption, and what to do."""
-    return ADVICE[IMPLIED if assumption.startswith(IMPLIED) else assumption]
+    return AlarmRow(
+        raised.number,
+        raised.key,
+        time,
+        "forecasts",
+        CALIBRATED,
+        verdict.sentence,
+        verdict.evidence,
+        labels,
+        verdict.advice,
+    )
 
 
 def answer_rows(keep: Sequence[str], classes: Sequence[str] = ()) -> Callable[[Any, Kept], Any]:

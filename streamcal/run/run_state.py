@@ -27,7 +27,7 @@ from streamcal.quality.verdict import Arrival
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.outcome import Outcome, PipelineState, Tally
-from streamcal.run.rows import alarm_row, forecast_alarm_row, map_row
+from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.segmented_engine import SegmentedEngine
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
@@ -253,9 +253,7 @@ class RunState:
         self, outcome: Outcome, key: str | None, engine: Engine, before: int, clock: float | None
     ) -> None:
         """Add the alarms of an engine to an outcome, but for the first so many, with the clock as of them."""
-        for alarm in engine.alarms[before:]:
-            named = msgspec.structs.replace(alarm, key=key)
-            outcome.alarms.append(alarm_row(named, engine.alarms, clock))
+        outcome.alarms += alarm_rows(key, engine.alarms, clock, before)
 
     def _publish(self, outcome: Outcome) -> None:
         """Add the rows of versions that began in this micro-batch to an outcome, and what they refute."""

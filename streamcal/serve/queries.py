@@ -14,15 +14,15 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from streamcal.engine.emissions import DriftAlarm
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import advised
+from streamcal.monitor.alarms import alarm_of
 from streamcal.monitor.build import build_status, verdicts
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.status import Alarm
 from streamcal.multiclass.classes_engine import served_map
 from streamcal.quality.figures import Raised
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.rows import AlarmRow, forecast_alarm_row
+from streamcal.run.rows import AlarmRow, alarm_rows, forecast_alarm_row
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue
 
@@ -84,12 +84,12 @@ class Queries:
         def read() -> bytes:
             engines = self._pipeline.first_engines(_SHOWN_KEYS) if key is None else {key: self._engine(key)}
             judged = verdicts(self._pipeline)
-            raised: list[DriftAlarm | AlarmRow] = []
+            raised = list[AlarmRow]()
             for name, engine in engines.items():
-                raised += [msgspec.structs.replace(alarm, key=name) for alarm in engine.alarms]
+                raised += alarm_rows(name, engine.alarms)
                 if name in judged and judged[name].deviates:
                     raised.append(forecast_alarm_row(Raised(name, 1, judged[name]), None))
-            return msgspec.json.encode([advised(alarm) for alarm in raised])
+            return msgspec.json.encode([alarm_of(row, Alarm) for row in raised])
 
         return await self._ask(read)
 

@@ -27,7 +27,7 @@ TOLD = f"whsec_{base64.b64encode(KEY).decode()}"
 
 
 def alarm(number: int, key: str | None = None) -> AlarmRow:
-    return AlarmRow(number, key, 1e9, "an assumption", "a reason", 7, "do this")
+    return AlarmRow(number, key, 1e9, "monotone", "an assumption", "a title", "a reason", 7, "do this")
 
 
 def opened(url: str, job: str = "a store", position: Any = None) -> WebhookSink:

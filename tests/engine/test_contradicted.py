@@ -15,7 +15,7 @@ from streamcal.certificates.record import implied_zeros
 from streamcal.engine.config import Mode
 from streamcal.events import Event
 from streamcal.join.config import JoinConfig
-from streamcal.monitor.alarms import advised
+from streamcal.run.rows import alarm_rows
 from streamcal.testing import NormalPair
 
 TRUTH = NormalPair(0.5)
@@ -64,7 +64,7 @@ def test_contradicted_labels_refute_within_a_hundred(mode: Mode) -> None:
     restored = Recalibrator.from_bytes(engine.to_bytes())
     assert restored.certificate == certificate
     assert restored.alarms == engine.alarms
-    assert "Raise label_delay_limit" in advised(asked[0]).advice
+    assert "Raise label_delay_limit" in alarm_rows(None, asked)[0].advice
 
 
 @pytest.mark.slow

@@ -250,7 +250,7 @@ def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Brows
     latest = LatestStatus(pipeline, {})
     live = msgspec.json.decode(latest.posted.record, type=Live)
     live.status.alarms = [
-        RecordedAlarm(None, "A", f"<b>{when}. Why.", 9, "Do it.", f"<b>{when}.", over=when != "Now")
+        RecordedAlarm(None, "monotone", "A", f"<b>{when}.", "Why.", 9, "Do it.", over=when != "Now")
         for when in ("First", "Now", "Then")
     ]
     served = live.status.views[0].served

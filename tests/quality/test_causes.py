@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import causes
-from benchmarks.causes import ADVICE, DAY, KINDS, Stream, is_wrong, named, replayed
+from benchmarks.causes import ADVICE, DAY, KINDS, Stream, is_wrong, replayed
 from streamcal.run.run_state import RunState
 
 pytestmark = [pytest.mark.slow, pytest.mark.statistical]
@@ -37,7 +37,7 @@ def test_no_sentence_is_wrong(kind: str) -> None:
     stream = KINDS[kind](np.random.default_rng(1))
     looks, _, served = replayed(stream)
     assert not [look.verdict.sentence for look in looks if is_wrong(look, stream, served)]
-    assert not [look.verdict.sentence for look in looks if named(look.verdict) is not None]
+    assert not [look.verdict.sentence for look in looks if look.verdict.cause is not None]
     assert looks[-1].verdict.state != "cannot tell"
 
 
@@ -70,7 +70,7 @@ def test_advice_helps(kind: str) -> None:
     looks, _, before = replayed(stream)
     said = looks[-1].verdict
     assert said.deviates
-    assert named(said) == stream.cause
+    assert said.cause == stream.cause
     assert what.removeprefix("the ").split()[-1].strip('"') in said.advice  # "auto", or the class
     _, _, after = replayed(follow(stream))
     assert np.mean((after - stream.labels)[later] ** 2) < np.mean((before - stream.labels)[later] ** 2)

@@ -207,7 +207,7 @@ def test_there_may_be_little_to_report() -> None:
 def test_alarms_are_a_line_each_the_current_ones_first() -> None:
     status = build_status(Pipeline(), history=RunHistory())
     status.alarms = [
-        RecordedAlarm(None, "A", f"{when}. Why.", 9, "Do it.", f"{when}.", over=when != "Now")
+        RecordedAlarm(None, "monotone", "A", f"{when}.", "Why.", 9, "Do it.", over=when != "Now")
         for when in ("First", "Now", "Then")
     ]
     text = as_html(make_report(status, ["x"]))

@@ -74,7 +74,7 @@ function certificateTile({ certified, no_claim: reason }) {
 function showAttention({ alarms, warnings }) {
   const items = (some) => some.map(({ key, title, reason, target_labels: labels, advice }) =>
     element("li", {}, element("details", {}, element("summary", {}, key == null ? title : `${key}: ${title}`),
-      element("p", {}, `${reason.replace(title, "").replace(/\.?$/, ".")}${labels ? ` After ${count(labels)} labels.` : ""} ${advice}`)))).reverse();
+      element("p", {}, `${reason.replace(/\.?$/, ".")}${labels ? ` After ${count(labels)} labels.` : ""} ${advice}`)))).reverse();
   const now = alarms.filter((alarm) => !alarm.over);
   const then = alarms.filter((alarm) => alarm.over);
   at("attention").hidden = !now.length && !warnings.length && !then.length;

@@ -2,8 +2,9 @@
 
 A state is a tree of msgspec structs. Its leaves may be numpy arrays, little-endian, and anything that has
 ``to_bytes`` and ``from_bytes``, such as sketches. The types of its fields bound counts and lengths while it
-is decoded; NaN lies in no range. A class restores itself from its part of the tree with plain code, and
-raises any error that says what is wrong: `restoring` makes a `DamagedStateError` of it that names the place.
+is decoded; NaN lies in no range. A class restores itself from its part of the tree, and checks lengths and
+ranges with `require`: `restoring` makes a `DamagedStateError` of its ValueError that names the place. Any
+other exception is a bug, and stays what it is.
 """
 
 from __future__ import annotations
@@ -54,8 +55,6 @@ Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
-_WRONG: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
-
 
 def encoded(state: object, *, json: bool = False) -> bytes:
     """Return a state as bytes of MessagePack, or of JSON; equal states give equal bytes."""
@@ -81,7 +80,7 @@ def decoded(data: bytes, kind: type[T], what: str, *, json: bool = False) -> T:
 
 @contextmanager
 def restoring(place: str) -> Iterator[None]:
-    """Turn whatever fails inside, while a state is restored, into a `DamagedStateError` that names the place.
+    """Turn a ValueError inside, while a state is restored, into a `DamagedStateError` that names the place.
 
     Examples
     --------
@@ -92,7 +91,7 @@ def restoring(place: str) -> Iterator[None]:
     """
     try:
         yield
-    except _WRONG as error:
+    except ValueError as error:
         raise DamagedStateError(f"{place}: {error}") from None
 
 

@@ -45,23 +45,23 @@ Code: TypeAlias = Literal[
 ]
 
 TITLES: Final[dict[Code, str]] = {
-    "bad_domain": "a domain that is neither source nor target",
-    "bad_field": "a value that cannot be kept",
-    "bad_id": "an id that is no text of 1 to 512 bytes",
-    "bad_key": "a key that is no text of at most 512 bytes",
-    "bad_label": "a label that names no class",
-    "bad_score": "a score that is no number in [0, 1]",
-    "bad_time": "a time that is no date",
-    "bad_weight": "a weight or a propensity out of range",
+    "bad_domain": "a domain must be source or target",
+    "bad_field": "a value to keep must be a number, a short text, true, false or null",
+    "bad_id": "an id must be a text of 1 to 512 bytes",
+    "bad_key": "a key must be a text of at most 512 bytes",
+    "bad_label": "a label must equal 0 or 1, or be one of the classes",
+    "bad_score": "a score must be a number in [0, 1]",
+    "bad_time": "a time must be a date",
+    "bad_weight": "a weight or a propensity must be in its range",
     "conflicting_label": "conflicting label",
     "duplicate_label": "duplicate label",
     "duplicate_prediction": "duplicate prediction",
     "implied_label": "late label of a prediction that counts as 0",
     "late_label": "late label",
     "malformed": "not an event",
-    "missing_field": "missing field",
+    "missing_field": "an event needs an id, and a score, a label or both",
     "missing_time": "missing time",
-    "mixed_time_units": "mixed units of time",
+    "mixed_time_units": "all times of an input must be in one unit",
     "not_csv": "not a row of the CSV file",
     "not_json": "not JSON",
     "not_utf8": "invalid UTF-8",
@@ -86,16 +86,12 @@ _DETAILS: Final[dict[Code, tuple[str, ...]]] = {
         f"the prediction with id {{id!r}} has expired by {{since:time}} {_BOUNDS}",
         "the prediction with id {id!r} has expired",
     ),
-    "missing_field": ("{kind} needs {field}",),
     "missing_time": (
         "{kind} needs a time, for the window {window} is a stretch of event time",
         "{kind} needs a time, for without a label predictions count as 0 after"
         " {label_delay_limit:duration} of event time",
     ),
-    "mixed_time_units": (
-        "time {time!r} is in {unit}, the others of its input are in {others}: give all times of an input in"
-        " one unit",
-    ),
+    "mixed_time_units": ("time {time!r} is in {unit}, the others of its input are in {others}",),
     "too_far_ahead": (
         "time {time:.15g} ({time:time}) is more than {limit:duration} past those before it, whose median is"
         " {median:time}; if it is right, raise max_jump of [join]",

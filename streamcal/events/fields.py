@@ -218,7 +218,7 @@ class Fields:
             return (1, None) if name == self._positive else (0, name)
         if name not in ("0", "1"):
             reason = f"a label must equal 0 or 1, got {shown(value)}"
-            raise FieldError(f"{reason}; --positive names the one that counts as 1", "bad_label", name)
+            raise FieldError(f"{reason}; option positive names the one that counts as 1", "bad_label", name)
         return int(name), None
 
 

@@ -9,6 +9,7 @@ decision depends on the events up to there and their order alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy as np
 
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import Block
+from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.values import shown
 
@@ -35,13 +37,13 @@ _FEW: Final = 2
 _SHOWN: Final = 200  # bytes of an event
 _SHARE: Final = 20  # at the end, so few percents do if they are one in so many events
 
-_NOTHING_LEARNED: Final = (
-    "Nothing was learned from this micro-batch; if others were committed before, start with a new store"
-)
-
 
 class MeaningError(ValueError):
-    """Labels or scores do not mean what the run takes them for."""
+    """Labels or scores do not mean what the run takes them for; ``words`` says so, and what to do."""
+
+    def __init__(self, words: Callable[[Face], str]) -> None:
+        super().__init__(words(COMMAND))
+        self.words = words
 
 
 class Sighting(msgspec.Struct):
@@ -51,8 +53,9 @@ class Sighting(msgspec.Struct):
     source: str
     line: int
 
-    def __str__(self) -> str:
-        return f"{self.times} time{'s' * (self.times > 1)}, first in {self.source}, line {self.line}"
+    def shown(self, face: Face) -> str:
+        """Return it in words."""
+        return f"{self.times} time{'s' * (self.times > 1)}, first in {self.source}, {face.line} {self.line}"
 
 
 class InputChecks(msgspec.Struct):
@@ -142,7 +145,7 @@ class InputChecks(msgspec.Struct):
             self.percent = _first(origin_of(index))
         self.percent.times += 1
         if self.percents >= ENOUGH:
-            raise MeaningError(self._of_scores())
+            raise MeaningError(self._of_scores)
 
     def end(self, positive: object) -> None:
         """Decide with what there is: no more events will come.
@@ -153,11 +156,11 @@ class InputChecks(msgspec.Struct):
             if there were too few events to be sure earlier.
         """
         if self.lacking and not self.classes and not self.labels:
-            raise MeaningError(self._of_no_labels())
+            raise MeaningError(self._of_no_labels)
         if self.labels and len(self.classes) == 1:
-            raise MeaningError(self._of_labels(positive))
+            raise MeaningError(partial(self._of_labels, positive))
         if self.percents >= _FEW and self.events <= min(_SHARE * self.percents, FIRST):
-            raise MeaningError(self._of_scores())
+            raise MeaningError(self._of_scores)
 
     def _decide(self, event: OtherLabel, positive: object) -> LabelEvent | LabelledEvent | Malformed:
         if self.other is None:
@@ -176,7 +179,7 @@ class InputChecks(msgspec.Struct):
             seen = self.labels[label] = _first(origin_of(index))
         seen.times += 1
         if sum(each.times for each in self.labels.values()) >= ENOUGH:
-            raise MeaningError(self._of_labels(positive))
+            raise MeaningError(partial(self._of_labels, positive))
 
     def _unlabelled(self, column: str, index: int, origin_of: Callable[[int], Origin]) -> None:
         if self.lacking is None:
@@ -185,46 +188,44 @@ class InputChecks(msgspec.Struct):
             self.lacked = f"{shown(column)}: {origin.raw[:_SHOWN].decode(errors='replace')}"
         self.lacking.times += 1
         if self.lacking.times >= UNLABELLED and not self.labels:
-            raise MeaningError(self._of_no_labels())
+            raise MeaningError(self._of_no_labels)
 
-    def _of_no_labels(self) -> str:
+    def _of_no_labels(self, face: Face) -> str:
+        lacking = "" if self.lacking is None else self.lacking.shown(face)
         return (
-            f"no label was found where labels are read: no event ({self.lacking}) has a field {self.lacked}"
-            f" … Say with --label NAME which field holds the label. {_NOTHING_LEARNED}"
+            f"no label was found where labels are read: no event ({lacking}) has a field {self.lacked}"
+            f" … Say {face.label} which field holds the label.{face.nothing_learned}"
         )
 
-    def _of_labels(self, positive: object) -> str:
-        refused = "; ".join(f"{name!r} ({seen})" for name, seen in self.labels.items())
+    def _of_labels(self, positive: object, face: Face) -> str:
+        refused = "; ".join(f"{name!r} ({seen.shown(face)})" for name, seen in self.labels.items())
         only = [positive[each] if isinstance(positive, tuple) else each for each in self.classes]
         accepted = f"labels of class {only[0]!r} only" if only else "no label"
         if isinstance(positive, tuple):
             return (
                 f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
-                f" {refused}. Name all classes with --classes NAME,NAME. {_NOTHING_LEARNED}"
+                f" {refused}. Name all classes {face.classes}.{face.nothing_learned}"
             )
         known = "a label must equal 0 or 1" if positive is None else f"the positive label is {positive!r}"
         return (
             f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
-            f" {refused}. {known[0].upper()}{known[1:]}; say with --positive VALUE which one of your two"
-            f" labels counts as 1. {_NOTHING_LEARNED}"
+            f" {refused}. {known[0].upper()}{known[1:]}; say {face.positive} which one of your two"
+            f" labels counts as 1.{face.nothing_learned}"
         )
 
-    def _of_scores(self) -> str:
-        meaning = f"in percent: of the first ones, some lie between 1 and 100 ({self.percent})"
+    def _of_scores(self, face: Face) -> str:
+        percent = "" if self.percent is None else self.percent.shown(face)
+        meaning = f"in percent: of the first ones, some lie between 1 and 100 ({percent})"
         advice = "Divide all scores by 100"
         if self.lowest < 0.0:
-            meaning = (
-                f"log odds: of the first ones, some lie above 1 ({self.percent}), and one is {self.lowest:g}"
-            )
+            meaning = f"log odds: of the first ones, some lie above 1 ({percent}), and one is {self.lowest:g}"
             advice = "Turn each score s into 1 / (1 + exp(-s))"
         elif self.largest:
-            meaning = (
-                f"points: of the first ones, some lie above 1 ({self.percent}), and one is {self.largest:g}"
-            )
+            meaning = f"points: of the first ones, some lie above 1 ({percent}), and one is {self.largest:g}"
             advice = "Divide all scores by the largest that the model can give"
         return (
             f"scores seem to be {meaning}, and those from 0 to 1 would be taken for probabilities. {advice}."
-            f" {_NOTHING_LEARNED}"
+            f"{face.nothing_learned}"
         )
 
 

@@ -8,7 +8,6 @@ narwhals (extra ``frames``), and matplotlib (extra ``plots``) to draw.
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Unpack, overload
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
 from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.results import Backtest, Comparison
 from streamcal.frames.sources import Frame, FrameSource
@@ -35,21 +35,6 @@ from streamcal.values import shown
 __all__ = ["backtest"]
 
 _SHOWN: Final = 3  # ids
-
-_IN_PYTHON: Final = (
-    (r" Nothing was learned from this micro-batch;.*", ""),
-    (r"say with --positive VALUE", 'say with columns={"positive": VALUE}'),
-    (r"--classes NAME,NAME", 'columns={"classes": […]}'),
-    (r"--rejects FILE keeps each with its reason", "The attribute `rejects` has each with its reason"),
-    (r"--events and --labels are", "the two frames are"),
-    (r"\bline (?=\d)", "row "),
-    (r"with --calibration", "as calibration"),
-    (r"(?:\ba )?\[recalibrator\] (\w+)", r"option \1"),
-    (r"\[join\] (\w+) = (\"\w+\")", r'join={"\1": \2}'),
-    (r"(?:\ba )?\[join\] (\w+)", r'join={"\1": …}'),
-)
-"""Words of the command line in messages, and what a caller of `backtest` can do."""
-
 
 _Names = Columns | Mapping[str, Any] | None
 _Join = JoinConfig | Mapping[str, Any] | None
@@ -196,11 +181,11 @@ def _replayed(
     try:
         Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
     except MeaningError as error:
-        raise ValueError(_in_python(str(error))) from None
-    status = build_status(pipeline, (*before, *deployment), claims=False)
+        raise ValueError(error.words(PYTHON)) from None
+    status = build_status(pipeline, (*before, *deployment), claims=False, face=PYTHON)
     _check_outcome(status, rejects.rows, deployment)
-    every_reject = of_rejects(status, 0.0)  # in a stream a few are nothing; here, each can be mended
-    remarks = [_in_python(remark) for remark in dict.fromkeys([*every_reject, *status.warnings])]
+    every_reject = of_rejects(status, PYTHON, 0.0)  # in a stream a few are nothing; here, each can be mended
+    remarks = [*dict.fromkeys([*every_reject, *status.warnings])]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         remarks.append(
             "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"
@@ -250,7 +235,7 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
         if not taken:
             first = next(row.reason for row in rejects if row.source == source.name)
             raise ValueError(
-                f"all {len(source):,} rows of {source.name} were rejected, the first for: {_in_python(first)}"
+                f"all {len(source):,} rows of {source.name} were rejected, the first for: {first}"
             )
     if not others or counts.joined + counts.implied:
         return
@@ -270,13 +255,6 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
         f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"
         ' label come after its prediction, within join={"label_ttl": …}?'
     )
-
-
-def _in_python(words: str) -> str:
-    """Return a message of a run in the words of a caller."""
-    for pattern, ours in _IN_PYTHON:
-        words = re.sub(pattern, ours, words)
-    return words
 
 
 class _Rows(NullSink):

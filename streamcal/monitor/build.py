@@ -14,6 +14,7 @@ import numpy as np
 from streamcal.certificates.record import Certificate
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import FIRST_LABELS
+from streamcal.events.faces import COMMAND, HTTP, Face
 from streamcal.monitor.remarks import remarks
 from streamcal.monitor.run_history import RunHistory, claimed
 from streamcal.monitor.status import (
@@ -63,6 +64,7 @@ def build_status(
     history: RunHistory | None = None,
     options: Mapping[str, Any] | None = None,
     claims: bool = True,
+    face: Face | None = None,
 ) -> Status:
     """Return the status of a run, between two micro-batches or at its end.
 
@@ -79,6 +81,8 @@ def build_status(
         of the run, without secrets; shown as they are.
     claims
         whether to work out certificates, each of which takes as long as thousands of events.
+    face
+        in whose words remarks say what to do; None: those of HTTP with its source, else of the command.
     """
     quality, tally, join = pipeline.quality, pipeline.tally, pipeline.join
     clock = join.clock
@@ -135,7 +139,7 @@ def build_status(
         classes=class_rating(quality),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
-    status.warnings = remarks(status, over_http=over_http)
+    status.warnings = remarks(status, face or (HTTP if over_http else COMMAND))
     _mark_over(status)
     return status
 

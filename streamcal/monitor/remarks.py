@@ -9,6 +9,7 @@ from typing import Final
 
 from streamcal.events.codes import TITLES
 from streamcal.events.columns import did_you_mean
+from streamcal.events.faces import COMMAND, Face
 from streamcal.monitor.status import Served, Status
 from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.times import show_duration
@@ -29,47 +30,30 @@ _MANY: Final = 1000  # first labels that are held
 _PER_KEY: Final = 2000  # labels of a key that learns alone
 _PAGE: Final = "docs/late-labels.md"
 
-_NEVER_TOLD: Final = (
-    f'If nobody reports negatives, set [join] missing_labels = "negative" with label_delay_limit: {_PAGE}.',
-    "Check how labels are coded, and whether positives are reported at all.",
-)
-"""By the class of which no label has come: what to do."""
 
-_OVER_HTTP: Final = (
-    ("--rejects FILE keeps each with its reason.", "The answer to each says why."),
-    ("and that --events and --labels are not exchanged", "and send a label when its prediction was answered"),
-    ("before them in their file", "of their kind that was sent before"),
-    ("Sort the files by time.", "Send predictions, and labels, in the order of their times."),
-)
-"""Words of files, and those of requests."""
-
-
-def remarks(status: Status, *, over_http: bool = False) -> list[str]:
+def remarks(status: Status, face: Face = COMMAND) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
-    lines that were left are those of this run's sources. ``over_http``: what came were requests, not files.
+    lines that were left are those of this run's sources. ``face``: in whose words it says what to do.
     """
-    words = [
-        *of_rejects(status),
-        *_join(status),
-        *_held(status),
+    return [
+        *of_rejects(status, face),
+        *_join(status, face),
+        *_held(status, face),
         *_classes(status),
         *_coverage(status),
-        *_source(status),
+        *_source(status, face),
         *_small_keys(status),
         *_groups(status),
-        *_times(status.times, status.events),
+        *_times(status.times, status.events, face),
         *_segments(status),
         *(f"{each}." for each in status.unfinished),
         *_unknown(status.unknown_fields),
     ]
-    for of_files, of_requests in _OVER_HTTP if over_http else ():
-        words = [each.replace(of_files, of_requests) for each in words]
-    return words
 
 
-def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
+def of_rejects(status: Status, face: Face, least: float = _REJECTED) -> list[str]:
     """Return the remark that events were rejected, if they are more than a share of all."""
     rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
     if rejected <= least * events:
@@ -79,11 +63,11 @@ def of_rejects(status: Status, least: float = _REJECTED) -> list[str]:
         text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
     return [
         f"{rejected:,} of {events:,} events were rejected ({rejected / events:.1%})"
-        f"{': ' + text if text else ''}. --rejects FILE keeps each with its reason."
+        f"{': ' + text if text else ''}. {face.rejects}"
     ]
 
 
-def _join(status: Status) -> list[str]:
+def _join(status: Status, face: Face) -> list[str]:
     counts, words = status.join, []
     labels, predictions = counts.labels, counts.predictions
     after = status.label_delay_limit
@@ -91,26 +75,26 @@ def _join(status: Status) -> list[str]:
         return [
             f"Nothing was learned: the {status.pending:,} predictions of the last {show_duration(after)}"
             " (label_delay_limit) still wait, and the stream is no longer than that. Let it go on, or lower"
-            " [join] label_delay_limit."
+            f" {face.join.format('label_delay_limit')}."
         ]
     if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
             f"None of the {labels:,} labels met one of the {predictions:,} predictions."
-            " Have the labels the ids of the predictions, in the same form, and do they come within [join]"
-            " label_ttl?"
+            " Have the labels the ids of the predictions, in the same form, and do they come within"
+            f" {face.join.format('label_ttl')}?"
         ]
     wait = "label_ttl" if after is None else "label_delay_limit"
     for count, what, advice in (
         (
             counts.late,
             "came late, after their prediction had expired",
-            f"Raise [join] {wait}, and check that the times of predictions and labels are of one clock.",
+            f"Raise {face.join.format(wait)}, and check that the times of predictions and labels are of one"
+            " clock.",
         ),
         (
             counts.early - counts.unmatched,  # the others waited in vain
             "came before their prediction",
-            "Check that the times of predictions and labels are of one clock, and that --events and --labels"
-            " are not exchanged.",
+            f"Check that the times of predictions and labels are of one clock, {face.exchanged}.",
         ),
         (
             counts.unmatched,
@@ -125,18 +109,18 @@ def _join(status: Status) -> list[str]:
         words.append(
             f"{contradicted:,} of {told + contradicted:,} positive labels"
             f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
-            f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it."
+            f" {face.join.format('label_delay_limit')}, {show_duration(after)}, is too short: raise it."
         )
     if labels and counts.expired > _MOSTLY * predictions:
         words.append(
             f"{counts.expired:,} of {predictions:,} predictions ({counts.expired / predictions:.0%}) expired"
-            " without a label. If labels take longer than [join] label_ttl, raise it; if only some cases are"
-            " ever labelled, the map is right for such cases alone."
+            f" without a label. If labels take longer than {face.join.format('label_ttl')}, raise it; if only"
+            " some cases are ever labelled, the map is right for such cases alone."
         )
     return words
 
 
-def _held(status: Status) -> list[str]:
+def _held(status: Status, face: Face) -> list[str]:
     """Return the remarks that labels of a class stopped or never came, and that the first are long held."""
     waiting = [(engine, engine.held) for engine in status.engines if engine.held and engine.held.first]
     missing = [each for each in waiting if each[1].missing is not None and each[1].held >= _FEW]
@@ -151,10 +135,15 @@ def _held(status: Status) -> list[str]:
     ]
     for engine, held in missing[:1]:
         which = held.missing or 0
+        advice = (
+            "Check how labels are coded, and whether positives are reported at all."
+            if which
+            else f"If nobody reports negatives, set {face.missing_labels} with label_delay_limit: {_PAGE}."
+        )
         words.append(
             f"No label {which}{_of_keys(engine, missing)} has come for {held.age(held.oldest)}, though some"
             f" are expected: {held.held:,} labels {1 - which} are held, and {_serves(engine)} is served,"
-            f" until one does. {_NEVER_TOLD[which]}"
+            f" until one does. {advice}"
         )
     for engine, held in short[:1]:
         words.append(
@@ -207,7 +196,7 @@ def _coverage(status: Status) -> list[str]:
     ]
 
 
-def _source(status: Status) -> list[str]:
+def _source(status: Status, face: Face) -> list[str]:
     engines = status.engines
     lacking = [engine for engine in engines if engine.lacks_source]
     if not lacking:
@@ -217,8 +206,8 @@ def _source(status: Status) -> list[str]:
         which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1].key)}"
     return [
         f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
-        " from before the deployment with --calibration, each with its key if there are keys, or take"
-        ' [recalibrator] mode = "auto" or "target", which need none.'
+        f" from before the deployment {face.calibration}, each with its key if there are keys, or take"
+        f' {face.mode} or "target", which need none.'
     ]
 
 
@@ -231,7 +220,7 @@ def _segments(status: Status) -> list[str]:
     return words
 
 
-def _times(times: TimesRead, events: int) -> list[str]:
+def _times(times: TimesRead, events: int, face: Face) -> list[str]:
     words = []
     if times.converted:
         words.append(
@@ -241,8 +230,8 @@ def _times(times: TimesRead, events: int) -> list[str]:
     if times.backwards > _BACKWARDS * events:
         words.append(
             f"{times.backwards:,} of {events:,} events ({times.backwards / events:.0%}) are more than"
-            f" {BACKWARDS:.0f} seconds earlier than one before them in their file: they were taken as if they"
-            " had come when that one did. Sort the files by time."
+            f" {BACKWARDS:.0f} seconds earlier than one {face.before}: they were taken as if they had come"
+            f" when that one did. {face.sort}"
         )
     return words
 

@@ -195,7 +195,7 @@ def _apply(
             meanings.refused(event, index, batch.origin)
             why: Refusal | Malformed = event
         elif isinstance(event, LabelEvent):
-            why = Refusal("missing_field", {"kind": "a prediction", "field": "a score, got a label alone"})
+            why = Malformed("a prediction needs a score, got a label alone", code="missing_field")
         elif (found := maps.get(event.key)) is None:
             why = Refusal("unknown_key", {"key": event.key})
         else:

@@ -45,8 +45,8 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 _FEW: Final = 16  # fewer events take longer many at a time than they would one by one …
 _MOST: Final = 1024  # … as which so many may then be taken
 _NO_TIME: Final = float("nan")
-_NEEDS_BOTH: Final = Refusal(
-    "missing_field", {"kind": "an event of the source of calibration", "field": "score and label"}
+_NEEDS_BOTH: Final = Malformed(
+    "an event of the source of calibration needs score and label", code="missing_field"
 )
 
 

@@ -44,8 +44,8 @@ def rejected(n: int) -> Rows:
 CASES: dict[str, tuple[Rows, str]] = {
     "rejected": (
         [*pairs(), *rejected(4), {"id": "a0", "score": 0.5}, {"score": 0.1, "label": 7}],
-        "6 of 126 events were rejected (4.8%): 4 times, a score that is no number in [0, 1]; once, duplicate"
-        " prediction; once, a label that names no class. --rejects FILE keeps",
+        "6 of 126 events were rejected (4.8%): 4 times, a score must be a number in [0, 1]; once, duplicate"
+        " prediction; once, a label must equal 0 or 1, or be one of the classes. --rejects FILE keeps",
     ),
     "nothing joined": (
         [row | {"id": row["id"].replace("a", "b")} if "label" in row else row for row in pairs()],

@@ -112,7 +112,7 @@ def test_what_frames_lack_or_have_too_much_is_said() -> None:
     with pytest.raises(ValueError, match="labels of class 'dog' only could be accepted"):
         backtest(predictions, labels.with_columns(label=only), columns=options)
     bad = predictions.with_columns(p_cat=pl.when(pl.col("id") == "a7").then(0.9).otherwise(pl.col("p_cat")))
-    with pytest.warns(UserWarning, match="once, a score that is no number"):
+    with pytest.warns(UserWarning, match="once, a score must be a number"):
         done = backtest(bad, labels, columns=options)
     assert [row.line for row in done.rejects][:1] == [8]
     assert "must sum to 1, got a sum of" in done.rejects[0].reason

@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from streamcal.run.ports import PositionError
+
 __all__ = [
     "END_BYTES",
     "ByteReader",
@@ -318,8 +320,8 @@ class Input:
 
 
 def read_position(position: object, kind: type[T], where: str) -> T:
-    """Return a position as it was kept; TypeError if it is none of this kind."""
+    """Return a position as it was kept; PositionError if it is none of this kind."""
     try:
         return msgspec.convert(position, kind)
     except ValueError as error:  # of msgspec; of half surrogates
-        raise TypeError(f"{position!r} is no position in {where}: {error}") from None
+        raise PositionError(f"{position!r} is no position in {where}: {error}") from None

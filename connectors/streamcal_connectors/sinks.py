@@ -18,13 +18,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from streamcal.errors import OutputError
 from streamcal.run.ports import Position, Positions, RowKind, SinkOptions, StoppedError
 from streamcal_connectors.encoding import RowEncoder, columns_of, is_row
+from streamcal_connectors.readers import read_position
 
 __all__ = ["FileSink", "StreamSink", "in_use", "lock", "no_rows", "refuse_store"]
 
@@ -71,6 +72,14 @@ def refuse_store(name: object, job: str) -> None:
             " store counts as written: with --store, give an output that can be continued (.jsonl, .csv,"
             " Kafka) and copy or convert it when all is done; or leave out --store"
         )
+
+
+class _Position(msgspec.Struct):
+    """End of a commit: the length of the file, the checksum of its tail, and the number of the file."""
+
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    tail: int
+    inode: int
 
 
 class FileSink:
@@ -171,7 +180,8 @@ class FileSink:
 
     def _go_to(self, position: Position, size: int) -> None:
         """Go to the end of a commit in the file; ValueError if the file is another one."""
-        length: int = position["bytes"]
+        end = read_position(position, _Position, "a file")
+        length = end.bytes
         if 0 < size < length:
             raise ValueError(
                 f"{self._path} has {size} bytes, but {length} were written to it: it was changed since. Move"
@@ -182,9 +192,9 @@ class FileSink:
             return
         start = max(length - _TAIL_BYTES, 0)
         tail = os.pread(self._file, length - start, start)
-        same = zlib.crc32(tail) == position["tail"]
+        same = zlib.crc32(tail) == end.tail
         if not length and size:  # there is nothing to compare, and any rows are of an unfinished first commit
-            same = os.fstat(self._file).st_ino == position["inode"]
+            same = os.fstat(self._file).st_ino == end.inode
         if not same or not self._is_own(os.pread(self._file, _HEAD_BYTES, length), length):
             raise ValueError(
                 f"{self._path} is not the file that was written before: {length} bytes of it were, and it has"

@@ -291,7 +291,9 @@ class TableSource:
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
-        self._until = None if positions is None else positions.get("", {"row": 0})["row"]
+        self._until = None
+        if positions is not None:
+            self._until = read_position(positions.get("", {}), _Position, "a table").row
         self.ended = self._done or self._at_limit()
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Rows]:  # noqa: ARG002  # nothing is waited for

@@ -33,6 +33,7 @@ import msgspec
 
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AlarmRow
+from streamcal_connectors.readers import read_position
 
 __all__ = ["SECRET", "WebhookConnector", "WebhookSink"]
 
@@ -73,6 +74,10 @@ class WebhookConnector:
         return WebhookSink(url, _secret(os.environ.get(SECRET, "")))
 
 
+class _Position(msgspec.Struct):
+    waiting: dict[str, str]
+
+
 class WebhookSink:
     """Posts alarms; see `streamcal.run.ports.OutboxSink`.
 
@@ -107,7 +112,7 @@ class WebhookSink:
         """Go on with what was not delivered."""
         self._stored = job != ""
         self._job = job or uuid.uuid4().hex  # without a store, another run is another source of alarms
-        self._hand_over({} if position is None else position["waiting"])
+        self._hand_over({} if position is None else read_position(position, _Position, "a webhook").waiting)
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:

@@ -58,6 +58,7 @@ __all__ = [
     "JournalStore",
     "OutboxSink",
     "Position",
+    "PositionError",
     "Positions",
     "Role",
     "Row",
@@ -89,6 +90,10 @@ Format = Literal["jsonl", "csv"]
 
 Role = Literal["read", "written", "store"]
 """Use that a command makes of what a URL names."""
+
+
+class PositionError(ValueError):
+    """A connector never gave this position: the store is not what a run wrote."""
 
 
 class StoppedError(OSError):

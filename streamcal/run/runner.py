@@ -27,6 +27,7 @@ from streamcal.run.ports import (
     JournalStore,
     OutboxSink,
     Position,
+    PositionError,
     Positions,
     Sink,
     Source,
@@ -47,8 +48,6 @@ PATIENCE: Final = 0.2
 """Seconds to wait for an idle source before checking whether to stop."""
 
 _BEGINNING: Final = float("-inf")
-_NO_POSITION: Final = (TypeError, LookupError, AttributeError)
-"""Exceptions of a connector at a position that it never gave: the store is not what a run wrote."""
 _NO_SOURCE: Final = ""
 """The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
@@ -222,8 +221,8 @@ class Runner:
             try:
                 with writing(sink):
                     reached = sink.resume(job, checkpoint.sinks.get(sink.name))
-            except _NO_POSITION as error:
-                raise _unusable(f"{sink.name} has no such position ({error!r})") from error
+            except PositionError as error:
+                raise _unusable(f"{sink.name}: {error}") from error
             if reached is None or reached == self._marked():
                 continue
             if self._ahead is not None and reached != self._ahead:
@@ -280,8 +279,8 @@ class Runner:
             before = self._positions.get(source.name, {})
             try:
                 now = dict(source.seek(before))
-            except _NO_POSITION as error:
-                raise _unusable(f"{source.name} has no such positions ({error!r})") from error
+            except PositionError as error:
+                raise _unusable(f"{source.name}: {error}") from error
             moved |= now != before
             self._positions[source.name] = now
         if moved:

@@ -15,11 +15,17 @@ from typing import Final
 import msgspec
 
 from streamcal.run.ports import Position, Positions
+from streamcal_connectors.readers import read_position
 
 __all__ = ["Mark", "offset_of", "pack", "position_at", "topic_id_of", "unpack"]
 
 _PACKED_FROM: Final = 2048  # characters; a broker accepts 4096 by default
 _KEEPS_ID: Final = 0  # a partition that every topic has
+
+
+class _At(msgspec.Struct):
+    offset: int
+    topic_id: str
 
 
 class Mark(msgspec.Struct):
@@ -39,13 +45,14 @@ def position_at(partition: int, offset: int, topic_id: str | None) -> Position:
 
 def offset_of(position: Position) -> int:
     """Return the offset of the next record."""
-    return int(position["offset"] if isinstance(position, dict) else position)
+    found = read_position(position, int | _At, "a topic")  # type: ignore[arg-type]
+    return found if isinstance(found, int) else found.offset
 
 
 def topic_id_of(positions: Positions) -> str | None:
     """Return the id of the topic that the positions of its partitions belong to; None if it is not known."""
     position = positions.get(str(_KEEPS_ID))
-    return str(position["topic_id"]) if isinstance(position, dict) else None
+    return read_position(position, _At, "a topic").topic_id if isinstance(position, dict) else None
 
 
 def pack(mark: Mark) -> str:

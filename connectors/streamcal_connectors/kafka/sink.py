@@ -15,8 +15,13 @@ from streamcal.run.rows import AlarmRow, Answers, MapRow, Recalibrated, RejectRo
 from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import Transactions
+from streamcal_connectors.readers import read_position
 
 __all__ = ["KafkaSink"]
+
+
+class _Position(msgspec.Struct):
+    transaction: int
 
 
 class KafkaSink:
@@ -44,9 +49,10 @@ class KafkaSink:
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""
         mark = self._transactions.open(job, append=self._append or position is not None)
-        if mark is None and job and position is not None and position["transaction"]:
+        number = 0 if position is None else read_position(position, _Position, "a topic").transaction
+        if mark is None and job and number:
             raise ValueError(
-                f"{self.name}: the store has committed transaction {position['transaction']}, but the cluster"
+                f"{self.name}: the store has committed transaction {number}, but the cluster"
                 f" knows of none under {self._transactions.name!r}. Either the topic or the transactional id"
                 " has changed, or the run was down for longer than offsets.retention.minutes. It is unknown"
                 " whether the last micro-batch was written; start with a new store"

@@ -18,7 +18,7 @@ from streamcal.maps.shift import class_prior, shift_correction, shift_weights
 from streamcal.priors.history import BLOCK, History, HistoryState
 from streamcal.priors.likelihood import SourceMap, likeliest_prior
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import Count, Probability, encoded
+from streamcal.sketch.decoding import Count, Probability, encoded, require
 from streamcal.sketch.grid import left_edges
 from streamcal.sketch.label_window import LabelWindow, LabelWindowState
 from streamcal.values import Cells, Counts, Flags, Floats, Labels
@@ -146,7 +146,7 @@ class PriorTracker(ABC):
 
         Raises
         ------
-        ValueError, AttributeError
+        ValueError
             if it is none.
         """
 
@@ -195,6 +195,7 @@ class RecentShare(PriorTracker):
 
     def restore(self, state: LabelWindowState) -> None:
         """Replace the state by another."""
+        require(isinstance(state, LabelWindowState), "the state of another prior")
         self._labels.restore(state)
 
 
@@ -280,6 +281,7 @@ class ShareSinceChange(PriorTracker):
 
     def restore(self, state: ChangeState) -> None:
         """Replace the state by another."""
+        require(isinstance(state, ChangeState), "the state of another prior")
         checks.as_labels(np.frombuffer(state.gathered, np.int8))
         self._history.restore(state.history)
         self.changes, self._gathered = state.changes, bytearray(state.gathered)
@@ -397,6 +399,7 @@ class ScoreTracker(PriorTracker):
 
     def restore(self, state: ScoreState) -> None:
         """Replace the state by another."""
+        require(isinstance(state, ScoreState), "the state of another prior")
         self._history.restore(state.history)
         self._source, self._cells = state.source, None
         self._prior, self._news, self.changes = state.prior, state.news, state.changes

@@ -23,7 +23,7 @@ from streamcal.events import RAW_BYTES, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import PositionError, SourceOptions
 
 Found = tuple[str, int]
 
@@ -339,7 +339,7 @@ def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
     path.write_bytes(lines(0, 3))
     with (
         closing(FileConnector().source(str(path), SourceOptions())) as source,
-        pytest.raises(TypeError, match="is no position in a file"),
+        pytest.raises(PositionError, match="is no position in a file"),
     ):
         source.seek({"": position})
 

@@ -28,7 +28,7 @@ from streamcal.events import table_codec
 from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import PositionError, SourceOptions
 
 
 @pytest.fixture(autouse=True)
@@ -411,7 +411,7 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
     with closing(FileConnector().source(str(path), SourceOptions())) as source:
         with pytest.raises(ValueError, match="not the file of which 1 rows were read before"):
             source.seek({"": position})
-        with pytest.raises(TypeError, match="no position in a table"):
+        with pytest.raises(PositionError, match="no position in a table"):
             source.seek({"": {"row": -1}})
 
 

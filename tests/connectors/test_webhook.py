@@ -135,7 +135,7 @@ def test_alarms_of_the_source_go_to_a_file_and_to_the_log(tmp_path: Path) -> Non
     (row,) = read_lines(tmp_path / "a.jsonl")
     assert (row["number"], row["key"], row["time"], row["target_labels"]) == (1, None, None, 0)
     assert row["assumption"] == "P[Y=1 | score] does not decrease with the score"
-    assert "--positive" in row["advice"]
+    assert "option positive" in row["advice"]
     assert row["advice"] in done.stderr
 
 

@@ -43,11 +43,11 @@ def test_a_reversed_ranking_is_named_with_its_day_everywhere(tmp_path: Path) -> 
     report = tmp_path / "report.html"
     assert streamcal("report", store, "-o", report).returncode == 0
     for each in (verdict, shown):
-        assert NAMED in each["sentence"]
+        assert NAMED in each["evidence"]
         assert each["sentence"].startswith("Since 1")
         assert " Nov 2025, " in each["sentence"]
         assert abs(each["since"] - (NOVEMBER + 60 * 4_096)) < 60 * 1_100
-        assert "--positive" in each["advice"]
+        assert "option positive" in each["advice"]
     assert verdict["sentence"] in report.read_text()
     alarms = [each for each in posted if NAMED in each["reason"]]
     assert alarms

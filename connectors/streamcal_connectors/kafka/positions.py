@@ -45,8 +45,7 @@ def position_at(partition: int, offset: int, topic_id: str | None) -> Position:
 
 def offset_of(position: Position) -> int:
     """Return the offset of the next record."""
-    found = read_position(position, int | _At, "a topic")  # type: ignore[arg-type]
-    return found if isinstance(found, int) else found.offset
+    return position if isinstance(position, int) else read_position(position, _At, "a topic").offset
 
 
 def topic_id_of(positions: Positions) -> str | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
 from streamcal.certificates.path_bounds import PathBounds
-from streamcal.certificates.prequential import Prequential
+from streamcal.certificates.prequential import Forecasts
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.events import Domain
@@ -24,8 +24,9 @@ from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds
+from streamcal.maps.uniform_mass import form
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Number, Positive, ascending, require
+from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Flags, Floats
 
@@ -33,14 +34,12 @@ __all__ = ["Bounds", "ErrorBudget", "TargetData", "VersionData", "doubled"]
 
 
 class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Labels and bins that a map version was formed from: at least one label, or matured predictions."""
+    """Labels that a map version was formed from: at least one label, or matured predictions."""
 
     labels: ScoreSketch
     """Labelled sketch of its domain at that moment."""
-    splits: Counts
-    """First cell of each bin, then m, int64[B+1]."""
-    choices: Positive
-    """Number of binnings among which its bins were chosen by the labels."""
+    bins: Literal["auto", "cube_root"] | Annotated[int, msgspec.Meta(ge=1, le=65_536)] | None
+    """Rule of its bins; None: no map was formed, and all labels are in one bin."""
     versions_before: Number
     """Number j of versions formed from its domain before."""
     domain: Domain
@@ -76,9 +75,8 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
         self.labels.checked_as(ScoreSketch())
         require((self.predictions is not None) == matured, "cohorts do not fit the options")
         scores = self.scores.checked_as(ScoreSketch(labelled=not matured))
-        splits = ascending(self.splits, "bins")
-        ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
-        require(ends == (0, len(scores.cells)), "the bins do not fit the cells")
+        require(len(scores.cells) > 0 and (self.bins is None or self.labels.n > 0), "a version of no scores")
+        require(self.bins is None or not matured, "the bins do not fit the cohorts")
 
 
 class TargetData(NamedTuple):
@@ -124,7 +122,7 @@ class Bounds:
     Parameters
     ----------
     data
-        labels and bins of the version.
+        labels of the version, and the rule of its bins.
     budget
         error probabilities of the version.
     forecasts
@@ -138,14 +136,27 @@ class Bounds:
         self,
         data: VersionData,
         budget: ErrorBudget,
-        forecasts: Prequential | None = None,
+        forecasts: Forecasts | None = None,
         *,
         windowed: bool = False,
     ) -> None:
         self._data, self._budget, self._windowed = data, budget, windowed
-        self._forecasts = None if forecasts is None else forecasts.copy()
+        self._forecasts = forecasts
         self.domain = data.domain
         """Domain of the version's labels."""
+
+    @cached_property
+    def _formed(self) -> tuple[Counts, int]:
+        """First cell of each bin, then m, int64[B+1]; and the number of binnings compared by their labels."""
+        data = self._data
+        if data.bins is None:
+            return np.array([0, len(data.scores.cells)], np.int64), 1
+        formed = form(data.labels, data.bins)
+        return formed.splits, formed.choices
+
+    @property
+    def _splits(self) -> Counts:
+        return self._formed[0]
 
     @cached_property
     def labels(self) -> LabelCounts:
@@ -159,34 +170,35 @@ class Bounds:
     def _ends(self) -> Counts:
         """Upper end of each bin but the last, in cells of the finest grid."""
         sketch = self._data.scores
-        return (sketch.cells[self._data.splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
+        return (sketch.cells[self._splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
 
     @cached_property
     def _atoms(self) -> Floats:
         """The score of each bin that holds one only, else NaN."""
-        splits = self._data.splits
+        splits = self._splits
         return np.where(np.diff(splits) == 1, self._data.scores.atoms[splits[:-1]], np.nan)
 
     @cached_property
     def _edges(self) -> Floats:
         """Edges of the map that was formed, to recognise it."""
-        return _left_edges(self._data.scores, self._data.splits[1:-1])
+        return _left_edges(self._data.scores, self._splits[1:-1])
 
     @cached_property
     def _values(self) -> Floats:
         """Values of the map that was formed, to recognise it."""
-        splits, (_, negatives, positives, _) = self._data.splits, self._data.cells
+        splits, (_, negatives, positives, _) = self._splits, self._data.cells
         return bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
 
     @cached_property
     def limits(self) -> BinningLimits:
         """Certified limits on the bins of the version."""
-        return BinningLimits(self._version, self._data.splits, self._data.choices)
+        return BinningLimits(self._version, *self._formed)
 
     @cached_property
     def own(self) -> RiskBound:
         """Bound on the map that was formed."""
-        return certify_served(self._version, self._data.splits, self._best[0], self._data.choices)
+        splits, choices = self._formed
+        return certify_served(self._version, splits, self._best[0], choices)
 
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
@@ -194,7 +206,7 @@ class Bounds:
         # Forecasts of labels that the version does not have are of a later one.
         if self._forecasts is None or self._forecasts.labels > self._data.labels.n:
             return ()
-        forecasts = self._forecasts.copy()
+        forecasts = self._forecasts.scored.copy()
         forecasts.score(self._data.labels)
         return tuple(forecasts.log_likelihoods.tolist())
 
@@ -261,14 +273,14 @@ class Bounds:
 
     def doubled(self, doublings: int) -> Bounds:
         """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
-        forecasts = None if self._forecasts is None else self._forecasts.copy()
-        many = self._data.labels
+        forecasts, many = self._forecasts, self._data.labels
         for _ in range(doublings):
-            if forecasts is not None:
-                forecasts.update(many)
+            forecasts = None if forecasts is None else forecasts.updated(many)
             many = doubled(many, 1)
         data = msgspec.structs.replace(self._data, labels=many)
-        return Bounds(data, self._budget, forecasts, windowed=self._windowed)
+        bounds = Bounds(data, self._budget, forecasts, windowed=self._windowed)
+        bounds._formed = self._formed
+        return bounds
 
     def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).

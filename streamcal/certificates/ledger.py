@@ -17,7 +17,7 @@ from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.claim import Claim, Premises
 from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.inequalities import prior_limits
-from streamcal.certificates.prequential import Prequential
+from streamcal.certificates.prequential import Forecasts, Prequential
 from streamcal.certificates.record import (
     DRIFT_OF,
     LABEL_SHIFT_REFUTED,
@@ -67,7 +67,7 @@ class Ledger:
     """Alarms raised so far, oldest first: by a test, or with a published certificate."""
     watch: LabelShiftWatch | None = field(init=False)
     """Watch that must count target labels; None if nothing is claimed by label shift."""
-    forecasts: dict[Domain, Prequential] = field(init=False)
+    forecasts: dict[Domain, Forecasts] = field(init=False)
     """Forecasts of the labels of each domain, where bounds rest on all of them."""
     tests: dict[Domain, ExchangeabilityTest] = field(init=False)
     """Tests of identical distribution, where bounds rest on all labels in the order in which they came."""
@@ -79,7 +79,7 @@ class Ledger:
         self.watch = self._new_watch()
         # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
         whole = [domain for domain in DOMAINS if not self.about.is_partial(domain)]
-        self.forecasts = {domain: Prequential() for domain in whole}
+        self.forecasts = {domain: Forecasts() for domain in whole}
         alpha = _ALPHA * self.about.delta
         self.tests = {domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in whole}
 
@@ -96,8 +96,11 @@ class Ledger:
         return None if forecasts is None else forecasts.due
 
     def score(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Score the forecasts of the labels of a domain so far, and make new ones from these labels."""
-        self.forecasts[domain].update(sketch)
+        """Score the forecasts of the labels of a domain so far, and make new ones from these labels.
+
+        The sketch must not change.
+        """
+        self.forecasts[domain] = self.forecasts[domain].updated(sketch)
 
     def check_forecasts(self, domain: Domain, labels: int) -> None:
         """Raise ValueError, after `restore`, if a domain has fewer labels than were forecast."""
@@ -215,6 +218,7 @@ class Ledger:
     def to_state(self) -> LedgerState:
         """Return the state."""
         values = {name: getattr(self, name) for name in LedgerState.__struct_fields__}
+        values["forecasts"] = {domain: each.scored for domain, each in self.forecasts.items()}
         ordered = {name: dict(sorted(values[name].items())) for name in ("formed", "tests")}
         return LedgerState(**values | ordered)
 
@@ -229,7 +233,8 @@ class Ledger:
             test.check(self.tests[domain])
         for name in LedgerState.__struct_fields__:
             setattr(self, name, getattr(state, name))
-        self.forecasts = {domain: each.restored() for domain, each in sorted(state.forecasts.items())}
+        forecasts = sorted(state.forecasts.items())
+        self.forecasts = {domain: Forecasts(scored.restored()) for domain, scored in forecasts}
         self._bounds = {domain: self._bounds_of(data) for domain, data in self.formed.items()}
         fresh = self._new_watch()
         if fresh is None:

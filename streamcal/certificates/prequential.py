@@ -24,7 +24,7 @@ from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential"]
+__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "LogLikelihood", "Prequential"]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
@@ -36,6 +36,8 @@ _ROWS: Final = len(LEVELS)
 _LEVELS: Final = np.array(LEVELS, np.int32)
 
 _LEAST: Final = -1e300
+
+_MOST_PENDING: Final = 32
 
 LogLikelihood = Annotated[float, msgspec.Meta(ge=_LEAST, le=0.0)]
 
@@ -53,11 +55,6 @@ class Prequential(msgspec.Struct):
     """Log likelihood that ``forecasters`` give the labels they were fitted to, by level and forecaster."""
     forecasters: Forecasters | None = None
     """Forecasters fitted to all labels that were scored; None before the first."""
-
-    @property
-    def due(self) -> int:
-        """Number of labels from which on forecasters should be fitted anew: half more than before."""
-        return max(1, self.labels + self.labels // 2)
 
     @property
     def log_likelihoods(self) -> Floats:
@@ -113,6 +110,55 @@ class Prequential(msgspec.Struct):
         return msgspec.structs.replace(
             self, sums=self.sums.reshape(shape), earlier=self.earlier.reshape(shape)
         )
+
+
+class Forecasts:
+    """Forecasts of the labels of a domain so far: `Prequential`, worked out when it is first asked for.
+
+    To score and to fit takes milliseconds, for which no event waits. A value does not change: `updated`
+    returns another.
+
+    Parameters
+    ----------
+    scored
+        forecasts and their log likelihoods at an earlier count.
+    pending
+        sketches of all labels at later counts, ascending, that are to be scored.
+    """
+
+    def __init__(self, scored: Prequential | None = None, pending: tuple[ScoreSketch, ...] = ()) -> None:
+        self._scored, self._pending = Prequential() if scored is None else scored, pending
+        self.labels = pending[-1].n if pending else self._scored.labels
+        """Number of labels scored, or to be scored."""
+
+    @property
+    def due(self) -> int:
+        """Number of labels from which on forecasters should be fitted anew: half more than before."""
+        return max(1, self.labels + self.labels // 2)
+
+    @property
+    def scored(self) -> Prequential:
+        """Forecasts after all labels so far; do not change it."""
+        if self._pending:
+            scored = self._scored.copy()
+            for sketch in self._pending:
+                scored.update(sketch)
+            self._scored, self._pending = scored, ()
+        return self._scored
+
+    def updated(self, sketch: ScoreSketch) -> Forecasts:
+        """Return the forecasts after more labels; the sketch holds them and all before, and must not change.
+
+        Of more than `_MOST_PENDING` sketches the earliest is scored at once: they take memory.
+        """
+        if sketch.n <= self.labels:
+            return self
+        scored, pending = self._scored, (*self._pending, sketch)
+        if len(pending) > _MOST_PENDING:
+            scored = scored.copy()
+            scored.update(pending[0])
+            pending = pending[1:]
+        return Forecasts(scored, pending)
 
 
 def _by_level(sketch: ScoreSketch) -> tuple[ScoreSketch, slice, Levels]:

@@ -10,7 +10,6 @@ import math
 from typing import Annotated, Final
 
 import msgspec
-import numpy as np
 
 from streamcal.certificates.bounds import TargetData, VersionData
 from streamcal.certificates.certificate_target import CertificateTarget
@@ -338,7 +337,7 @@ class MapVersions:
             due = self._ledger.forecasts_due(domain)
             if due is not None and labels.n >= due:
                 self.flush(domain)
-                self._ledger.score(domain, labels.log.sketch)
+                self._ledger.score(domain, labels.log.sketch.copy())
             if forms:
                 self._form_on_schedule(domain)
         elif forms and domain == "target" and self._ledger.about.counts_target:
@@ -379,9 +378,8 @@ class MapVersions:
             return
         sketch = self._target.log.sketch
         if sketch.n:
-            whole = np.array([0, len(sketch.cells)], np.int64)
             before = self._versions.begun["target"] - 1
-            self._ledger.count(VersionData(sketch.copy(), whole, 1, before, "target"))
+            self._ledger.count(VersionData(sketch.copy(), None, before, "target"))
 
     def _matured(self) -> VersionData | None:
         """Return the record of the matured cohorts to certify, all labels flushed; None if there are none."""
@@ -392,8 +390,7 @@ class MapVersions:
             return None
         matured, number = found
         labels, predictions = matured.labels.copy(), matured.predictions.copy()
-        whole = np.array([0, len(matured.predictions.cells)], np.int64)
-        return VersionData(labels, whole, 1, number - 1, "target", predictions=predictions)
+        return VersionData(labels, None, number - 1, "target", predictions=predictions)
 
     def _form(self, domain: Domain) -> VersionData | None:
         """Form h from the labels of a domain so far; None if there are none."""
@@ -401,25 +398,23 @@ class MapVersions:
         if not labels.n:
             return None
         self.flush(domain)
-        sketch = labels.log.sketch
+        sketch, config = labels.log.sketch.copy(), self._config
         if not sketch.n:  # a window of event time may have let go of them all
             return None
-        formed = form(sketch, self._config.bins)
-        if domain == "source":
-            self._priors.set_source(formed.map)
+        if domain == "source" and self._priors.takes_scores:
+            self._priors.set_source(form(sketch, config.bins).map)
         if self._auto is None:
-            if self._config.mode != "label_shift":
-                self.served.serve(self._map_of(sketch, formed.map), self.served.version)
+            if config.mode != "label_shift":
+                self.served.serve(self._map_of(sketch), self.served.version)
         elif domain == "source":
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
-        version = self._versions.begun[domain] - 1
-        return VersionData(sketch.copy(), formed.splits, formed.choices, version, domain)
+        return VersionData(sketch, config.bins, self._versions.begun[domain] - 1, domain)
 
-    def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
+    def _map_of(self, sketch: ScoreSketch) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""
         if self._config.bins != "auto":
-            return binned
+            return form(sketch, self._config.bins).map
         masses, squares = sketch.weighed
         return fit_curve(sketch.cells, sketch.level, masses, squares=squares).map
 

@@ -16,7 +16,6 @@ from streamcal.certificates.source import version_delta
 from streamcal.engine.config import Mode
 from streamcal.engine.schedule import Schedule
 from streamcal.events import Domain
-from streamcal.maps.uniform_mass import form
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -79,11 +78,10 @@ def test_the_certificate_is_about_the_map_that_is_served_not_about_bins_beside_i
     last = certificate.n_target if domain == "target" else certificate.n_source
     sketch = ScoreSketch()
     sketch.add(scores[:last], labels[:last])
-    formed = form(sketch, "auto")
     version = Schedule(1.1).passed(last) - 1
     share = 0.06 if mode == "composite" else 0.1
     budget = ErrorBudget(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
-    data = VersionData(sketch, formed.splits, formed.choices, version, domain)
+    data = VersionData(sketch, "auto", version, domain)
     bounds = Bounds(data, budget)
     assert engine.map.kind == "linear"
     by_limits = bounds.bound_of(engine.map).risk

@@ -39,7 +39,7 @@ __all__ = ["MapVersions", "VersionsState"]
 
 _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
 
-_CERTIFIED: Final = 4  # of fewer than 2⁴ steps of a mixture, each is published with its certificate
+_CERTIFIED: Final = 8  # of the first versions each is published with its certificate
 
 _CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
     "auto": CertificateTarget("served", by_label_shift=True),
@@ -163,11 +163,13 @@ class MapVersions:
     def is_certified(self) -> bool:
         """Whether the certificate of this version is to be published with it.
 
-        In mode ``auto``, the first 15 steps each have one, then 8 steps each time their number doubles: the
-        labels grow by at most an eighth from one to the next. A run that was killed publishes the same.
+        Of many versions not each has one: the labels grow by at most a quarter from one certificate to the
+        next. In mode ``auto``, the first 7 steps each have one, then 4 steps each time their number doubles;
+        in the other modes the first 8 versions, then every second. A run that was killed publishes the same.
         """
-        steps = 0 if self._auto is None else self._auto.steps
-        return steps % (1 << max(0, steps.bit_length() - _CERTIFIED)) == 0
+        if self._auto is None:
+            return self._versions.number <= _CERTIFIED or self._versions.number % 2 == 0
+        return self._auto.steps % max(1, (1 << self._auto.steps.bit_length()) // _CERTIFIED) == 0
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""

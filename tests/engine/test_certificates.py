@@ -594,8 +594,9 @@ def test_of_the_steps_of_a_mixture_ever_fewer_are_published_with_a_certificate()
             maps = [[each for each in some if isinstance(each, MapPublished)] for some in emitted]
             published += [maps[0]] if maps[0] else []
             assert maps[0] == maps[-1]
-            if 64 <= number < 180:
-                assert all(each.certificate is not None for each in maps[0])
+            if number >= 64:  # before, nothing is formed
+                few = [each.certificate for each in maps[0] if each.version % 32 == 0 or each.version <= 8]
+                assert all(certificate is not None for certificate in few)
     certified = sum(each.certificate is not None for some in published for each in some)
-    assert 0.04 < certified / len(published) < 0.09, "after 128 steps every sixteenth is"
+    assert 0.0 < certified / len(published) < 0.04, "after 128 steps every thirty-second is"
     assert engines[0].to_bytes() == engines[1].to_bytes()

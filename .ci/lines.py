@@ -40,6 +40,7 @@ def lines_of(path: Path) -> int:
 
 
 def main() -> None:
+    """Print a line for each room, and the sum."""
     rooms, files = Counter[str](), Counter[str]()
     for top in ("streamcal", "connectors"):
         for path in sorted((ROOT / top).rglob("*")):

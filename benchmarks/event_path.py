@@ -1,150 +1,122 @@
-"""The way of one event through the code: which files it enters, and how often it changes between them.
+"""The way of a micro-batch through the code: which files it enters to read, process and commit it.
 
-    python benchmarks/event_path.py [--steps]
+    python benchmarks/event_path.py [--files]
 
-One prediction, then its label, each a micro-batch of its own, go through the memory connector, the runner,
-the join and an engine in mode `auto` into three sinks. The engine has learned 300 source labels and 100
-target labels before, so it serves a map, and neither event makes a version due.
-
-The trace begins with the call of the source's `poll` and ends when the last sink's `commit` has returned.
-Every call of a Python function in `streamcal` or `streamcal_connectors`, and every return to one, is a step
-in the file of that function; code outside these packages is skipped.
-
-files
-    how many different files the steps are in.
-switches
-    how many steps are in another file than the step before.
-
-``--steps`` prints every switch, with the function that it enters or goes back to.
+One prediction and its label come in one file, at once, to a run with a store whose engine, in mode `auto`,
+has learned 400 labels; neither makes a version due. Compiled modules run as the Python that they also are, so
+that each call of a function in `streamcal` or `streamcal_connectors` is seen. ``--files`` names the files.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import random
 import sys
-from dataclasses import dataclass, field
-from itertools import pairwise
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-import msgspec
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import streamcal_connectors  # noqa: F401  # its files count
-
-from streamcal.run.ports import SinkOptions, SourceOptions
-from tests.memory import MemoryConnector, MemorySink, MemorySource, logs
-
-try:
-    from streamcal.run.pipeline import Pipeline
-    from streamcal.run.runner import Inputs, Outputs, Runner
-except ImportError:  # as modules were named before they had packages, so that old commits can be measured
-    from streamcal.pipeline import Pipeline  # type: ignore[import-not-found,no-redef]
-    from streamcal.runner import Inputs, Outputs, Runner  # type: ignore[import-not-found,no-redef]
-
-SOURCE_LABELS, TARGET_LABELS = 300, 100
-ROOTS = {
-    name: str(Path(sys.modules[name].__file__ or "").parent)
-    for name in ("streamcal", "streamcal_connectors", "tests.memory")
-}
-FIRST, LAST = MemorySource.poll.__code__, MemorySink.commit.__code__
+LABELS = 400
 
 
-@dataclass
-class EventPath:
-    """The steps of one event, each a file and a function; they end with the last commit of a sink."""
+class Uncompiled(MetaPathFinder):
+    """Finder of the Python of compiled modules."""
 
-    steps: list[tuple[str, str]] = field(default_factory=list)
-    end: int = 0
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, _: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a compiled module's Python file; None for any other module."""
+        if not fullname.startswith("streamcal.") or not fullname.endswith("_c") or not path:
+            return None
+        return importlib.util.spec_from_file_location(fullname, f"{path[0]}/{fullname.rpartition('.')[2]}.py")
+
+
+sys.meta_path.insert(0, Uncompiled())
+# ruff: noqa: E402  # the finder comes first
+import streamcal_connectors
+
+import streamcal
+from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import RowKind, SourceOptions
+from streamcal.run.runner import Inputs, Outputs, Runner
+
+ROOTS = [str(Path(module.__file__ or "").parent) + "/" for module in (streamcal, streamcal_connectors)]
+
+
+class Trace:
+    """Functions that are called, by the part of a micro-batch that calls them."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, set[CodeType]] = {"read": set(), "process": set(), "commit": set()}
+        self.part = "read"
 
     def watch(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take note of a call or a return; for `sys.setprofile`."""
-        if event not in ("call", "return") or file_of(frame) is None:
+        """Take note of a call; for `sys.setprofile`."""
+        code = frame.f_code
+        if event == "return" and code is Pipeline.process.__code__:
+            self.part = "commit"
+        if event != "call" or not code.co_filename.startswith(tuple(ROOTS)):
             return
-        if not self.steps and frame.f_code is not FIRST:
-            return
-        at: FrameType | None = frame
-        if event == "return":
-            at = frame.f_back
-            while at is not None and file_of(at) is None:
-                at = at.f_back
-        if at is not None:
-            self.steps.append((file_of(at) or "", at.f_code.co_qualname))
-        if event == "return" and frame.f_code is LAST:
-            self.end = len(self.steps)
-
-    @property
-    def files(self) -> list[str]:
-        """The files, in the order in which they are entered first."""
-        return list(dict.fromkeys(file for file, _ in self.steps[: self.end]))
-
-    @property
-    def switches(self) -> list[tuple[str, str]]:
-        """The steps that are in another file than the step before."""
-        return [new for old, new in pairwise(self.steps[: self.end]) if new[0] != old[0]]
+        if code is Pipeline.process.__code__:
+            self.part = "process"
+        self.parts[self.part].add(code)
 
 
-def file_of(frame: FrameType) -> str | None:
-    """Return the file of a frame, from its package on; None if it is in neither."""
-    name = frame.f_code.co_filename
-    for package, root in ROOTS.items():
-        if name.startswith(root):
-            return package + name.removeprefix(root)
-    return None
+def files(functions: set[CodeType]) -> list[str]:
+    """Return the files of functions, without the folders above the packages."""
+    return sorted({"/".join(Path(code.co_filename).parts[-3:]) for code in functions})
 
 
-def trace() -> dict[str, EventPath]:
-    """Send a prediction and its label through a run; return the path of each."""
-    rng = np.random.default_rng(1)
-    for name in ("source", "events", "answers", "rejects", "maps"):
-        logs.pop(name, None)
+def trace(folder: Path) -> Trace:
+    """Send a prediction and its label through a run."""
+    events, connectors, found = folder / "events.jsonl", Connectors(), Trace()
+    rng, ended = random.Random(1), False  # noqa: S311  # a seeded stream
 
-    def send(name: str, **event: object) -> None:
-        logs[name].partitions[""].append(msgspec.json.encode(event))
+    def send(number: int) -> str:
+        score = rng.random()
+        label = int(rng.random() < score)
+        return f'{{"id": "{number}", "score": {score}}}\n{{"id": "{number}", "label": {label}}}\n'
 
-    for score in rng.random(SOURCE_LABELS).tolist():
-        send("source", score=score, label=int(rng.random() < score))
-    for number, score in enumerate(rng.random(TARGET_LABELS).tolist()):
-        send("events", id=f"{number}", score=score)
-        send("events", id=f"{number}", label=int(rng.random() < score))
-
-    coming = {"prediction": {"id": "one", "score": 0.3}, "label": {"id": "one", "label": 1}}
-    paths: dict[str, EventPath] = {}
+    events.write_text("".join(map(send, range(LABELS))))
 
     def after(*_: object) -> None:
-        """Send the next event, and watch it, once the one before is through."""
+        nonlocal ended
         sys.setprofile(None)
-        if coming and len(logs["answers"].partitions[""]) >= TARGET_LABELS:
-            kind = next(iter(coming))
-            send("events", **coming.pop(kind))
-            paths[kind] = EventPath()
-            sys.setprofile(paths[kind].watch)
+        if pipeline.tally.events == 2 * LABELS:
+            with events.open("a") as more:
+                more.write(send(LABELS))
+            sys.setprofile(found.watch)
+        ended = pipeline.tally.events > 2 * LABELS
 
-    connector = MemoryConnector()
-    inputs = Inputs(
-        [connector.source("memory:source", SourceOptions(domain="source"))],
-        [connector.source("memory:events", SourceOptions())],
-    )
-    outputs = Outputs(
-        *(connector.sink(f"memory:{name}", SinkOptions()) for name in ("answers", "rejects", "maps"))
-    )
-    Runner(Pipeline(), inputs, outputs, None, clock=lambda: 0.0, after=after).run()
-    return paths
+    store = connectors.store(str(folder / "run.db"))
+    pipeline = Pipeline(tables=store.tables)
+    source = connectors.source(str(events), SourceOptions(follow=True))
+    kinds: tuple[RowKind, ...] = ("answers", "rejects", "maps")
+    outputs = Outputs(*(connectors.sink(f"{folder}/{kind}.jsonl", kind) for kind in kinds))
+    inputs = Inputs([], [source])
+    Runner(pipeline, inputs, outputs, store, clock=time.monotonic, after=after, stop=lambda: ended).run()
+    store.close()
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Print how many files one event enters, and the switches between."
-    )
-    parser.add_argument("--steps", action="store_true", help="print every switch")
-    steps = parser.parse_args().steps
-    for kind, path in trace().items():
-        print(f"{kind}: {len(path.files)} files, {len(path.switches)} switches")
-        for file, function in path.switches if steps else []:
-            print(f"  {file}  {function}")
+    parser = argparse.ArgumentParser(description="Print how many files a micro-batch enters.")
+    parser.add_argument("--files", action="store_true", help="name the files")
+    named = parser.parse_args().files
+    with tempfile.TemporaryDirectory() as folder:
+        found = trace(Path(folder))
+    for part, functions in [*found.parts.items(), ("all", set().union(*found.parts.values()))]:
+        entered = files(functions)
+        print(f"{part}: {len(entered)} files, {len(functions)} functions")
+        if named and part != "all":
+            print("".join(f"  {name}\n" for name in entered), end="")
 
 
 if __name__ == "__main__":

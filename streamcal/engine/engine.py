@@ -9,6 +9,7 @@ depend on whether labels come one by one or many at a time.
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import Self
 
 import msgspec
@@ -57,7 +58,6 @@ class _State(msgspec.Struct, omit_defaults=True):
     target: DomainState
     unlabelled: UnlabelledState
     priors: TrackerState | None
-    versions: VersionsState
     release: ReleaseState | None = None
 
 
@@ -297,11 +297,24 @@ class Engine(EventRules):
             self._target.to_state(),
             self._unlabelled.to_state(),
             self._priors.to_state(),
-            self._versions.to_state(),
             None if self.release is None else self.release.to_state(),
         )
         config = self.config.model_dump_json().encode()
-        return [config, compressed(encoded(state))]
+        return [config, pack([compressed(encoded(state)), self._written(self._versions.to_state())])]
+
+    def _written(self, versions: VersionsState) -> bytes:
+        """Return the state of map versions, compressed; while none begins, it stays the same.
+
+        It is most of an engine's state, and to compress it takes most of a commit's time.
+        """
+        data = encoded(versions)
+        if self._key is not None:  # of many keys, the bytes would take too much memory
+            return compressed(data)
+        digest = blake2b(data, digest_size=16).digest()
+        if self._last_written[0] != digest:
+            self._last_written = digest, compressed(data)
+        written: bytes = self._last_written[1]
+        return written
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str | None = None) -> Self:
@@ -313,19 +326,21 @@ class Engine(EventRules):
             if the bytes are not such a state; the message says what is wrong.
         """
         options, body, *_ = unpack(data, 2, more=True)  # the others are those of segments
-        state = decoded(expanded(body), _State, "an engine")
+        own, written = unpack(body, 2)
+        state = decoded(expanded(own), _State, "an engine")
+        versions = decoded(expanded(written), VersionsState, "map versions")
         with restoring("not the state of an engine"):
             engine = cls(RecalibratorConfig.model_validate_json(options), key)
-            engine._restore(state)
+            engine._restore(state, versions)
         return engine
 
-    def _restore(self, state: _State) -> None:
+    def _restore(self, state: _State, versions: VersionsState) -> None:
         self._latest = -math.inf if state.time is None else state.time
-        for name in ("source", "target", "unlabelled", "priors", "versions"):
-            part = getattr(self, f"_{name}")
+        for name in ("source", "target", "unlabelled", "priors"):
             with restoring(name):
-                if part is not None:
-                    part.restore(getattr(state, name))
+                getattr(self, f"_{name}").restore(getattr(state, name))
+        with restoring("versions"):
+            self._versions.restore(versions)
         require((state.release is None) == (self.release is None), "held labels where the options have none")
         if self.release is not None and state.release is not None:
             with restoring("release"):

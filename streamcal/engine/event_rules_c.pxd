@@ -21,7 +21,7 @@ cdef class EventRules:
     cdef bint _begins_by_scores
     cdef public object on_carried, _complete
     cdef public object config, _priors, _versions
-    cdef object _key
+    cdef public object _key, _last_written
 
     @cython.locals(score=double, prediction_index=cython.longlong, begins=bint, version=cython.longlong)
     cpdef tuple answer(self, event)

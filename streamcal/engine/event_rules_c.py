@@ -68,6 +68,7 @@ class EventRules:
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
+        self._last_written: Any = b"", b""  # digest of the state of map versions, and its bytes
         self.on_carried: Callable[[float, int, Carried], None] | None = None
         """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False

@@ -74,7 +74,7 @@ def found(tree: Any, place: str) -> Any:
     return tree.inside if hasattr(tree, "inside") else tree
 
 
-ENGINE, VERSIONS, JOIN = "1/2", "1/2/versions", "3"
+ENGINE, VERSIONS, JOIN = "1/2/1", "1/2/2", "3"
 WINDOWED = OPTIONS[4]
 
 WRONG = [

@@ -21,7 +21,6 @@ import msgspec
 
 from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
-from streamcal.multiclass.classes_engine import served_map
 from streamcal.values import shown
 
 __all__ = [
@@ -165,7 +164,7 @@ def write_maps(engines: Mapping[str | None, Engine], path: Path, segments: Seque
         name = map_path(path, key)
         try:
             _check_replaceable(name, "a map", is_map)
-            atomic_write(name, as_json({**served_map(engine).model_dump(mode="json"), **more}))
+            atomic_write(name, as_json({**engine.portable_map.model_dump(mode="json"), **more}))
         except (OSError, ValueError) as error:
             failed.append(f"the map{'' if key is None else f' of key {shown(key)}'} to {name}: {error}")
     return failed

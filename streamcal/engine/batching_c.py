@@ -212,8 +212,7 @@ class BlockSteps:
                     engine.observe_one(score, time)  # type: ignore[union-attr]
                 if engine.carries:  # type: ignore[union-attr]
                     kept = () if self._kept is None else self._kept[at]
-                    probability = engine.correct(kept, score, probability)  # type: ignore[union-attr]
-                    carried = engine.carried()  # type: ignore[union-attr]
+                    probability, carried = engine.carry(kept, score, probability)  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)

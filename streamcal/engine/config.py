@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_type_hints
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
@@ -14,6 +15,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.priors.trackers import PriorKind, PriorWindow
 
 __all__ = [
+    "EngineOptions",
     "Mode",
     "RecalibratorConfig",
     "RecalibratorOptions",
@@ -163,6 +165,28 @@ class RecalibratorConfig(BaseModel):
     def needs_time(self) -> bool:
         """Whether labels need an event time: their window is a duration."""
         return isinstance(self.window, timedelta)
+
+
+class EngineOptions(msgspec.Struct, frozen=True):
+    """All options of the engines of a run, by which `streamcal.run.engines.engine_of` makes them.
+
+    ValueError if an option of ``config`` is of many classes, and there are two.
+    """
+
+    config: RecalibratorConfig
+    classes: tuple[str, ...] = ()
+    """Names of many classes, whose scores are the last values that an event keeps; empty: two classes."""
+    fields: tuple[str, ...] = ()
+    """Names of the fields that make segments; empty: there are none."""
+    places: tuple[int, ...] = ()
+    """Index of the value of each field among those that an event keeps."""
+    own_engines: int = 0
+    """Number of segments that may have an engine of their own."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if not self.classes:
+            self.config.check_binary()
 
 
 class RecalibratorOptions(TypedDict, total=False):

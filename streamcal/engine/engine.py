@@ -9,14 +9,15 @@ depend on whether labels come one by one or many at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
@@ -24,7 +25,7 @@ from streamcal.engine.map_versions import VersionsState
 from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.engine.unlabelled_scores import UnlabelledState
-from streamcal.events import DOMAINS, Domain
+from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.trackers import TrackerState
@@ -134,6 +135,11 @@ class Engine(EventRules):
         """Delays of labels by class, and labels held; None where labels are learned whenever they come."""
         return None if self.release is None else label_delays(self.release)
 
+    @property
+    def portable_map(self) -> Any:
+        """Map by which the engine answers, to take elsewhere: `map`, of many classes a `MulticlassMap`."""
+        return self.map
+
     # Events
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
@@ -188,6 +194,13 @@ class Engine(EventRules):
                 scores, labels, before, units = (each[passed] for each in (scores, labels, before, units))
                 times = None if times is None else times[passed]
         self._learn_many(scores, labels, domain, times, before, units)
+
+    def learn_events(
+        self, events: Sequence[LabelledEvent], times: Floats | None, units: Counts | None
+    ) -> None:
+        """Learn checked events of one domain, predicted just before; see `learn_many`."""
+        scores, labels = [event.score for event in events], [event.label for event in events]
+        self.learn_many(np.array(scores), np.array(labels, np.int8), events[0].domain, times, None, units)
 
     def _learn_many(
         self,
@@ -315,6 +328,33 @@ class Engine(EventRules):
             self._last_written = digest, compressed(data)
         written: bytes = self._last_written[1]
         return written
+
+    @classmethod
+    def make(
+        cls, options: EngineOptions, key: str | None, data: bytes | None = None, rows: Any = None
+    ) -> Self:
+        """Return the engine of a key of a run.
+
+        Parameters
+        ----------
+        options
+            All options of the run's engines.
+        key
+            Key of its events; None if they have none.
+        data
+            State of such an engine; None: a new one.
+        rows
+            Store of what it has apart from its state, if it has such; None: there is no store.
+
+        Raises
+        ------
+        DamagedStateError
+            If the bytes are no such state.
+        ValueError
+            If they are of other fields.
+        """
+        del rows
+        return cls(options.config, key) if data is None else cls.from_bytes(data, key)
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str | None = None) -> Self:

@@ -23,10 +23,11 @@ cdef class EventRules:
     cdef public object config, _priors, _versions
     cdef public object _key, _last_written
 
-    @cython.locals(score=double, prediction_index=cython.longlong, begins=bint, version=cython.longlong)
+    @cython.locals(
+        score=double, prediction_index=cython.longlong, probability=double, begins=bint, version=cython.longlong
+    )
     cpdef tuple answer(self, event)
-    cpdef double correct(self, kept, double score, double probability) except? -1.0
-    cpdef carried(self)
+    cpdef tuple carry(self, kept, double score, double probability)
     cpdef learn_carried(self, double score, int label, carried)
     @cython.locals(version=cython.longlong, begins=bint)
     cpdef bint observe_one(self, double score, double time=*) except -1
@@ -40,7 +41,6 @@ cdef class EventRules:
     cpdef bint is_due(self, bint is_target) noexcept
     @cython.locals(is_target=bint, latest=double, units=int)
     cpdef tuple learn(self, joined)
-    cpdef outcome(self, joined)
     @cython.locals(came=double)
     cpdef learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, carried=*

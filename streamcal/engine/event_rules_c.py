@@ -85,20 +85,24 @@ class EventRules:
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+    ) -> tuple[Recalibrated, int, Carried | None, tuple[Emission, ...]]:
         """Answer a prediction, and note its score if it is of the target.
 
         Returns
         -------
-        The answer; the number of target scores observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time can close a pane of delayed feedback. That map
-        comes without a certificate, which uses labels only.
+        The answer; the number of target scores observed before; the memo that the join is to keep with the
+        prediction, None if there is none; and the map version that the score has begun, if it has: scores
+        alone can move the prior, and time can close a pane of delayed feedback. That map comes without a
+        certificate, which uses labels only.
         """
-        score, prediction_index = event.score, self._unlabelled.n
+        score, prediction_index, carried = event.score, self._unlabelled.n, None
+        probability = self.served.forecast(score)
+        if self.carries:
+            probability, carried = self.carry(event.kept, score, probability)
         answer = Recalibrated(
             event.id,
             score,
-            self.served.forecast(score),
+            probability,
             self.served.version,
             self.served.weights_now(),
             event.key,
@@ -114,18 +118,22 @@ class EventRules:
             if self.release is not None and self._count(
                 score, _NO_TIME if event.time is None else event.time
             ):
-                return answer, prediction_index, self._begun(version, alarms)
+                return answer, prediction_index, carried, self._begun(version, alarms)
             if begins:
-                return answer, prediction_index, (self._published(None),)
-        return answer, prediction_index, ()
+                return answer, prediction_index, carried, (self._published(None),)
+        return answer, prediction_index, carried, ()
 
-    def carried(self) -> Carried | None:
-        """Return what the join is to keep with the prediction just answered; None: nothing."""
-        return None
+    def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, Carried]:
+        """Return the probability to answer with, and what the join is to keep, where the engine `carries`.
 
-    def correct(self, kept: Kept, score: float, probability: float) -> float:  # noqa: ARG002
-        """Return the probability to answer with, given that of the map, where the engine `carries` values."""
-        return probability
+        Parameters
+        ----------
+        kept, score
+            of the event.
+        probability
+            that of the map.
+        """
+        raise NotImplementedError
 
     def learn_carried(self, score: float, label: int, carried: Carried) -> None:
         """Learn what was kept with a prediction of the target, after its label is learned."""
@@ -212,10 +220,6 @@ class EventRules:
             joined.score, joined.label, is_target, latest, joined.prediction_index, units, joined.carried
         )
         return ()
-
-    def outcome(self, joined: Joined) -> Joined:
-        """Return a prediction that met its label, as figures of quality take it."""
-        return joined
 
     def learn_label(
         self,

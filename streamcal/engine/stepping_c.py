@@ -28,17 +28,14 @@ class Learner(Protocol):
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        """Return the answer, the number of target scores observed before, and the emissions of the score."""
+    ) -> tuple[Recalibrated, int, Carried | None, tuple[Emission, ...]]:
+        """Return the answer, the number of target scores observed before, the memo, and the emissions.
 
-    def carried(self) -> Carried | None:
-        """Return what the join is to keep with the prediction just answered; None: nothing."""
+        The join keeps the memo with the prediction, and gives it back with the label; None: there is none.
+        """
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return the emissions."""
-
-    def outcome(self, joined: Joined) -> Joined:
-        """Return a prediction that met its label, as figures of quality take it."""
 
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
@@ -107,10 +104,10 @@ def _prediction(
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
-    answer, prediction_index, begun = engine.answer(event)
+    answer, prediction_index, carried, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, answer.probability, prediction_index, kept, engine.carried())
+    joined = join.hold(event, answer.probability, prediction_index, kept, carried)
     if joined is not None:
         return (answer, *begun, *_learned(joined, engine))
     if early is None:
@@ -125,7 +122,7 @@ def _prediction(
 
 def _learned(joined: Joined, engine: Learner) -> tuple[Outcome, ...]:
     """Let an engine learn a prediction with its label; return both, with the emissions."""
-    return (engine.outcome(joined), *engine.learn(joined))
+    return (joined, *engine.learn(joined))
 
 
 def _met(
@@ -167,8 +164,8 @@ def _labelled(
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
-        answer, prediction_index, begun = engine.answer(event)
-        joined = join.join(event, answer.probability, prediction_index, engine.carried())
+        answer, prediction_index, carried, begun = engine.answer(event)
+        joined = join.join(event, answer.probability, prediction_index, carried)
         return (answer, *begun, *_learned(joined, engine))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)

@@ -16,7 +16,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.status import Status
 from streamcal.monitor.summary import rating_rows, run_summary
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.multiclass.classes_engine import served_map
 from streamcal.quality.diagram import SIZE, Scale, pyplot_figure
 from streamcal.quality.groups import Groups, ranked
 from streamcal.quality.reliability import draw_reliability
@@ -137,7 +136,7 @@ class Backtest:
     def maps(self) -> list[RecalibrationMap | MulticlassMap]:
         """The map versions that were served, in order; of many classes the last map of each key alone."""
         if self._pipeline.classes:
-            return [served_map(engine) for engine in self._pipeline.engines.values()]
+            return [engine.portable_map for engine in self._pipeline.engines.values()]
         return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
 
     @property

@@ -57,20 +57,32 @@ class ClassSums(msgspec.Struct):
         """Check a decoded state; raise ValueError if it is none."""
         self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def add(self, rated: Sequence[bytes], weights: Floats | None = None) -> tuple[list[str], Floats, Floats]:
-        """Add labels: of each, as float64, the place of its class, all scores, and all that was served.
+    def rows(self, carried: Sequence[bytes]) -> Floats:
+        """Return scores and forecasts, float64[n, 2, K], of what the join has kept with n predictions."""
+        classes = len(self.names)
+        numbers = [np.frombuffer(each, "<f8", 2 * classes) for each in carried]
+        return np.array(numbers, np.float64).reshape(-1, 2, classes)
 
-        ``weights`` are theirs, float64[n]; None: all are 1.
+    def add(
+        self, sides: Floats, codes: Counts, weights: Floats | None = None
+    ) -> tuple[list[str], Floats, Floats]:
+        """Add labels.
+
+        Parameters
+        ----------
+        sides
+            what `rows` returned.
+        codes
+            places of the classes, int[n].
+        weights
+            weights of the labels, float64[n]; None: all are 1.
 
         Returns
         -------
         Each class against the others, for `Groups.add`: K names, float64[2, n K] and float64[n K].
         """
-        rows = np.frombuffer(b"".join(rated)).reshape(len(rated), -1)
-        codes = rows[:, 0].astype(np.int64)
         classes = len(self.names)
-        sides = rows[:, 1:].reshape(len(rows), 2, classes)
-        each = np.ones(len(rows)) if weights is None else weights
+        each = np.ones(len(codes)) if weights is None else weights
         self.labels += float(each.sum())  # weights are multiples of 1/256
         bins = self.bins.reshape(3, 2, classes, BINS)
         for side, sums in enumerate(self.sums):

@@ -259,7 +259,8 @@ class Unrated(msgspec.Struct):
     scores: array[float] = msgspec.field(default_factory=_numbers)
     """Scores of the predictions whose labels have come."""
     probabilities: array[float] = msgspec.field(default_factory=_numbers)
-    labels: array[int] = msgspec.field(default_factory=partial(array, "b"))
+    labels: array[int] = msgspec.field(default_factory=partial(array, "h"))
+    """Labels; of many classes their places."""
     keys: list[str | None] = []
     delays: array[float] = msgspec.field(default_factory=_numbers)
     """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
@@ -307,7 +308,7 @@ class Unrated(msgspec.Struct):
         """Add joined labels of weight 1 as columns; they came at ``times``."""
         self.scores.frombytes(scores.tobytes())
         self.probabilities.frombytes(probabilities.tobytes())
-        self.labels.frombytes(labels.tobytes())
+        self.labels.frombytes(labels.astype(np.int16).tobytes())
         self.keys.extend(keys)
         self.delays.frombytes((times - predicted_at).tobytes())
         self.predicted_at.frombytes(predicted_at.tobytes())
@@ -423,10 +424,15 @@ class Quality(msgspec.Struct):
         """Add the joined labels of an interval that ends with the next look, or before it."""
         part = slice(begin, end)
         forecasts = np.array([unrated.scores[part], unrated.probabilities[part]])
-        labels, times = np.array(unrated.labels[part], np.int8), np.array(unrated.times[part])
+        labels, times = np.array(unrated.labels[part]), np.array(unrated.times[part])
         weights = None
         if unrated.weights:
             weights = np.array([unrated.weights.get(index, 1.0) for index in range(begin, end)])
+        if self.classes is not None and end > begin:
+            rows, codes = self.classes.rows(unrated.carried[part]), labels.astype(np.int64)
+            self.segments["class"].add(*self.classes.add(rows, codes, weights))
+            labels = rows[:, 0].argmax(axis=1) == codes  # the decision is rated
+        labels = labels.astype(np.int8)
         both = (self.before, forecasts[0]), (self.after, forecasts[1])
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
@@ -438,8 +444,6 @@ class Quality(msgspec.Struct):
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
         self.groups.add(keys, forecasts, labels_01)
-        if self.classes is not None and unrated.carried:
-            self.segments["class"].add(*self.classes.add(unrated.carried[part], weights))
         for groups, names in zip(self.segments.values(), segments, strict=False):
             groups.add(names[part], forecasts, labels_01)
         if end - begin == until_look:

@@ -14,11 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from streamcal.engine.config import RecalibratorConfig, unlike
+from streamcal.engine.config import EngineOptions, unlike
 from streamcal.engine.engine import Engine
+from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig
+from streamcal.segments.segmented_engine import SegmentedEngine
+from streamcal.segments.stored_rows import StoredRows
 
-__all__ = ["KeyedEngines", "check_options"]
+__all__ = ["KeyedEngines", "engine_of"]
 
 _ROOM: Final = 4
 
@@ -144,8 +147,23 @@ class KeyedEngines(Mapping[Key, Engine]):
         return None if self._stored is None else self._stored[key]
 
 
-def check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
-    """Raise ValueError if an engine was stored with other options than those of a run; it names them."""
-    if differences := unlike(stored, wanted):
+def engine_of(
+    options: EngineOptions, key: Key, data: bytes | None = None, rows: StoredRows | None = None
+) -> Engine:
+    """Return the engine of a key of a run: of many classes, with segments, or of two classes alone.
+
+    Parameters are those of `Engine.make`.
+
+    Raises
+    ------
+    DamagedStateError
+        if the bytes are no state of such an engine.
+    ValueError
+        if it was stored with other options; the message names them.
+    """
+    kind = ClassesEngine if options.classes else SegmentedEngine if options.fields else Engine
+    engine = kind.make(options, key, data, rows)
+    if differences := unlike(engine.config, options.config):
         which = "" if key is None else f" of key {key!r}"
         raise ValueError(f"the stored engine{which} was made with other options: {differences}")
+    return engine

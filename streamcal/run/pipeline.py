@@ -13,8 +13,9 @@ from streamcal.engine.batching_c import BlockSteps, Taken
 from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
+from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import emit, step
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
@@ -23,7 +24,6 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
-from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
@@ -36,8 +36,7 @@ from streamcal.run.rows import (
     reject_row,
 )
 from streamcal.run.run_state import RunState
-from streamcal.sketch import checks, weighing
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch import weighing
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -138,7 +137,12 @@ class Pipeline(RunState):
         events = self._begin(batch, input_checks)
         if isinstance(events, Block) and self._learns_whole(events):
             self.processed += len(events)
-            self._learn(outcome, None, events.domain, events.scores, events.labels, events.times)
+            self._learn(
+                outcome,
+                None,
+                len(events),
+                lambda engine: engine.learn_many(events.scores, events.labels, events.domain, None, None),
+            )
         else:
             self._calibrate_each(batch, events, outcome)
         return self._ended(outcome, input_checks, events)
@@ -367,33 +371,18 @@ class Pipeline(RunState):
     def _learn_run(self, outcome: Outcome, run: Sequence[LabelledEvent]) -> None:
         """Learn labelled events of one key and domain."""
         if run:
-            key, domain = run[0].key, run[0].domain
             units = None
             if any(event.weight for event in run):  # None where there is none, and none is 0
                 units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
-            times = np.array([event.time for event in run], np.float64)
-            scores, labels = [event.score for event in run], [event.label for event in run]
-            engine = self.engines.of(key)
-            if isinstance(engine, ClassesEngine):
-                weights = None if units is None else units / weighing.ONE
-                labels = engine.learn_classes([each.kept for each in run], labels, domain, times, weights)
-            self._learn(outcome, key, domain, scores, labels, times, units)
+            times = np.array([event.time for event in run], np.float64) if self._timed else None
+            self._learn(outcome, run[0].key, len(run), lambda engine: engine.learn_events(run, times, units))
 
-    def _learn(
-        self,
-        outcome: Outcome,
-        key: str | None,
-        domain: Domain,
-        scores: Sequence[float] | Floats,
-        labels: Sequence[int] | Labels,
-        times: Floats,
-        units: Counts | None = None,
-    ) -> None:
+    def _learn(self, outcome: Outcome, key: str | None, count: int, learn: Callable[[Engine], None]) -> None:
+        """Let the engine of a key learn this number of labels of a calibration."""
         engine = self.engines.of(key)
         version, alarms = engine.served.version, len(engine.alarms)
-        given = times if self._config.needs_time else None
-        engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, given, None, units)
-        self.tally.source_labels += len(scores)
+        learn(engine)
+        self.tally.source_labels += count
         self._raise(outcome, key, engine, alarms, self.join.clock)
         if engine.served.version != version:
             self._unpublished[key] = None

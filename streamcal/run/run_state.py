@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from streamcal.engine.config import RecalibratorConfig, with_join
+from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
@@ -18,18 +18,17 @@ from streamcal.events.codes import Code
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.tables import Tables
-from streamcal.multiclass.classes_engine import NUMBER_BYTES, ClassesEngine
+from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
 from streamcal.quality.verdict import Arrival
 from streamcal.run.config import KeysConfig, SegmentsConfig
-from streamcal.run.engines import KeyedEngines, check_options
+from streamcal.run.engines import KeyedEngines, engine_of
 from streamcal.run.outcome import Outcome, PipelineState, Tally
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
-from streamcal.segments.segmented_engine import SegmentedEngine
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import class_name
@@ -56,14 +55,11 @@ class RunState:
         self._publishes_maps = publishes_maps and not columns.classes
         join = join or JoinConfig()
         self._config = with_join(config or RecalibratorConfig(), join)
-        if not columns.classes:
-            self._config.check_binary()
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables
         self.classes = columns.classes
         """Names of many classes; empty: there are two."""
-        self._first_score = len(columns.keep)  # among what an event keeps
         self._keeps_answers = keeps_answers
         self.join = self._join(Join(join, tables))
         """Predictions that wait for their label; replaced by `restore`."""
@@ -85,7 +81,13 @@ class RunState:
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        self._places = [columns.carried.index(name) for name in self.segments.fields]
+        self._options = EngineOptions(
+            self._config,
+            columns.classes,
+            self.segments.fields,
+            tuple(map(columns.carried.index, self.segments.fields)),
+            self.segments.own_engines,
+        )
         self.tally = Tally()
         self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
@@ -207,17 +209,7 @@ class RunState:
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
-        engine: Engine
-        if self.segments.fields:
-            engine = SegmentedEngine.make(self._config, key, self.segments, self._places, data, self._rows)
-        elif self.classes:
-            engine = ClassesEngine.make(self._config, key, self.classes, self._first_score, data)
-        elif data is None:
-            return Engine(self._config, key)
-        else:
-            engine = Engine.from_bytes(data, key)
-        check_options(engine.config, self._config, key)
-        return engine
+        return engine_of(self._options, key, data, self._rows)
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come, and count the predictions."""

@@ -11,10 +11,8 @@ cdef class SegmentRules(event_rules_c.EventRules):
     cdef Fields _fields
     cdef bint _has_own
     cdef list _places
-    cdef bytes _given
 
-    @cython.locals(names=list, place=Py_ssize_t)
-    cpdef double correct(self, kept, double score, double probability) except? -1.0
-    cpdef carried(self)
+    @cython.locals(names=list, place=Py_ssize_t, forecast=bytes)
+    cpdef tuple carry(self, kept, double score, double probability)
     @cython.locals(after=cython.longlong)
     cpdef learn_carried(self, double score, int label, carried)

@@ -32,24 +32,19 @@ class SegmentRules(event_rules_c.EventRules):
         """Begin with segments, and the index of each field among the values that an event keeps."""
         self.segments, self._fields, self._has_own = segments, segments.corrections, segments.has_engines
         self._places = list(places)
-        self._given = b""
         self.carries = True
         if self.release is not None:
             self.release.excludes = False  # of predictions without a label, nothing was kept
 
-    def correct(self, kept: Kept, score: float, probability: float) -> float:
-        """Return the corrected probability of a score, of which the pooled one is given."""
+    def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, bytes]:
+        """Return the corrected probability of a score, and its segments with the forecast of each field."""
         names = list[Name]()
         for place in self._places:
             names.append(name_of(kept[place]) if place < len(kept) else None)
-        self._given = self._fields.forecast(probability, names, None)
+        forecast = self._fields.forecast(probability, names, None)
         if self._has_own and self._fields.labels >= _WORTH:
-            self._given = self.segments.carry(score, probability, names, self._given)
-        return self._fields.served
-
-    def carried(self) -> bytes:
-        """Return segments and forecast of the prediction just answered."""
-        return self._given
+            forecast = self.segments.carry(score, probability, names, forecast)
+        return self._fields.served, forecast
 
     def learn_carried(self, score: float, label: int, carried: Any) -> None:
         """Let corrections learn a label of the target."""

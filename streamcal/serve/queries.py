@@ -19,7 +19,6 @@ from streamcal.monitor.alarms import alarm_of
 from streamcal.monitor.build import build_status, verdicts
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.status import Alarm
-from streamcal.multiclass.classes_engine import served_map
 from streamcal.quality.figures import Raised
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import AlarmRow, alarm_rows, forecast_alarm_row
@@ -58,7 +57,7 @@ class Queries:
 
     async def map(self, key: str | None) -> bytes:
         """Return the map that is served now, with its weights."""
-        return await self._ask(lambda: served_map(self._engine(key)).model_dump_json().encode())
+        return await self._ask(lambda: self._engine(key).portable_map.model_dump_json().encode())
 
     async def map_version(self, key: str | None) -> int:
         """Return its version; of a key that was not seen, that of the map it begins with."""

@@ -129,7 +129,7 @@ class ServedPipeline(Pipeline):
         classes = len(self.classes)
         carried = tuple(kept_numbers(known.carried).tolist()) if classes else ()
         scores = (
-            ("scores", carried[:classes], event.kept[self._first_score :])
+            ("scores", carried[:classes], event.kept[-classes:])
             if classes
             else ("score", known.score, event.score)
         )

@@ -141,7 +141,6 @@ class _Work:
         self._scores: dict[str | None, list[float]] = {}
         self._labels: dict[tuple[str | None, str], tuple[list[float], list[int]]] = {}
         self._answers: dict[int, Answered] = {}  # by the identity of their events
-        self._carried: Values | None = None
         self._learned: dict[str | None, list[Learned]] = {}
         self._at = False, 0.0, False, ""  # the event that is taken, in the order of events
 
@@ -149,22 +148,14 @@ class _Work:
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+    ) -> tuple[Recalibrated, int, Values | None, tuple[Emission, ...]]:
         """Take note of a prediction; the driver's map answers it later, if that of a plain engine."""
         id_, score, key, time = event.id, event.score, event.key, event.time
-        answer, self._carried = self._answers.get(id(event), (None, None))
+        answer, carried = self._answers.get(id(event), (None, None))
         self._rows.append((PREDICTION, id_, time, score, key, event.domain, None, answer))
         if answer is None and event.domain == "target":
             self._scores.setdefault(key, []).append(score)
-        return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, ()
-
-    def carried(self) -> Values | None:
-        """Return what `Kind` wants back with the label of the prediction just answered."""
-        return self._carried
-
-    def outcome(self, joined: Joined) -> Joined:
-        """Return it as it is."""
-        return joined
+        return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, carried, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""

@@ -52,7 +52,7 @@ class Stream:
         for kind, place in events:
             score, time, told_at = self._rows[place]
             if kind == 0:
-                answer, self._seen[place], begun = self.engine.answer(
+                answer, self._seen[place], _, begun = self.engine.answer(
                     PredictionEvent(str(place), score, time)
                 )
                 self.served[place] = answer.probability

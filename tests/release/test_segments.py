@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, RecalibratorConfig
+from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
 from streamcal.join.entries import Carried
 from streamcal.join.join_c import Join
 from streamcal.maps.platt import expit, logit
-from streamcal.run.config import SegmentsConfig
 from streamcal.segments.segmented_engine import SegmentedEngine
 from tests.release.streams import Delays, Floats, Stream, bulk, by_class, fixed, made
 
-SEGMENTS = SegmentsConfig(fields=("country",), own_engines=0)
 OFFSETS = {"a": -0.8, "b": 0.8}
 
 
@@ -30,7 +29,8 @@ class Noting(SegmentedEngine):
 
 
 def engine_of(data: bytes | None = None) -> Noting:
-    engine = Noting.make(RecalibratorConfig(), None, lambda: True, SEGMENTS, [0], data)
+    options = EngineOptions(RecalibratorConfig(), fields=("country",), places=(0,))
+    engine = Noting.make(options, None, data)
     engine.noted = []
     return engine
 

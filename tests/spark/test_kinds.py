@@ -99,7 +99,7 @@ class Embedded:
 
     # As a learner
 
-    def answer(self, event: PredictionEvent) -> tuple[Recalibrated, int, tuple[()]]:
+    def answer(self, event: PredictionEvent) -> tuple[Recalibrated, int, tuple[float], tuple[()]]:
         engine = self.engines.setdefault(event.key, self.made())
         if isinstance(engine, SegmentedRecalibrator):
             given: Any = event.score
@@ -113,13 +113,8 @@ class Embedded:
         self._forecasts.append((given, event.kept, forecast, index))
         if event.domain == "target":
             self._observed.setdefault(event.key, []).append(given)
-        return Recalibrated(event.id, event.score, event.score, 0, NO_SHIFT, event.key, event.time), 0, ()
-
-    def carried(self) -> tuple[float]:
-        return (float(len(self._forecasts) - 1),)
-
-    def outcome(self, joined: Joined) -> Joined:
-        return joined
+        answer = Recalibrated(event.id, event.score, event.score, 0, NO_SHIFT, event.key, event.time)
+        return answer, 0, (float(len(self._forecasts) - 1),), ()
 
     def learn(self, joined: Joined) -> tuple[()]:
         self._learned.append(joined)

@@ -33,8 +33,8 @@ class Recorder:
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0)), self.seen, ()
+    ) -> tuple[Recalibrated, int, None, tuple[Emission, ...]]:
+        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0)), self.seen, None, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         self.learned.append(joined)
@@ -43,12 +43,6 @@ class Recorder:
     def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         self.learned.append(positive)
         return ()
-
-    def carried(self) -> None:
-        """Return nothing: there are no segments."""
-
-    def outcome(self, joined: Joined) -> Joined:
-        return joined
 
     def contradict(self, contradicted: Contradicted) -> None:
         self.contradicted.append(contradicted)

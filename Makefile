@@ -121,7 +121,7 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 		> docs/recalibration-map.schema.json
 	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.MulticlassMap.model_json_schema(), indent=2))' \
 		> docs/multiclass-map.schema.json
-	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
+	$(BIN)/python -c 'import json, msgspec; from streamcal.page.report import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
 lock:                     ## work out the files of locked requirements anew (needs uv)

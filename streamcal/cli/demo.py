@@ -20,10 +20,10 @@ from streamcal.cli.terminal import Exit, fail, run_table, warn_if_slow
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
+from streamcal.page.report import make_report
 from streamcal.quality.diagram import COLOURS, NEEDED, can_draw
 from streamcal.quality.figures import Quality
 from streamcal.quality.reliability import draw_reliability, saved
-from streamcal.report.record import make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline

@@ -29,8 +29,7 @@ from streamcal.cli.terminal import Exit, Stop, fail, failing, set_up_logging
 from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
-from streamcal.report.document import MARK, as_html
-from streamcal.report.record import Report, make_report
+from streamcal.page.report import MARK, Report, as_html, make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Store

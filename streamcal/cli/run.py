@@ -63,14 +63,14 @@ from streamcal.errors import DamagedStateError, StoreError
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import run_summary
 from streamcal.page.addresses import http_url, parse_address
 from streamcal.page.latest_status import LatestStatus
+from streamcal.page.report import make_report
 from streamcal.quality.diagram import NEEDED, can_draw
 from streamcal.quality.reliability import reliability_figure, saved
-from streamcal.report.record import make_report
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source

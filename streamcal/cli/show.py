@@ -19,8 +19,8 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.build import class_rating, group_columns, held_labels, verdicts
+from streamcal.monitor.rows import GROUP_HEAD, delay_rows, group_rows, held_rows, rating_rows, shown_value
 from streamcal.monitor.status import ClassRating, GroupColumns, HeldLabels
-from streamcal.monitor.summary import delay_rows, held_rows, rating_rows, shown_value
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
@@ -280,21 +280,13 @@ def show_table(found: Served) -> Group:
 
 def _groups_table(groups: GroupColumns) -> Table | None:
     """Return the table of the worst segments and keys; None if there are none."""
-    if not groups.name:
+    rows = group_rows(groups, _SHOWN_GROUPS)
+    if not rows:
         return None
-    table = _table(
-        f"Segments, classes and keys, the worst {min(len(groups.name), _SHOWN_GROUPS)} of"
-        f" {len(groups.name):,}",
-        ("", "key", "labels", "forecast", "rate", "gap", "Brier\nbefore", "after"),
-        left=("", "key"),
-    )
-    table.columns[1].header = "value"
-    for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
-        zip(*msgspec.structs.astuple(groups), strict=True), _SHOWN_GROUPS
-    ):
-        gap = f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}"
-        cells = (field, name, labels, f"{forecast:.4f}", f"{rate:.4f}", gap, f"{before:.4f}", f"{after:.4f}")
-        table.add_row(*map(shown_value, cells))
+    title = f"Segments, classes and keys, the worst {len(rows)} of {len(groups.name):,}"
+    table = _table(title, GROUP_HEAD, left=GROUP_HEAD[:2])
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 

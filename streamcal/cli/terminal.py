@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamcal.mixture.newton_c import compiled
+from streamcal.monitor.rows import closing_rows, gain
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import closing_rows, gain
 from streamcal.quality.verdict import Verdict
 from streamcal.run.rows import RejectRow
 
@@ -146,7 +146,7 @@ def run_table(status: Status) -> Group:
     table.add_column(justify="right")
     for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
-    found = gain(status.quality)
+    found = gain(status.before, status.after)
     above = [verdict_text(status.verdict), *([Text(found)] if found else [])]
     return Group(*above, Text(), table)
 

@@ -13,8 +13,8 @@ import numpy as np
 from streamcal.certificates.record import Certificate
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.monitor.rows import rating_rows, run_summary
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import rating_rows, run_summary
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import SIZE, Scale, pyplot_figure
 from streamcal.quality.groups import Groups, ranked

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.certificates.record import Certificate
+from streamcal.certificates.record import Certificate, RiskField
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events.faces import COMMAND, HTTP, Face
@@ -22,6 +22,7 @@ from streamcal.monitor.status import (
     SHOWN_KEYS,
     Bands,
     Bins,
+    Bound,
     Certified,
     ClassRating,
     Confidence,
@@ -38,7 +39,7 @@ from streamcal.monitor.status import (
     View,
     Windows,
 )
-from streamcal.quality.figures import ECE_BINS, WINDOW, Figures, ForecastQuality, Quality
+from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
 from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.label_sums import LabelSums
@@ -128,7 +129,6 @@ def build_status(
         positives=quality.after.positives,
         before=quality.before.figures,
         after=quality.after.figures,
-        worst_gap_labels=WINDOW,
         keys=len(pipeline.engines),
         engines=[served[key] for key in first],
         views=[] if history is None else _views(pipeline, history, viewed, served, judged),
@@ -185,8 +185,8 @@ def _views(
                 own.labels,
                 round(after.positives.sum()),
                 judged[key],
-                _rating(before, before.labels, before.forecasts, before.positives),
-                _rating(after, after.labels, after.forecasts, after.positives),
+                _of_key(before),
+                _of_key(after),
                 _windows(own),
                 *_sequences(quality.watches[key], quality.sums(key), judged[key]),
                 served[key],
@@ -197,20 +197,21 @@ def _views(
 
 
 def _rating_of(quality: ForecastQuality) -> Rating:
-    return _rating(quality.figures, *(quality.bins(ECE_BINS) if quality.labels else np.zeros((3, 0))))
+    bins = quality.bins(ECE_BINS) if quality.labels else np.zeros((3, 0))
+    return _rating(quality.figures, *bins)
 
 
-def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positives: Floats) -> Rating:
+def _of_key(totals: Totals) -> Rating:
+    figures = Figures(brier=totals.brier, ece=totals.ece, gap=totals.gap)
+    return _rating(figures, totals.labels, totals.forecasts, totals.positives)
+
+
+def _rating(figures: Figures, labels: Floats, forecasts: Floats, positives: Floats) -> Rating:
     """Return figures with a reliability diagram, given labels, sum of forecasts and positives of each bin."""
     low, high = rate_intervals(labels, positives)
-    bins = Bins(
-        labels.astype(int).tolist(),
-        (forecasts / labels).tolist(),
-        (positives / labels).tolist(),
-        low.tolist(),
-        high.tolist(),
-    )
-    return Rating(figures.brier, figures.log_loss, figures.ece, figures.gap, bins)
+    rates, means = positives / labels, forecasts / labels
+    bins = Bins(labels.astype(int).tolist(), means.tolist(), rates.tolist(), low.tolist(), high.tolist())
+    return Rating(figures, bins)
 
 
 def _sequences(watch: ForecastWatch, sums: LabelSums, verdict: Verdict) -> tuple[Confidence, Bands]:
@@ -346,14 +347,18 @@ def held_labels(engine: Engine) -> HeldLabels | None:
 
 
 def _certified(certificate: Certificate) -> Certified:
+    names: dict[RiskField, str] = {"risk": f"of h, {certificate.domain}"}
+    if certificate.domain == "source" and certificate.target_risk is not None:
+        names["target_risk"] = "in the target"
+    bounds = [
+        Bound(of, certificate.in_words(field, ".5f"), claimed(getattr(certificate, field)))
+        for field, of in names.items()
+    ]
     return Certified(
         certificate.version,
         certificate.domain,
         certificate.delta,
-        certificate.in_words("risk"),
-        certificate.in_words("target_risk"),
-        claimed(certificate.risk),
-        claimed(certificate.target_risk),
+        bounds,
         certificate.cohorts,
         certificate.pending,
         list(certificate.refuted),

@@ -23,8 +23,8 @@ from prometheus_client.registry import Collector
 from streamcal.engine.emissions import Mixing
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
+from streamcal.monitor.rows import FIGURES
 from streamcal.monitor.status import HeldLabels, Served, Status
-from streamcal.quality.figures import WINDOW
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 
@@ -150,16 +150,9 @@ class RunMetrics(Collector):
             ["source", "partition"],
             [([source.name, part], lag) for source in self._sources for part, lag in source.lag().items()],
         )
-        for field, name, text in (
-            ("brier", "streamcal_brier_score", "Brier score by the joined labels."),
-            ("log_loss", "streamcal_log_loss", "Log loss by the joined labels."),
-            ("ece", "streamcal_calibration_error", "Expected calibration error, bins of equal mass."),
-            ("gap", "streamcal_gap", "Mean forecast less mean label."),
-            ("latest_gap", "streamcal_latest_gap", f"Gap of the latest full window of {WINDOW:,} labels."),
-            ("worst_gap", "streamcal_worst_gap", f"Largest gap of a window of {WINDOW:,} labels."),
-        ):
-            both = [([when], getattr(figures, field)) for when, figures in status.quality.items()]
-            yield _gauge(name, text, ["recalibration"], both)
+        for figure in FIGURES:
+            both = [([when], getattr(figures, figure.field)) for when, figures in status.quality.items()]
+            yield _gauge(f"streamcal_{figure.metric}", figure.help, ["recalibration"], both)
         verdict, kinds = status.verdict, ("low", "high")
         if verdict.state != "worse than the score":
             ends = [([kind], getattr(verdict, kind)) for kind in kinds]

@@ -27,6 +27,7 @@ __all__ = [
     "Alarm",
     "Bands",
     "Bins",
+    "Bound",
     "Certified",
     "ClassRating",
     "Confidence",
@@ -66,14 +67,10 @@ class Bins(msgspec.Struct):
 
 
 class Rating(msgspec.Struct):
-    """Quality of the forecasts of one side, over all labels; None without labels."""
+    """Quality of the forecasts of one side, over all labels."""
 
-    brier: float | None
-    log_loss: float | None
-    ece: float | None
-    """Expected calibration error over the bins."""
-    gap: float | None
-    """Mean forecast − mean label."""
+    figures: Figures
+    """Figures; of one key, those that its history has."""
     bins: Bins
 
 
@@ -152,18 +149,25 @@ class Priors(msgspec.Struct):
     target: list[float | None]
 
 
+class Bound(msgspec.Struct):
+    """A certified upper bound on a risk."""
+
+    of: str
+    """Risk that is bounded, in words."""
+    words: str
+    """Figure, or the reason why there is none."""
+    value: float | None
+    """None where nothing is claimed."""
+
+
 class Certified(msgspec.Struct):
     """Claims of the certificate of the served map."""
 
     version: int
     domain: str
     delta: float
-    risk: str
-    """In words: a figure, or why there is none."""
-    target_risk: str
-    risk_bound: float | None
-    """Certified upper bound on the risk of h; None where nothing is claimed."""
-    target_risk_bound: float | None
+    bounds: list[Bound]
+    """Certified upper bounds: of h; if it was certified by labels of the source, then in the target."""
     cohorts: str | None
     """``matured`` if the target's part rests on matured cohorts."""
     pending: int
@@ -375,8 +379,6 @@ class Status(msgspec.Struct):
     """Quality of the scores."""
     after: Figures
     """Quality of the recalibrated probabilities."""
-    worst_gap_labels: int
-    """Labels of a window of which `worst_gap` of both is the worst."""
     keys: int
     engines: list[Served]
     """Engines of the first `SHOWN_KEYS` keys."""

@@ -14,6 +14,7 @@ import msgspec
 
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
+from streamcal.monitor.shown import Shown, make_shown
 from streamcal.monitor.status import Status
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
@@ -35,6 +36,8 @@ class Live(msgspec.Struct):
     events_per_second: float | None
     """Since the record before; None in the first."""
     status: Status
+    shown: Shown
+    """What the page says."""
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -97,7 +100,7 @@ class LatestStatus:
             rate = (events - self._counted[1]) / max(start - self._counted[0], 1e-9)
         self._counted = start, events
         status = build_status(self._pipeline, self._sources, history=self._history, options=self._options)
-        live = Live(state, time.time(), rate, status)
+        live = Live(state, time.time(), rate, status, make_shown(status))
         rejects = [_shortened(row) for row in reversed(self._history.rejects)]
         posted = Posted(
             number, msgspec.json.encode(live), msgspec.json.encode(rejects), ended=state == "ended"

@@ -14,9 +14,9 @@ import pytest
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remarks
+from streamcal.monitor.rows import closing_rows, held_rows, run_summary
 from streamcal.monitor.status import HeldLabels, Status
-from streamcal.monitor.summary import closing_rows, held_rows, run_summary
-from streamcal.report.record import Report, make_report
+from streamcal.page.report import Report, make_report
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.run_state import RunState
 from tests.command_line import streamcal

@@ -13,9 +13,9 @@ from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
+from streamcal.monitor.rows import gain
 from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
 from streamcal.monitor.status import Status
-from streamcal.monitor.summary import gain
 from streamcal.quality.figures import RATED_KEYS, Figures
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -55,12 +55,7 @@ def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) ->
     (view,) = status.views
     for side, figures in pipeline.quality.figures.items():
         rating = getattr(view, side)
-        assert (rating.brier, rating.log_loss, rating.ece, rating.gap) == (
-            figures.brier,
-            figures.log_loss,
-            figures.ece,
-            figures.gap,
-        )
+        assert rating.figures == figures
         bins = rating.bins
         off = np.abs(np.subtract(bins.forecast, bins.rate)) * bins.labels
         assert off.sum() / sum(bins.labels) == pytest.approx(figures.ece)
@@ -73,7 +68,7 @@ def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) ->
     assert certificate is not None
     assert served.certified is not None
     assert (served.version, served.target_prior) == (engine.version, engine.target.prior)
-    assert served.certified.risk == certificate.in_words("risk")
+    assert served.certified.bounds[0].words == certificate.in_words("risk", ".5f")
     assert view.labels == status.join.joined == status.delay.labels == 4_000
     assert status.delay.median == pytest.approx(60.0, rel=0.15)
     assert view.windows.labels == [256 * number for number in range(1, 16)]
@@ -125,10 +120,8 @@ def test_the_first_keys_have_views_of_their_own() -> None:
         assert view.labels == expected.labels == sum(view.before.bins.labels)
         assert view.positives == expected.positives
         for side in ("before", "after"):
-            mine, other_side = getattr(view, side), getattr(expected, side)
-            assert (mine.brier, mine.log_loss, mine.gap) == pytest.approx(
-                (other_side.brier, other_side.log_loss, other_side.gap), abs=1e-6
-            )
+            mine, other_side = getattr(view, side).figures, getattr(expected, side).figures
+            assert (mine.brier, mine.gap) == pytest.approx((other_side.brier, other_side.gap), abs=1e-6)
         assert (view.windows, view.served) == (expected.windows, expected.served)
 
 
@@ -183,15 +176,16 @@ def test_an_alarm_is_a_line_of_the_log() -> None:
 
 def test_the_gain_in_a_sentence() -> None:
     before, after = Figures(brier=0.2, ece=0.1), Figures(brier=0.15, ece=0.0)
-    assert gain({"before": before, "after": after}) == (
-        "Before → after: Brier score 0.2000 → 0.1500 (−25.0%), calibration error 0.1000 → 0.0000 (−100.0%)."
+    assert gain(before, after) == (
+        "Before → after: Brier score 0.2000 → 0.1500 (−25.0%),"
+        " calibration error (ECE) 0.1000 → 0.0000 (−100.0%)."
     )
     before, after = Figures(brier=0.2, worst_gap=-0.205), Figures(brier=0.15, worst_gap=0.0)
-    assert gain({"before": before, "after": after}) == (
+    assert gain(before, after) == (
         "Before → after: Brier score 0.2000 → 0.1500 (−25.0%),"
-        " worst gap over 5,000 labels −20.5 → +0.0 points."
+        " worst gap over 5,000 labels −20.5 points → +0.0 points."
     )
-    assert gain({"before": Figures(), "after": Figures()}) == ""
+    assert gain(Figures(), Figures()) == ""
 
 
 @pytest.mark.slow

@@ -15,9 +15,8 @@ from streamcal.cli.demo import FILES, data_folder
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
 from streamcal.page.latest_status import LatestStatus
+from streamcal.page.report import as_html, make_report
 from streamcal.page.server import PageServer
-from streamcal.report.document import as_html
-from streamcal.report.record import make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline

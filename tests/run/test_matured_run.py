@@ -12,7 +12,7 @@ import pytest
 from streamcal import JoinConfig, backtest
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.monitor.build import build_status
-from streamcal.monitor.summary import closing_rows
+from streamcal.monitor.rows import closing_rows
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline

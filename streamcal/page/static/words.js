@@ -11,24 +11,6 @@ const SPACE = "\u00a0"; // between a figure and its unit, where no line ends
 
 export const share = (x) => (x == null ? "–" : `${+(100 * x).toFixed(1)}${SPACE}%`);
 
-// A difference of probabilities in percentage points.
-export const points = (x) => `${x < 0 ? "−" : "+"}${(100 * Math.abs(x)).toFixed(1)}${SPACE}points`;
-
-// How far a figure moved, where lower is better.
-export function change(before, after) {
-  if (!before || after == null) return null;
-  const moved = after / before - 1;
-  return { words: `${moved < 0 ? "−" : "+"}${(100 * Math.abs(moved)).toFixed(1)}${SPACE}%`, better: moved < 0 };
-}
-
-export function duration(seconds) {
-  if (seconds == null) return "–";
-  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
-    if (seconds >= 2 * size) return `${(seconds / size).toFixed(1)}${SPACE}${unit}`;
-  }
-  return seconds >= 1 ? `${seconds.toFixed(1)}${SPACE}s` : `${(1000 * seconds).toFixed(0)}${SPACE}ms`;
-}
-
 const formats = {
   day: { day: "numeric", month: "short" },
   minute: { hour: "2-digit", minute: "2-digit" },

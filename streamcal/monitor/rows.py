@@ -1,38 +1,84 @@
-"""The figures of a run: rows of a table for a person, a dictionary for the log and for ``--summary``."""
+"""Rows of a run: a figure is declared here once; tables, ``--summary``, metrics, page and report follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamcal.monitor.status import ClassRating, HeldLabels, Served, Status
+from streamcal.monitor.status import ClassRating, GroupColumns, HeldLabels, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration
 
 __all__ = [
+    "FIGURES",
+    "GROUP_HEAD",
+    "Card",
+    "Figure",
+    "cards",
     "closing_rows",
     "delay_rows",
     "gain",
+    "group_rows",
     "held_rows",
-    "points",
-    "quality_rows",
+    "label_rows",
     "rating_rows",
     "run_summary",
     "shown_value",
 ]
 
-_FIGURES: Final = {
-    "brier": ("Brier score", ".5f"),
-    "miscalibration": ("  miscalibration", ".5f"),
-    "discrimination": ("  discrimination", ".5f"),
-    "log_loss": ("log loss", ".5f"),
-    "ece": ("calibration error (ECE)", ".5f"),
-    "gap": ("gap (mean forecast − mean label)", "+z.5f"),
-    "worst_gap": (f"worst gap over {WINDOW:,} labels", "+z.5f"),
-}
+
+class Figure(NamedTuple):
+    """Declaration of a figure of forecasts, before and after recalibration."""
+
+    field: str
+    """Field of `Figures`."""
+    title: str | None
+    """Name in tables; None: it stands in none."""
+    metric: str
+    """Name for Prometheus, without ``streamcal_``."""
+    help: str
+    """Definition, which metrics, page and report show."""
+    form: str = ".5f"
+    """Format in tables; one with a sign is of a difference of probabilities, which cards give in points."""
+    card: bool = False
+    """Whether it is a card of page and report, and in the line above the table at the end of a run."""
+    windows: bool = False
+    """Whether it is None until a window of labels is full; till then tables leave it out."""
+
+
+FIGURES: Final = (
+    Figure("brier", "Brier score", "brier_score", "Mean of (forecast − label)².", card=True),
+    Figure(
+        "miscalibration",
+        "  miscalibration",
+        "miscalibration",
+        "Part of the Brier score that an isotonic fit would take away.",
+    ),
+    Figure("discrimination", "  discrimination", "discrimination", "Part of the Brier score won by ranking."),
+    Figure("log_loss", "log loss", "log_loss", "Mean of −ln of the probability of the label."),
+    Figure(
+        "ece",
+        "calibration error (ECE)",
+        "calibration_error",
+        "Mean |mean forecast − rate of label 1| over bins of equal mass, each with its labels.",
+        card=True,
+    ),
+    Figure("gap", "gap (mean forecast − mean label)", "gap", "Mean forecast − mean label.", "+z.5f"),
+    Figure(
+        "worst_gap",
+        f"worst gap over {WINDOW:,} labels",
+        "worst_gap",
+        f"Largest gap of a window of {WINDOW:,} labels.",
+        "+z.5f",
+        card=True,
+        windows=True,
+    ),
+    Figure("latest_gap", None, "latest_gap", f"Gap of the latest full window of {WINDOW:,} labels."),
+)
 
 _CLASS_FIGURES: Final = {
     "accuracy": "accuracy",
@@ -41,25 +87,40 @@ _CLASS_FIGURES: Final = {
     "class_ece": "class-wise calibration error",
 }
 
+GROUP_HEAD: Final = (
+    "field",
+    "value",
+    "labels",
+    "forecast",
+    "rate",
+    "gap",
+    "Brier\nbefore",
+    "after",
+)
+"""Columns of `group_rows`."""
+
+
+class Card(msgspec.Struct):
+    """A figure in large letters."""
+
+    title: str
+    value: str
+    beside: str
+    """What stands below it, smaller."""
+    change: str = ""
+    """Change by recalibration, in percent."""
+    better: bool = False
+    """Whether it is for the better."""
+    quiet: bool = False
+    """Whether there is nothing to read yet."""
+
 
 def closing_rows(status: Status) -> list[tuple[str, str]]:
     """Return the rows of the table at the end of a run: what it is, and the figure."""
-    counts, matures = status.join, status.label_delay_limit is not None
     rows: list[tuple[str, int | float | str | None]] = [
         ("events", status.events),
         ("source labels", status.source_labels),
-        ("predictions", counts.predictions),
-        ("labels", counts.labels),
-        ("  joined", counts.joined),
-        *([("  implied (no label: counted as 0)", counts.implied)] if matures else []),
-        ("  early (before their prediction)", counts.early),
-        ("  late (after their prediction expired)", counts.late),
-        ("  unmatched (prediction never came)", counts.unmatched),
-        ("duplicate", counts.duplicate),
-        ("  corrected (label unlike the first)", counts.corrected),
-        *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
-        ("expired (label never came in time)", counts.expired),
-        ("pending at the end", status.pending),
+        *label_rows(status),
         *delay_rows(status.delay),
         ("rejected", status.rejected),
     ]
@@ -83,26 +144,71 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     return [(name, shown_value(value)) for name, value in rows]
 
 
-def gain(figures: Mapping[str, Figures]) -> str:
+def label_rows(status: Status) -> list[tuple[str, int]]:
+    """Return the rows of predictions and labels: what became of them, and how many."""
+    counts, matures = status.join, status.label_delay_limit is not None
+    return [
+        ("predictions", counts.predictions),
+        ("labels", counts.labels),
+        ("  joined", counts.joined),
+        *([("  implied (no label: counted as 0)", counts.implied)] if matures else []),
+        ("  early (before their prediction)", counts.early),
+        ("  late (after their prediction expired)", counts.late),
+        ("  unmatched (prediction never came)", counts.unmatched),
+        ("duplicate", counts.duplicate),
+        ("  corrected (label unlike the first)", counts.corrected),
+        *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
+        ("expired (label never came in time)", counts.expired),
+        ("pending at the end", status.pending),
+    ]
+
+
+def cards(before: Figures, after: Figures) -> list[Card]:
+    """Return the cards of the figures of forecasts; none without labels."""
+    return [
+        Card(title, new, f"before {old}", change, change.startswith("−"))
+        for title, old, new, change in _moved(before, after)
+    ]
+
+
+def gain(before: Figures, after: Figures) -> str:
     """Return what recalibration changed, in a sentence; empty without labels."""
-    before, after = figures["before"], figures["after"]
-    parts = []
-    for name, old, new in (
-        ("Brier score", before.brier, after.brier),
-        ("calibration error", before.ece, after.ece),
-    ):
-        if old is not None and new is not None:
-            change = f" ({new / old - 1.0:+.1%})".replace("-", "−") if old else ""
-            parts.append(f"{name} {old:.4f} → {new:.4f}{change}")
-    if before.worst_gap is not None and after.worst_gap is not None:
-        gaps = f"{points(before.worst_gap)} → {points(after.worst_gap)} points"
-        parts.append(f"worst gap over {WINDOW:,} labels {gaps}")
+    parts = [
+        f"{title} {old} → {new}{f' ({change})' if change else ''}"
+        for title, old, new, change in _moved(before, after)
+    ]
     return f"Before → after: {', '.join(parts)}." if parts else ""
 
 
-def points(value: float) -> str:
-    """Return a difference of probabilities in percentage points, with its sign."""
-    return f"{100.0 * value:+z.1f}".replace("-", "−")
+def _moved(before: Figures, after: Figures) -> Iterator[tuple[str, ...]]:
+    """Yield the figures of cards: title, value before and after, and the change in percent, if any."""
+    for figure in FIGURES:
+        values = getattr(before, figure.field), getattr(after, figure.field)
+        if not figure.card or None in values:
+            continue
+        signed = "+" in figure.form
+        texts = [f"{100.0 * value:+z.1f} points" if signed else f"{value:.4f}" for value in values]
+        change = "" if signed or not values[0] else f"{values[1] / values[0] - 1.0:+.1%}"
+        yield str(figure.title), *(text.replace("-", "−") for text in (*texts, change))
+
+
+def group_rows(groups: GroupColumns, most: int | None = None) -> list[list[str]]:
+    """Return the rows of a table of segments, classes and keys, the worst first; ``!``: surely off."""
+    return [
+        [
+            field,
+            shown_value(name),
+            f"{labels:,}",
+            f"{forecast:.4f}",
+            f"{rate:.4f}",
+            f"{low:+.4f} to {high:+.4f}{' !' if deviates else '  '}",
+            f"{before:.4f}",
+            f"{after:.4f}",
+        ]
+        for field, name, labels, forecast, rate, low, high, before, after, deviates in islice(
+            zip(*msgspec.structs.astuple(groups), strict=True), most
+        )
+    ]
 
 
 def delay_rows(delay: Delay) -> list[tuple[str, str]]:
@@ -149,7 +255,7 @@ def rating_rows(
     figures: Mapping[str, Figures], classes: ClassRating | msgspec.UnsetType
 ) -> list[tuple[str, str, str]]:
     """Return the rows of all figures; of many classes first theirs, then those of the decision."""
-    rows = quality_rows(figures)
+    rows = _quality_rows(figures)
     if not classes:
         return rows
     found = [
@@ -159,18 +265,15 @@ def rating_rows(
     return [*found, *((f"decision: {name.strip()}", old, new) for name, old, new in rows)]
 
 
-def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
-    """Return what each figure is called, and its value before and after recalibration.
-
-    Windows are not spoken of until one is full.
-    """
+def _quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
+    """Return what each figure is called, and its value before and after recalibration."""
     rows = []
-    for field, (name, form) in _FIGURES.items():
-        values = getattr(figures["before"], field), getattr(figures["after"], field)
-        if field == "worst_gap" and None in values:
+    for figure in FIGURES:
+        values = [getattr(figures[when], figure.field) for when in ("before", "after")]
+        if figure.title is None or (figure.windows and None in values):
             continue
-        old, new = ("–" if value is None else format(value, form) for value in values)
-        rows.append((name, old, new))
+        old, new = ("–" if value is None else format(value, figure.form) for value in values)
+        rows.append((figure.title, old, new))
     return rows
 
 
@@ -182,16 +285,9 @@ def _claims(engine: Served, name: str) -> list[tuple[str, str]]:
     share = f"{1.0 - claim.delta:.0%} sure"
     if claim.cohorts == "matured":
         share += f", matured, {claim.pending:,} pending"
-    rows = [(f"certified risk of h, {claim.domain} ({share}){name}", _bound(claim.risk_bound, claim.risk))]
-    if claim.domain == "source" and claim.target_risk != "none":
-        words = _bound(claim.target_risk_bound, claim.target_risk)
-        rows.append((f"certified risk in the target ({share}){name}", words))
+    rows = [(f"certified risk {bound.of} ({share}){name}", bound.words) for bound in claim.bounds]
     # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
     return rows + [(f"refuted{name}", assumption) for assumption in claim.refuted]
-
-
-def _bound(bound: float | None, words: str) -> str:
-    return words if bound is None else f"{bound:.5f}"
 
 
 def run_summary(status: Status) -> dict[str, Any]:

@@ -22,15 +22,13 @@ from typer.testing import CliRunner
 from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
-from streamcal.monitor.status import RecordedAlarm
+from streamcal.monitor.shown import Shown
+from streamcal.page.report import Report, as_html, make_report
 from streamcal.quality.figures import Unrated
-from streamcal.report.document import as_html
-from streamcal.report.record import Report, make_report
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
-from tests.page.streams import labelled, processed
-from tests.report.hostile import KEYS, hostile_store
+from tests.page.hostile import KEYS, hostile_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -39,39 +37,28 @@ ROOT = Path(__file__).parents[2]
 
 
 class Page(HTMLParser):
-    """The elements of a page, its text, and its tables."""
+    """The elements of a page, and the record that its script lays out."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.tables: list[list[list[str]]] = []
-        self.ids: list[str] = []
         self._open: list[str] = []
         self.feed(text)
         assert not self._open, f"never closed: {self._open}"
+        (record,) = re.findall(r'id="record">(.*?)</script>', text)
+        self.shown = msgspec.convert(json.loads(record)["shown"], Shown)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attributes)))
-        self.ids += [value for name, value in attributes if name == "id" and value]
-        if tag not in ("meta", "link"):
+        if tag not in ("meta", "link", "img"):
             self._open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
-        if "td" in self._open or "th" in self._open:
-            self.tables[-1][-1][-1] += data
-
-    def table(self, *columns: str) -> list[list[str]]:
-        (found,) = (rows[1:] for rows in self.tables if rows[0] == list(columns))
-        return found
+    def rows(self, section: str) -> list[list[str]]:
+        (found,) = (each for each in self.shown.sections if each.id == section)
+        return [row for table in found.tables for row in table.rows]
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +115,7 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
     def figures(path: Path) -> dict[str, str]:
         text = path.read_text()
         assert len(text) < 2_000_000
-        return {name.strip(): value for name, value in Page(text).table("what", "figure")}
+        return {name.strip(): value for name, value in Page(text).rows("table")}
 
     assert figures(run) == wanted
     stored, filed = tmp_path / "stored.html", tmp_path / "filed.html"
@@ -137,16 +124,16 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
     assert figures(filed) == wanted
     assert wanted.pop("unknown fields ignored") == "0"
     assert figures(stored) == wanted
-    cards = stored.read_text()
+    by_title = {each.title: each for each in Page(stored.read_text()).shown.views[0].cards}
     for name in ("Brier score", "calibration error (ECE)"):
-        assert f'<div class="figure">{wanted[f"{name} after"]}</div>' in cards
-        assert f'<span class="beside">before: {wanted[f"{name} before"]}</span>' in cards
+        assert by_title[name].value == f"{float(wanted[f'{name} after']):.4f}"
+        assert by_title[name].beside == f"before {float(wanted[f'{name} before']):.4f}"
 
     done = call("report", store, "--json")
     found = msgspec.json.decode(done.stdout, type=Report, strict=True)
     assert {each.name.strip(): each.value for each in found.figures} == wanted
     view = found.status.views[0]
-    assert f"{view.after.brier:.5f}" == wanted["Brier score after"]
+    assert f"{view.after.figures.brier:.5f}" == wanted["Brier score after"]
     assert view.windows.labels == [256, 512, 768, 1024]
     assert found.status.delays[-1].share == 1.0
     again = call("report", store, "--json", "-o", tmp_path / "r.json")
@@ -164,34 +151,28 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
     text = as_html(report_of(hostile))
     page = Page(text)
     assert len(text) < 2_000_000
-    kinds = {name for name, _ in page.elements}
-    assert not kinds & {"img", "iframe", "object", "u", "b", "i"}
-    scripts = [given for name, given in page.elements if name == "script"]
-    assert [sorted(given.items()) for given in scripts] == [
+    assert not {name for name, _ in page.elements} & {"iframe", "object", "u", "b", "i"}
+    scripts = [attributes for name, attributes in page.elements if name == "script"]
+    assert [sorted(each.items()) for each in scripts] == [
         [("id", "record"), ("type", "application/json")],
         [("type", "module")],
     ]
-    assert kinds & {"svg", "table", "bdi"}
-    attributes = {name for _, given in page.elements for name in given}
-    assert not [name for name in attributes if name.startswith("on")]
-    assert not [
-        given for _, given in page.elements if not (given.get("href") or "#").startswith(("#", "data:,"))
-    ]
-    assert len(page.ids) == len(set(page.ids))
+    names = {name for _, attributes in page.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on")]
+    links = [each.get("href") or each.get("src") or "#" for _, each in page.elements]
+    assert not [link for link in links if not link.startswith(("#", "data:"))]
     assert "\u202e" not in text
-    keys = [row[0] for row in page.table("key", "labels", "Brier before", "after", "ECE before", "after")]
-    assert keys == [key.replace("\u202e", "\\u202e") for key in KEYS]
+    assert [row[0] for row in page.rows("keys")] == [*KEYS]
     assert "alert(4)" not in text  # the text of a reject may be personal
-    assert "&lt;b&gt;careful&lt;/b&gt;" in text
+    assert page.shown.remarks == ["<b>careful</b>"]
 
 
 def test_there_may_be_little_to_report() -> None:
     def made(pipeline: Pipeline) -> str:
-        return as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
+        text = as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
+        return Page(text).shown.views[0].verdict
 
-    text = made(Pipeline())
-    assert "No label has met its prediction yet" in text
-    assert not [given for _, given in Page(text).elements if "data-view" in given]
+    assert "No label has met its prediction yet" in made(Pipeline())
     pipeline = Pipeline()
     nan = array("d", [math.nan])
     zero = array("d", [0.0])
@@ -199,30 +180,7 @@ def test_there_may_be_little_to_report() -> None:
     assert "Too few labels to tell." in made(pipeline)
     never, once, late = (array("d", [value] * 300) for value in (0.0, 1.0, 1e300))
     pipeline.quality.add(Unrated(never, once, array("b", [0] * 300), [None] * 300, late, never, late, {}))
-    text = made(pipeline)
-    Page(text)
-    assert "Since the first label forecasts are 100 points too high" in text
-
-
-def test_alarms_are_a_line_each_the_current_ones_first() -> None:
-    status = build_status(Pipeline(), history=RunHistory())
-    status.alarms = [
-        RecordedAlarm(None, "monotone", "A", f"{when}.", "Why.", 9, "Do it.", over=when != "Now")
-        for when in ("First", "Now", "Then")
-    ]
-    text = as_html(make_report(status, ["x"]))
-    lines = re.findall(r"<summary>(.*?)</summary>", text)
-    assert lines[:4] == ["Now.", "2 earlier alarms, over now", "Then.", "First."]
-    assert "<p>Why. After 9 labels. Do it.</p>" in text
-    Page(text)
-
-
-def test_a_certificate_that_claims_nothing_says_why_and_is_no_warning() -> None:
-    pipeline = Pipeline()
-    processed(pipeline, labelled(20))
-    text = as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
-    assert '<div class="figure quiet">no claim yet</div>' in text
-    assert "20 labels so far" in text
+    assert "Since the first label forecasts are 100 points too high" in made(pipeline)
 
 
 @pytest.mark.slow
@@ -274,11 +232,9 @@ def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import expect
 
-    path, short = tmp_path / "report.html", tmp_path / "short.html"
+    path = tmp_path / "report.html"
     made = report_of(hostile)
     path.write_text(as_html(made))
-    del made.status.views[1:]  # axe takes seconds for the pictures of every key, which are alike
-    short.write_text(as_html(made))
     for width, scheme in ((390, "light"), (1600, "dark")):
         context = chromium.new_context(
             viewport={"width": width, "height": 900},
@@ -297,18 +253,15 @@ def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
         assert said == []
         page.wait_for_selector("figure canvas")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        widths = page.eval_on_selector_all("figure canvas", "all => all.map(each => each.clientWidth)")
-        assert len(widths) > 12  # of all events; of each key, two
-        assert min(widths) > 200
-        assert page.locator("figure .chart[aria-labelledby]").count() == len(widths)
-        ids = page.eval_on_selector_all("[id]", "all => all.map(each => each.id)")
-        assert len(ids) == len(set(ids))
-        table = page.locator("figure#reliability-0 details")
+        assert page.locator("body *:is(u, b, iframe, object)").count() == 0
+        page.select_option("#key", label=KEYS[1])
+        expect(page.locator("#verdict")).to_contain_text(KEYS[1])
+        table = page.locator("figure#reliability details")
         table.locator("summary").click()
-        bins = made.status.views[0]
+        bins = made.status.views[2]
         rows = len(bins.before.bins.labels) + len(bins.after.bins.labels)
         expect(table.locator("tbody tr")).to_have_count(rows)  # filled a moment after it opens
-        page.goto(short.as_uri())
         found = Axe().run(page).response["violations"]
         assert not [each["id"] for each in found if each["impact"] in ("serious", "critical")], found
+        assert (asked, said) == ([path.as_uri()], [])
         context.close()

@@ -79,7 +79,6 @@ class CurveColumns(msgspec.Struct):
 
     forecast: list[float]
     brier: list[float]
-    log_loss: list[float]
     ece: list[float]
 
 

@@ -97,7 +97,7 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
     Examples
     --------
     >>> quality = ForecastQuality()
-    >>> losses = quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
+    >>> quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
     >>> figures = quality.figures
     >>> figures.brier, round(figures.log_loss, 4), figures.ece, figures.gap
     (0.1875, 0.5623, 0.25, -0.25)
@@ -177,27 +177,21 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         forecasts: Sequence[float] | Floats,
         labels: Sequence[int] | Labels,
         weights: Floats | None = None,
-    ) -> Floats:
+    ) -> None:
         """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
 
         ``weights`` are theirs, float64[n]; None: all are 1.
-
-        Returns
-        -------
-        Their log losses: float64[n].
         """
         values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
-        losses = log_losses(labels, values)
         if not len(values):
-            return losses
+            return
         units = None if weights is None else as_units(weights, len(values))
         each = np.ones(len(values)) if units is None else units / ONE
-        self.log_losses = _sum_on(self.log_losses, each * losses)
+        self.log_losses = _sum_on(self.log_losses, each * log_losses(labels, values))
         self.squares = _sum_on(self.squares, each * (values - labels) ** 2)
         rounded = np.rint(each * values / GRAIN) * GRAIN
         self._add_gaps(rounded - each * labels, each - 1.0)
         self._add_to_cells(values, rounded, labels, units)
-        return losses
 
     def bins(self, most: int) -> tuple[Floats, Floats, Floats]:
         """Return labels, sum of forecasts and positives of at most so many bins of equal mass.
@@ -433,10 +427,10 @@ class Quality(msgspec.Struct):
             self.segments["class"].add(*self.classes.add(rows, codes, weights))
             labels = rows[:, 0].argmax(axis=1) == codes  # the decision is rated
         labels = labels.astype(np.int8)
-        both = (self.before, forecasts[0]), (self.after, forecasts[1])
-        losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
+        self.before.add(forecasts[0], labels, weights)
+        self.after.add(forecasts[1], labels, weights)
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
-        self.history.add(forecasts, losses, labels_01, times)
+        self.history.add(forecasts, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]))
         self.coverage.add_labels(forecasts[0], predicted_at)
         until_look = self.watch.until_look
@@ -454,7 +448,7 @@ class Quality(msgspec.Struct):
                 self.by_key[key], self.watches[key] = History(), ForecastWatch()
             if key in self.by_key:
                 own = np.array([each == key for each in keys])
-                self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
+                self.by_key[key].add(forecasts[:, own], labels_01[own], times[own])
                 found = self.watches[key].add(
                     forecasts[:, own], labels_01[own], predicted_at[own], times[own], self._arrival(key)
                 )

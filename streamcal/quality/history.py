@@ -32,8 +32,8 @@ LIMITS: Final = (0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.97)
 
 _BINS: Final = len(LIMITS) + 1
 
-# Of a window: its positives; of both sides the squares, the log losses, and by bins forecast − label. Sums.
-_SQUARES, _LOSSES, _EXCESS = slice(1, 3), slice(3, 5), slice(5, 5 + 2 * _BINS)
+# Of a window: its positives; of both sides the squares, and by bins forecast − label. Sums.
+_SQUARES, _EXCESS = slice(1, 3), slice(3, 3 + 2 * _BINS)
 _COLUMNS: Final = _EXCESS.stop
 
 F = TypeVar("F", bound=npt.NDArray[Any])
@@ -45,7 +45,6 @@ class Curve(NamedTuple):
     forecast: Floats
     """Mean forecast."""
     brier: Floats
-    log_loss: Floats
     ece: Floats
     """Mean |mean forecast − rate of label 1| over the bins between `LIMITS`, each counted with its labels."""
 
@@ -58,7 +57,6 @@ class Totals(NamedTuple):
     """Their sums."""
     positives: Floats
     brier: float
-    log_loss: float
 
     @property
     def ece(self) -> float:
@@ -77,8 +75,7 @@ class History(msgspec.Struct):
     Examples
     --------
     >>> history = History()
-    >>> forecasts, losses = np.full((2, 600), 0.25), np.full((2, 600), 0.2877)
-    >>> history.add(forecasts, losses, np.zeros(600), np.arange(600.0))
+    >>> history.add(np.full((2, 600), 0.25), np.zeros(600), np.arange(600.0))
     >>> history.ends.tolist(), history.times.tolist(), history.curves[0].brier.tolist()
     ([256, 512], [255.0, 511.0], [0.0625, 0.0625])
     """
@@ -90,15 +87,15 @@ class History(msgspec.Struct):
     windows: npt.NDArray[np.float32] = msgspec.field(
         default_factory=lambda: np.empty((0, _COLUMNS), np.float32)
     )
-    """Sums of the full windows, [m, 25]."""
+    """Sums of the full windows, [m, 23]."""
     times: Floats = msgspec.field(default_factory=lambda: np.empty(0))
     """Latest event time of the labels of each full window, [m]; NaN where none has one."""
     open: Floats = msgspec.field(default_factory=lambda: np.append(np.zeros(_COLUMNS), np.nan))
-    """Sums of the window that is not full, [25], then its time."""
+    """Sums of the window that is not full, [23], then its time."""
     totals: Floats = msgspec.field(default_factory=lambda: np.zeros((2, 3, _BINS)))
     """Labels, forecasts and positives of each bin, before and after: [2, 3, bins]."""
-    losses: Floats = msgspec.field(default_factory=lambda: np.zeros((2, 2)))
-    """Squares and log losses, before and after: [2, 2]."""
+    squares: Floats = msgspec.field(default_factory=lambda: np.zeros(2))
+    """Sums of (forecast − label)², before and after: [2]."""
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
@@ -112,7 +109,7 @@ class History(msgspec.Struct):
         right = (totals[:, 0].sum(axis=1) == self.labels).all() and (totals >= 0.0).all()
         right = right and (totals[:, 1:] <= totals[:, :1]).all()
         require(right, f"the sums of a history are not those of {self.labels:,} labels")
-        self.losses = _finite(self.losses).reshape(2, 2)
+        self.squares = _finite(self.squares).reshape(2)
 
     @property
     def ends(self) -> Counts:
@@ -130,7 +127,7 @@ class History(msgspec.Struct):
         means = self.windows / np.float64(self.width)
         excess = means[:, _EXCESS].reshape(-1, 2, _BINS)
         forecast, ece = excess.sum(axis=2) + means[:, :1], np.abs(excess).sum(axis=2)
-        columns = (forecast, means[:, _SQUARES], means[:, _LOSSES], ece)
+        columns = (forecast, means[:, _SQUARES], ece)
         before, after = (Curve(*(each[:, side] for each in columns)) for side in (0, 1))
         return before, after
 
@@ -138,33 +135,31 @@ class History(msgspec.Struct):
     def sides(self) -> tuple[Totals, Totals]:
         """Totals of all labels, before and after; there has to be one."""
         before, after = (
-            Totals(*sums[:, sums[0] > 0.0], *(losses / self.labels).tolist())
-            for sums, losses in zip(self.totals, self.losses.T, strict=True)
+            Totals(*sums[:, sums[0] > 0.0], brier=float(squares) / self.labels)
+            for sums, squares in zip(self.totals, self.squares, strict=True)
         )
         return before, after
 
-    def add(self, forecasts: Floats, losses: Floats, labels: Floats, times: Floats) -> None:
+    def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add forecasts with their labels, in the order in which the labels came.
 
         Parameters
         ----------
         forecasts
             before and after: float64[2, n] in [0, 1].
-        losses
-            their log losses: float64[2, n].
         labels, times
             each of them 0 or 1, and their event times, NaN where unknown: float64[n].
         """
         at, n = 0, len(labels)
         while at < n:  # windows become wider in between
             end = min(n, at + MOST_WINDOWS * self.width - self.labels)
-            self._add(forecasts[:, at:end], losses[:, at:end], labels[at:end], times[at:end])
+            self._add(forecasts[:, at:end], labels[at:end], times[at:end])
             at = end
 
-    def _add(self, forecasts: Floats, losses: Floats, labels: Floats, times: Floats) -> None:
+    def _add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add as many as there is room for before windows become wider."""
         rounded = np.rint(forecasts / GRAIN) * GRAIN
-        squares, losses = (np.rint(each / GRAIN) * GRAIN for each in ((forecasts - labels) ** 2, losses))
+        squares = np.rint((forecasts - labels) ** 2 / GRAIN) * GRAIN
         which = np.searchsorted(LIMITS, forecasts, side="right")
         window = (self.labels % self.width + np.arange(len(labels))) // self.width
         begun = int(window[-1]) + 1
@@ -172,7 +167,6 @@ class History(msgspec.Struct):
         sums = np.empty((begun, _COLUMNS))
         sums[:, 0] = np.add.reduceat(labels, first)
         sums[:, _SQUARES] = np.add.reduceat(squares, first, axis=1).T
-        sums[:, _LOSSES] = np.add.reduceat(losses, first, axis=1).T
         cells = ((2 * window + [[0], [1]]) * _BINS + which).ravel()
         excess = np.bincount(cells, (rounded - labels).ravel(), begun * 2 * _BINS)
         sums[:, _EXCESS] = excess.reshape(begun, -1)
@@ -181,7 +175,7 @@ class History(msgspec.Struct):
         latest[0] = np.fmax(latest[0], self.open[-1])
 
         self.labels += len(labels)
-        self.losses += np.stack([squares.sum(axis=1), losses.sum(axis=1)])
+        self.squares += squares.sum(axis=1)
         for side in (0, 1):
             for total, weights in zip(self.totals[side], (None, rounded[side], labels), strict=True):
                 total += np.bincount(which[side], weights, _BINS)

@@ -14,19 +14,18 @@ from streamcal.sketch.decoding import decoded, encoded
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
 
 
-def drawn(count: int) -> tuple[Any, Any, Any, Any]:
+def drawn(count: int) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(8)
     scores = rng.beta(0.5, 2.0, count)
     forecasts = np.stack([scores, scores**2])
     labels = (rng.random(count) < scores**2).astype(np.float64)
-    losses = -np.log(np.maximum(np.where(labels, forecasts, 1.0 - forecasts), 1e-15))
     times = 1e9 + rng.integers(0, 1000, count) + np.arange(count)
-    return forecasts, losses, labels, np.where(rng.random(count) < 0.1, np.nan, times)
+    return forecasts, labels, np.where(rng.random(count) < 0.1, np.nan, times)
 
 
-def in_parts(columns: tuple[Any, Any, Any, Any], cuts: Sequence[int]) -> History:
+def in_parts(columns: tuple[Any, Any, Any], cuts: Sequence[int]) -> History:
     """Add parts, and store and restore what was made between them."""
-    made, ends = History(), [*cuts, len(columns[2])]
+    made, ends = History(), [*cuts, len(columns[1])]
     for start, end in zip([0, *cuts], ends, strict=True):
         made.add(*(each[..., start:end] for each in columns))
         made = decoded(encoded(made, json=True), History, "it", json=True)
@@ -37,8 +36,8 @@ COUNT = WIDTH * MOST_WINDOWS + 5 * WIDTH + 17  # windows have become wider, and 
 
 
 def test_it_is_that_of_the_definition() -> None:
-    forecasts, losses, labels, times = drawn(COUNT)
-    history = in_parts((forecasts, losses, labels, times), ())
+    forecasts, labels, times = drawn(COUNT)
+    history = in_parts((forecasts, labels, times), ())
     width = 2 * WIDTH
     assert history.width == width
     assert history.ends.tolist() == list(range(width, COUNT + 1, width))
@@ -53,7 +52,6 @@ def test_it_is_that_of_the_definition() -> None:
             expected = (
                 given.mean(),
                 ((given - labels[part]) ** 2).mean(),
-                losses[side, part].mean(),
                 sum(off) / width,
             )
             assert [column[number] for column in curve] == pytest.approx(expected, abs=GRAIN)
@@ -63,7 +61,6 @@ def test_it_is_that_of_the_definition() -> None:
         assert total.positives.sum() == labels.sum()
         assert total.gap == pytest.approx(excess.mean(), abs=GRAIN)
         assert total.brier == pytest.approx((excess**2).mean(), abs=GRAIN)
-        assert total.log_loss == pytest.approx(losses[side].mean(), abs=GRAIN)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +88,14 @@ def test_it_is_bounded() -> None:
         {"width": 0},
         {"width": 257},
         {"labels": 1 << 40},
-        {"windows": np.zeros(24, np.float32)},
-        {"windows": np.full(25, np.nan, np.float32)},
+        {"windows": np.zeros(22, np.float32)},
+        {"windows": np.full(23, np.nan, np.float32)},
         {"times": np.empty(0)},
         {"open": np.zeros(1)},
-        {"open": np.full(26, np.nan)},
+        {"open": np.full(24, np.nan)},
         {"totals": np.zeros(1)},
         {"totals": np.zeros(60)},
-        {"losses": np.full(4, np.nan)},
+        {"squares": np.full(2, np.nan)},
     ],
 )
 def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:

@@ -134,11 +134,11 @@ class History(msgspec.Struct):
     @property
     def sides(self) -> tuple[Totals, Totals]:
         """Totals of all labels, before and after; there has to be one."""
-        before, after = (
-            Totals(*sums[:, sums[0] > 0.0], brier=float(squares) / self.labels)
-            for sums, squares in zip(self.totals, self.squares, strict=True)
-        )
-        return before, after
+        sides = []
+        for sums, squares in zip(self.totals, self.squares.tolist(), strict=True):
+            labels, forecasts, positives = sums[:, sums[0] > 0.0]
+            sides.append(Totals(labels, forecasts, positives, squares / self.labels))
+        return sides[0], sides[1]
 
     def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add forecasts with their labels, in the order in which the labels came.

@@ -12,15 +12,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.cli.terminal import verdict_text
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
-from streamcal.monitor.build import class_rating, group_columns, held_labels, verdicts
+from streamcal.monitor.build import class_rating, group_columns, served_engine, verdicts
 from streamcal.monitor.rows import GROUP_HEAD, delay_rows, group_rows, held_rows, rating_rows, shown_value
-from streamcal.monitor.status import ClassRating, GroupColumns, HeldLabels
+from streamcal.monitor.status import ClassRating, GroupColumns, Served
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
@@ -34,7 +34,7 @@ from streamcal.segments.stored_rows import with_rows
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 
-__all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
+__all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Contents", "replay_table", "served", "show_table"]
 
 SHOWN_KEYS: Final = 20
 """Number of keys that are shown if none is asked for: the first that came."""
@@ -43,19 +43,10 @@ SHOWN_MAPS: Final = 20
 """Number of map versions that a table shows by default: the newest."""
 
 
-class ServedEngine(msgspec.Struct):
-    """The engine of one key."""
+class StoredEngine(Served):
+    """The engine of one key, with all of its certificate."""
 
-    key: str | None
-    map_version: int
-    bins: int | None
-    source_labels: int
-    source_prior: float | None
-    target_labels: int
-    target_prior: float | None
-    held: HeldLabels | None
-    """Labels held until both classes are equally complete; None: none are, and no class comes later."""
-    certificate: Any
+    certificate: Any = None
     """The certificate of the map as of now; computed when it is shown."""
 
 
@@ -71,14 +62,14 @@ class ServedMap(msgspec.Struct):
     mixture: Any
 
 
-class Served(msgspec.Struct):
+class Contents(msgspec.Struct):
     """Contents of a store."""
 
     verdict: Verdict
     """Verdict on the served forecasts."""
     keys: int
     """Number of all keys."""
-    engines: list[ServedEngine]
+    engines: list[StoredEngine]
     """The engines of the keys that are shown."""
     older_maps: int
     """Number of map versions of these keys that are left out."""
@@ -113,7 +104,7 @@ class _Shown(msgspec.Struct):
     weights: tuple[float, float] | None = None
 
 
-def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> Served:
+def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> Contents:
     """Read what a store holds.
 
     Parameters
@@ -142,20 +133,9 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
     engines = []
     for key in chosen:
         engine = pipeline.engines[key]
-        source, target, certificate = engine.source, engine.target, engine.certificate
-        engines.append(
-            ServedEngine(
-                key,
-                engine.version,
-                engine.map.bins,
-                source.labels,
-                source.prior,
-                target.labels,
-                target.prior,
-                held_labels(engine),
-                None if certificate is None else certificate.model_dump(mode="json"),
-            )
-        )
+        certificate = engine.certificate
+        full = None if certificate is None else certificate.model_dump(mode="json")
+        engines.append(StoredEngine(**msgspec.structs.asdict(served_engine(key, engine)), certificate=full))
     wanted = set(chosen)
     rows: deque[MapRow] = deque(maxlen=limit)
     versions = 0
@@ -164,7 +144,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
             versions += 1
             rows.append(row)
     maps = [_served_map(row) for row in rows]
-    return Served(
+    return Contents(
         verdicts(pipeline)[None],
         len(known),
         engines,
@@ -194,7 +174,7 @@ def _served_map(row: MapRow) -> ServedMap:
     )
 
 
-def show_table(found: Served) -> Group:
+def show_table(found: Contents) -> Group:
     """Format the result of `served` as tables: what matters most comes last. They fit into 80 columns."""
     moved = _table(
         "Map versions, and what was certified of them: risk at most",
@@ -247,16 +227,14 @@ def show_table(found: Served) -> Group:
     )
     below = []
     for engine in found.engines:
-        *values, _, claimed = msgspec.structs.astuple(engine)
-        risks = _risks(claimed)
-        now.add_row(*map(shown_value, (*values, *risks)))
-        name = "" if engine.key is None else f"{engine.key}: "
-        if isinstance(claimed, dict) and claimed.get("cohorts") == "matured":
-            below.append(Text(f"{name}certified by matured cohorts, {claimed['pending']:,} labels pending"))
-        if _NO_CLAIM in risks:
-            certificate = Certificate.model_validate(claimed)
-            which: RiskField = "risk" if certificate.target_risk is None else "target_risk"
-            below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
+        cells = (engine.key, engine.version, engine.bins, engine.source_labels, engine.source_prior)
+        more_cells = engine.target_labels, engine.target_prior, *_risks(engine.certificate)
+        now.add_row(*map(shown_value, (*cells, *more_cells)))
+        name, claim = "" if engine.key is None else f"{engine.key}: ", engine.certified
+        if claim is not None and claim.cohorts == "matured":
+            below.append(Text(f"{name}certified by matured cohorts, {claim.pending:,} labels pending"))
+        if claim is not None and claim.bounds[-1].value is None:
+            below.append(Text(f"{name}risk {claim.bounds[-1].of}: {claim.bounds[-1].words}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --only KEY")] if more else []
     verdict = verdict_text(found.verdict)

@@ -52,7 +52,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "class_rating", "group_columns", "held_labels", "verdicts"]
+__all__ = ["build_status", "class_rating", "group_columns", "served_engine", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -97,7 +97,7 @@ def build_status(
     viewed: dict[str | None, Engine] = {}
     if history is not None:
         viewed = {key: first.get(key) or pipeline.engines[key] for key in quality.by_key or [*first][:1]}
-    served = {key: _served(key, engine, claims=claims) for key, engine in (first | viewed).items()}
+    served = {key: served_engine(key, engine, claims=claims) for key, engine in (first | viewed).items()}
     judged = verdicts(pipeline)
     status = Status(
         format=1,
@@ -299,7 +299,8 @@ def class_rating(quality: Quality) -> ClassRating | msgspec.UnsetType:
     return msgspec.UNSET if sums is None else ClassRating(sums.figures(0), sums.figures(1))
 
 
-def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
+def served_engine(key: str | None, engine: Engine, *, claims: bool = True) -> Served:
+    """Return what an engine serves now; ``claims``: with its certificate."""
     certificate = engine.certificate if claims else None
     source, target, mixing = engine.source, engine.target, engine.mixing
     return Served(
@@ -317,11 +318,11 @@ def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
         log_e_value=engine.log_e_value,
         certified=None if certificate is None else _certified(certificate),
         no_claim=None if certificate is not None or not claims else _no_claim(engine),
-        held=held_labels(engine),
+        held=_held_labels(engine),
     )
 
 
-def held_labels(engine: Engine) -> HeldLabels | None:
+def _held_labels(engine: Engine) -> HeldLabels | None:
     """Return the labels that an engine holds; None where there is nothing to say."""
     found = engine.label_delays
     if found is None or (found.late is None and found.outage is None and not found.held + found.excluded):

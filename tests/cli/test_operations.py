@@ -208,7 +208,7 @@ def test_show_and_replay(tmp_path: Path) -> None:
     shown = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
     assert shown["engines"][0]["target_labels"] == 400
     assert [row["version"] for row in shown["maps"]] == sorted({row["version"] for row in shown["maps"]})
-    assert shown["maps"][-1]["version"] == shown["engines"][0]["map_version"]
+    assert shown["maps"][-1]["version"] == shown["engines"][0]["version"]
     assert shown["join"]["joined"] == 400
     done = streamcal("replay", "--store", tmp_path / "s.db", *inputs)
     assert done.returncode == 0, done.stderr

@@ -293,7 +293,7 @@ def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) 
     operations = script("operations")
     shown = operations.run(tmp_path, 1500)
     assert shown["join"]["predictions"] == 1500
-    assert shown["maps"][-1]["version"] == shown["engines"][0]["map_version"]
+    assert shown["maps"][-1]["version"] == shown["engines"][0]["version"]
     assert len((tmp_path / "recalibrated.jsonl").read_text().splitlines()) == 1500
     waited = np.array([0.5, 1.0, 2.0, 10.0])
     maps = operations.published(tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import statistics
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +32,7 @@ def rows() -> Iterator[Row]:
     yield from river()
     yield from decoding(pairs)
     yield join(engine, pairs)
+    yield from tails()
 
 
 def calls(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Iterator[Row]:
@@ -198,3 +201,35 @@ def join(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Row:
         "one", "step(prediction) + step(label)", stream, "predict_one + observe_one + learn_one", direct, n=N,
         at_most_ns=4000, note="ns per joined label; target re-weighted at every label",
     )  # fmt: skip
+
+
+def tails() -> Iterator[Row]:
+    """Time single labels, 500 late, behind 10³ and 10⁵ labels: the median, one in a thousand, the longest."""
+    budgets = ("p50", 50.0, 4.0), ("p99.9", 99.9, 500.0), ("max", 100.0, 3000.0)
+    for mode in ("auto", "target", "composite"):
+        taken = [labels_of(mode, seed) for seed in range(3)]
+        for first, end in ((1_000, 10_000), (90_000, 100_000)):
+            for name, share, at_most in budgets:
+                values = [float(np.percentile(each[first:end], share)) for each in taken]
+                operation = f"step(label), {mode}, labels {first:,} to {end:,}: {name}"
+                yield figure("one", operation, "µs", values, at_most=at_most)
+
+
+def labels_of(mode: Any, seed: int) -> Any:
+    """Return the processor time of each label of a stream in microseconds, float64[10⁵]."""
+    scores, labels = sample(N, seed)
+    engine = Recalibrator(mode=mode)
+    if mode == "composite":
+        engine.learn_many(*sample(20_000, 9), "source")
+    taken, late = np.zeros(N), 500
+    gc.disable()  # the collector's pauses are those of this loop's events
+    for number in range(N + late):
+        if number < N:
+            engine.step(PredictionEvent(f"{number}", float(scores[number]), float(number)))
+        if number >= late:
+            label = LabelEvent(f"{number - late}", int(labels[number - late]), float(number))
+            start = time.thread_time_ns()
+            engine.step(label)
+            taken[number - late] = (time.thread_time_ns() - start) / 1e3
+    gc.enable()
+    return taken

@@ -24,7 +24,7 @@ from streamcal.monitor.status import ClassRating, GroupColumns, Served
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.verdict import Verdict
-from streamcal.run.outcome import Tally
+from streamcal.run.outcome import RunCounts
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import MapRow
@@ -75,7 +75,7 @@ class Contents(msgspec.Struct):
     """Number of map versions of these keys that are left out."""
     maps: list[ServedMap]
     """The others, in order."""
-    tally: Tally
+    tally: RunCounts
     quality: dict[str, Figures]
     """Quality of the forecasts, before and after recalibration."""
     groups: GroupColumns

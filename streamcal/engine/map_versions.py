@@ -22,7 +22,7 @@ from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.mixture_controller import ControllerState, MixtureController
-from streamcal.engine.schedule import GROWTH, NEVER, Schedule, Versions
+from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
 from streamcal.engine.served_map_c import ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
@@ -100,7 +100,7 @@ class MapVersions:
         self._ledger = Ledger(about)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         steps = {"source": source.log.pane_size, "target": target.log.pane_size}
-        self._versions = Versions(
+        self._versions = VersionCounts(
             {domain: Schedule(GROWTH, steps[domain]) for domain in counted},
             ("source",) if mode == "auto" else counted,
         )

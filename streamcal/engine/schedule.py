@@ -12,7 +12,7 @@ from typing import Final
 
 from streamcal.events import Domain
 
-__all__ = ["FIRST_LABELS", "GROWTH", "NEVER", "Schedule", "Versions", "parts_of_call"]
+__all__ = ["FIRST_LABELS", "GROWTH", "NEVER", "Schedule", "VersionCounts", "parts_of_call"]
 
 NEVER: Final = 1 << 62
 """Label count that is never reached."""
@@ -69,7 +69,7 @@ class Schedule:
         return math.ceil(FIRST_LABELS * self._growth**j)
 
 
-class Versions:
+class VersionCounts:
     """The map versions that one engine has begun, and the label counts at which the next are due.
 
     Parameters

@@ -22,7 +22,7 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.many_c import STEP, ManyRules
-from streamcal.multiclass.mixing import Weights
+from streamcal.multiclass.mixing import ClassWeights
 from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState, parts_by_index
 from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
@@ -117,7 +117,7 @@ class Many(ManyRules):
             classes,
             len(self.names),
             OneVsRest(classes, each),
-            Weights(first / max(first.sum(), 1.0), shift),
+            ClassWeights(first / max(first.sum(), 1.0), shift),
             [self._scalings[name] for _, name in self._places["scaling"]],
             [self._scalings[name] for _, name in self._places["scaling of maps"]],
             self.names.index(_SHARED) if auto else 0,

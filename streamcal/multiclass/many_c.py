@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.multiclass.mixing import Weights
+from streamcal.multiclass.mixing import ClassWeights
 from streamcal.multiclass.one_vs_rest_c import OneVsRest
 from streamcal.multiclass.rows_c import count, gather, mix, normalise
 from streamcal.multiclass.softmax_c import OnlineSoftmax, scale_each
@@ -54,7 +54,7 @@ class ManyRules:
         classes: int,
         candidates: int,
         engines: OneVsRest,
-        weights: Weights,
+        weights: ClassWeights,
         scalings: list[OnlineSoftmax],
         stacked: list[OnlineSoftmax],
         shared: int,

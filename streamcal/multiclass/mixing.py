@@ -18,7 +18,7 @@ from streamcal.multiclass.rows_c import log_losses
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Flags, Floats
 
-__all__ = ["Weights"]
+__all__ = ["ClassWeights"]
 
 _RATE: Final = 0.1
 """η times the mixture's mean loss a label, where η is below its maximum of 1: candidates for K classes differ
@@ -47,7 +47,7 @@ _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean
 _MOST_LEAD: Final = 30.0
 
 
-class Weights:
+class ClassWeights:
     """The weights of M candidates.
 
     Parameters

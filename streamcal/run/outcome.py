@@ -21,7 +21,7 @@ __all__ = [
     "Outcome",
     "PipelineState",
     "PriorSnapshot",
-    "Tally",
+    "RunCounts",
 ]
 
 
@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct):
     """Seconds of event time from a prediction to its label, of the joined labels of which it is known."""
 
 
-class Tally(msgspec.Struct):
+class RunCounts(msgspec.Struct):
     """Counts of a run."""
 
     events: Count = 0
@@ -87,7 +87,7 @@ class PipelineState(msgspec.Struct):
     """All but engines and tables."""
 
     join: JoinState
-    tally: Tally
+    tally: RunCounts
     unpublished: list[str | None] = []
     """Keys for which calibration has formed a map that was not published yet."""
     reasons: dict[Code, Count] = {}

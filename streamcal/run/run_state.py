@@ -26,7 +26,7 @@ from streamcal.quality.groups import Groups
 from streamcal.quality.verdict import Arrival
 from streamcal.run.config import KeysConfig, SegmentsConfig
 from streamcal.run.engines import KeyedEngines, engine_of
-from streamcal.run.outcome import Outcome, PipelineState, Tally
+from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
@@ -88,7 +88,7 @@ class RunState:
             tuple(map(columns.carried.index, self.segments.fields)),
             self.segments.own_engines,
         )
-        self.tally = Tally()
+        self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 

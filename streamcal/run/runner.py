@@ -35,7 +35,7 @@ from streamcal.run.ports import (
     Store,
 )
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.stored import RunState
+from streamcal.run.stored import StoredRun
 from streamcal.sketch.decoding import decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "writing"]
@@ -202,9 +202,9 @@ class Runner:
             )
         if self._store is not None:
             try:
-                state = RunState(msgspec.Raw(b""), {})
+                state = StoredRun(msgspec.Raw(b""), {})
                 if checkpoint.run:
-                    state = decoded(checkpoint.run, RunState, "a run", json=True)
+                    state = decoded(checkpoint.run, StoredRun, "a run", json=True)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines, checkpoint.segments)
             except DamagedStateError as error:
                 raise _unusable(error) from error
@@ -432,7 +432,7 @@ class Runner:
             Change(
                 engines=engines,
                 run=msgspec.json.encode(
-                    RunState(
+                    StoredRun(
                         msgspec.Raw(own),
                         self._times,
                         self._watermark if self._watermark > _BEGINNING else None,

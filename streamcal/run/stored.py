@@ -16,10 +16,10 @@ from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, encoded, restoring
 
-__all__ = ["RunState", "pipeline_state", "stored_options", "stored_pipeline"]
+__all__ = ["StoredRun", "pipeline_state", "stored_options", "stored_pipeline"]
 
 
-class RunState(msgspec.Struct, omit_defaults=True):
+class StoredRun(msgspec.Struct, omit_defaults=True):
     """State of a run beside engines and tables: `streamcal.run.ports.Checkpoint.run`."""
 
     pipeline: msgspec.Raw
@@ -43,7 +43,7 @@ def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
     """
     if not checkpoint.run:
         return None
-    state = decoded(checkpoint.run, RunState, "a run", json=True)
+    state = decoded(checkpoint.run, StoredRun, "a run", json=True)
     return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
 
 

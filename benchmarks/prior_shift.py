@@ -28,10 +28,11 @@ from pages import markdown, write
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from streamcal import RecalibrationMap, Recalibrator
-from streamcal.maps.shift import shift_correction, shift_weights
+from streamcal import RecalibrationMap, ScoreSketch
+from streamcal.maps.shift import class_prior, shift_correction, shift_weights
+from streamcal.maps.uniform_mass import form
 from streamcal.priors.history import BLOCK
-from streamcal.priors.trackers import PriorKind, PriorWindow, make_tracker
+from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.testing import NormalPair
 
 Floats = NDArray[np.float64]
@@ -52,18 +53,15 @@ AFTER: Final = (250, 500, 1_000, 2_000, 5_000)
 SETTLED: Final = 1_000
 """Predictions after a jump from which the mean over the rest of its block is taken."""
 GOAL: Final = 2.0
-ESTIMATORS: Final[dict[str, tuple[PriorKind, PriorWindow]]] = {
-    "labels, all": ("labels", 10**6),
-    "labels, latest 3,000": ("labels", 3_000),
-    "labels, adwin": ("labels", "adwin"),
-    "scores, adwin": ("scores", "adwin"),
-}
+WINDOWS: Final = {"labels, all": len(PRIORS) * LENGTH, "labels, latest 3,000": 3_000}
+"""Number of the latest labels that count, by the name of the estimate."""
+SCORES: Final = "scores"
+ESTIMATORS: Final = (*WINDOWS, SCORES)
 ORACLE: Final = "oracle"
 STYLES: Final = {
     "labels, all": ("0.6", ":"),
     "labels, latest 3,000": ("#E69F00", "-"),
-    "labels, adwin": ("#D55E00", "--"),
-    "scores, adwin": ("#0072B2", "-"),
+    SCORES: ("#0072B2", "-"),
     ORACLE: ("#222222", "-"),
 }
 
@@ -100,33 +98,29 @@ class Law:
 def follow(seed: int) -> dict[str, Floats]:
     """Return the risks of one run, float64[blocks, looks] by estimator."""
     rng = np.random.default_rng(seed)
-    engine = Recalibrator(mode="source")
+    sketch = ScoreSketch()
     scores, labels = SOURCE.sample(SOURCE_LABELS, rng)
-    engine.learn_many(scores, labels, "source")
-    engine.refresh()
-    source, known = engine.map, float(labels.mean())
+    sketch.add(scores, labels)
+    source, known = form(sketch, "auto").map, float(labels.mean())
     laws = [Law(source, prior) for prior in PRIORS]
     earlier, _ = NormalPair(PRIORS[0]).sample(EARLIER, rng)
     blocks = [NormalPair(prior).sample(LENGTH, rng) for prior in PRIORS]
     scores, labels = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    trackers = {name: make_tracker(*options) for name, options in ESTIMATORS.items()}
-    for tracker in trackers.values():
-        tracker.set_source(source.edges, source.values, known)
+    tracker = ScoreTracker()
+    tracker.set_source(source.edges, source.values, known)
     gathered = earlier  # scores of a block that is not full yet
     risks = {name: np.zeros((len(PRIORS), LENGTH // LOOK)) for name in (*ESTIMATORS, ORACLE)}
     for start in range(0, len(scores), LOOK):
         block, look = start // LENGTH, start % LENGTH // LOOK
         law = laws[block]
         risks[ORACLE][block, look] = law.risk(shift_weights(SOURCE.prior, law.prior))
-        late = np.arange(max(0, start - DELAY), max(0, start + LOOK - DELAY))
+        come = labels[: max(0, start - DELAY)]
+        priors = {name: class_prior(come[-n:].sum(), len(come[-n:])) for name, n in WINDOWS.items()}
+        for name, prior in (priors | {SCORES: tracker.prior}).items():
+            risks[name][block, look] = law.risk(shift_weights(known, known if prior is None else prior))
         gathered = np.append(gathered, scores[start : start + LOOK])
         whole = len(gathered) // BLOCK * BLOCK
-        for name, tracker in trackers.items():
-            prior = known if tracker.prior is None else tracker.prior
-            risks[name][block, look] = law.risk(shift_weights(known, prior))
-            # Between two looks, first all scores, then the labels that are due.
-            tracker.take_scores(gathered[:whole])
-            tracker.take_labels(labels[late])
+        tracker.take_scores(gathered[:whole])
         gathered = gathered[whole:]
     return risks
 
@@ -177,9 +171,9 @@ def report(risks: dict[str, Floats]) -> None:
             ratios = risks[name][:, block].mean(axis=0) / mean
             at = "".join(f"{ratios[after // LOOK]:9.2f}" for after in AFTER)
             print(f"{name:28}{at}{ratios[SETTLED // LOOK :].mean():9.2f}")
-        each = risks["scores, adwin"][:, block] / oracle[:, block]
+        each = risks[SCORES][:, block] / oracle[:, block]
         beyond = np.mean(each[:, SETTLED // LOOK] > GOAL)
-        worst = (risks["scores, adwin"][:, block].mean(axis=0) / mean)[SETTLED // LOOK :].max()
+        worst = (risks[SCORES][:, block].mean(axis=0) / mean)[SETTLED // LOOK :].max()
         rest = each[:, SETTLED // LOOK :].mean(axis=1)
         print(
             f"scores: runs above {GOAL:g} × the oracle at {SETTLED:,}: {beyond:.0%}; from there, the worst "

@@ -14,7 +14,7 @@ from streamcal import only_one as _only_one  # noqa: F401  # first: what is next
 from typing import TYPE_CHECKING
 
 from streamcal.certificates.record import Certificate, PaperBound
-from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.config import Mode, PriorKind, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
 from streamcal.engine.engine import DomainSummary
 from streamcal.engine.recalibrator import Recalibrator
@@ -25,7 +25,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.priors.trackers import PriorKind
 from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 

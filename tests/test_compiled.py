@@ -329,11 +329,11 @@ def test_shift_of_one_probability() -> None:
     given, made = np.random.default_rng(10).random((50, 3)).tolist(), []
     for module in (shift_c, uncompiled("streamcal.maps.shift_c")):
         weights = [module.shift_weights(p, q) for p, q, _ in given]
-        priors = [module.class_prior(9.0 * n, 10.0 * n, 0.5) for _, _, n in given]
+        priors = [module.class_prior(9.0 * n, 10.0 * n) for _, _, n in given]
         ones = [module.shift_correction_one(each[2], w) for each, w in zip(given, weights, strict=True)]
         made.append((weights, priors, ones))
         assert module.shift_weights(None, 0.5) == module.shift_weights(1.0, 0.5) == (1.0, 1.0)
-        assert module.class_prior(0, 0, 0.0) is None
+        assert module.class_prior(0, 0) is None
     assert made[0] == made[1]
 
 

@@ -90,7 +90,7 @@ def table_1_risks(seed: int) -> dict[str, Risk]:
     source_sample, target_sample = SOURCE.sample(1000, rng), target.sample(100, rng)
     risks = {}
     for mode in TABLE_1:
-        engine = Recalibrator(mode=mode, bins=4 if mode == "target" else 9, prior_smoothing=0)
+        engine = Recalibrator(mode=mode, bins=4 if mode == "target" else 9)
         engine.learn_many(*source_sample, "source")
         engine.learn_many(*target_sample, "target")
         engine.refresh()
@@ -114,7 +114,7 @@ def test_table_1_of_the_paper() -> None:
 @pytest.mark.statistical
 def test_a_broken_shift_correction_is_noticed() -> None:
     """Table 1's composite with w₀ and w₁ exchanged is far outside its tolerance."""
-    engine = Recalibrator(mode="composite", bins=9, prior_smoothing=0)
+    engine = Recalibrator(mode="composite", bins=9)
     engine.learn_many(*sample(1000, 0), "source")
     engine.learn_many(*sample(100, 0, NormalPair(0.1)), "target")
     engine.refresh()

@@ -35,7 +35,6 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "source": {"mode": "source"},
     "composite": {"mode": "composite"},
-    "composite, prior_window = 3000": {"mode": "composite", "prior_window": 3000},
     "target": {"mode": "target"},
     "target, window = 4000": {"mode": "target", "window": 4000},
     "target, window of 30 days": {"mode": "target", "window": timedelta(days=30)},
@@ -187,7 +186,7 @@ def draw_weights(axes: Axes, auto: Replay) -> None:
 
 def draw_losses(axes: Axes, replays: Mapping[str, Replay]) -> None:
     """Draw how much better each forecast is than the raw score, week by week."""
-    shown = {"source": ORANGE, "composite, prior_window = 3000": BLUE, "target": GREEN, "auto": VERMILION}
+    shown = {"source": ORANGE, "composite": BLUE, "target": GREEN, "auto": VERMILION}
     for name, colour in shown.items():
         each = replays[name]
         weeks, gained = weekly(each.times, each.losses - each.raw_losses, each.times[0])

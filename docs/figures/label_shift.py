@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import expit, logit
 
-from streamcal import Recalibrator
-from streamcal.engine.config import Mode
-from streamcal.priors.trackers import PriorKind
+from streamcal import Mode, PriorKind, Recalibrator
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -63,12 +61,8 @@ LATE_SEEDS: Final = 5
 LOOK: Final = 100
 """Predictions between two readings of the estimate."""
 NEAR: Final = 0.05
-Window = int | Literal["adwin"]
-WAYS: Final[tuple[tuple[PriorKind, Window], ...]] = (
-    ("labels", 3000),
-    ("labels", "adwin"),
-    ("scores", "adwin"),
-)
+WAYS: Final[tuple[tuple[PriorKind, int | None], ...]] = (("labels", None), ("labels", 3000), ("scores", None))
+"""The options ``prior`` and ``window``."""
 
 Values = npt.NDArray[np.float64]
 
@@ -106,10 +100,10 @@ def risks(seeds: int, counts: Sequence[int]) -> dict[Mode, Values]:
 def running_priors(
     times: Values, scores: Values, labels: npt.NDArray[np.int8], windows: Sequence[int | None]
 ) -> dict[int | None, Prior]:
-    """Return the running prior of the flights' target, by ``prior_window``."""
+    """Return the running prior of the flights' target, by ``window``."""
     found = {}
     for window in windows:
-        engine = Recalibrator(mode="composite", prior_window=window)
+        engine = Recalibrator(mode="composite", window=window)
         engine.learn_many(*source(), "source")
         ends = np.arange(STRIDE, len(labels) + 1, STRIDE)
         priors = np.zeros(len(ends))
@@ -121,20 +115,20 @@ def running_priors(
     return found
 
 
-def jumps(kind: PriorKind, window: Window, seed: int, blocks: Sequence[float], length: int) -> Values:
+def jumps(kind: PriorKind, window: int | None, seed: int, blocks: Sequence[float], length: int) -> Values:
     """Return the running prior at every `LOOK` predictions, labels `DELAY` predictions late, float64[m].
 
     Parameters
     ----------
     kind, window
-        the options ``prior`` and ``prior_window``.
+        the options ``prior`` and ``window``.
     seed
         of the stream.
     blocks, length
         the target's prior, for so many predictions each.
     """
     rng = np.random.default_rng(seed)
-    engine = Recalibrator(mode="composite", prior=kind, prior_window=window)
+    engine = Recalibrator(mode="composite", prior=kind, window=window)
     engine.learn_many(*SOURCE.sample(LATE_SOURCE_LABELS, rng), "source")
     parts = [NormalPair(prior).sample(length, rng) for prior in blocks]
     scores = np.concatenate([part[0] for part in parts]).tolist()
@@ -162,7 +156,7 @@ def late_by(found: Values, blocks: Sequence[float], length: int) -> list[int]:
 
 
 def tables(
-    measured: Mapping[Mode, Values], followed: Mapping[tuple[PriorKind, Window], Values]
+    measured: Mapping[Mode, Values], followed: Mapping[tuple[PriorKind, int | None], Values]
 ) -> dict[str, str]:
     """Return the tables of the page: risks of the modes, and how late the estimates of the prior are."""
     header = ("mode", *(f"{count:,} labels" for count in TARGET_LABELS))
@@ -171,7 +165,7 @@ def tables(
     late = [
         (
             f'`prior = "{kind}"`',
-            f"`{window}`",
+            "–" if window is None else f"`{window}`",
             *(
                 f"{delay:,.0f}"
                 for delay in np.mean([late_by(one, BLOCKS, BLOCK_LENGTH) for one in found], axis=0)
@@ -183,7 +177,7 @@ def tables(
     moves = (f"{before:g} → {after:g}: late by" for before, after in pairwise(BLOCKS))
     return {
         "risks": markdown(header, rows),
-        "priors": markdown(("estimate from", "`prior_window`", *moves, "mean error"), late),
+        "priors": markdown(("estimate from", "`window`", *moves, "mean error"), late),
     }
 
 
@@ -225,14 +219,14 @@ def draw_priors(axes: Axes, found: Mapping[int | None, Prior]) -> None:
         found.items(), (SKY, VERMILION, BLACK), (0.9, 1.5, 1.5), strict=True
     ):
         days = [datetime.fromtimestamp(time, UTC) for time in prior.times]
-        name = "all labels" if window is None else f"prior_window = {window}"
+        name = "all labels" if window is None else f"window = {window}"
         axes.plot(days, prior.priors, color=colour, linewidth=width, label=name)  # type: ignore[arg-type]
     axes.set(title="Late flights, 2013: the prior that g uses", ylabel="P[late]", ylim=(0, 0.9))
     months(axes)
     axes.legend(frameon=False, loc="upper right", fontsize=8)
 
 
-def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, Window], Values]) -> None:
+def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, int | None], Values]) -> None:
     """Draw the first seed's estimates of the jumping prior."""
     (first, *_) = followed.values()
     predictions = LOOK * np.arange(1, first.shape[1] + 1)
@@ -242,7 +236,7 @@ def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, Window], Values]) 
     )
     for (kind, window), colour in zip(WAYS, (SKY, PURPLE, VERMILION), strict=True):
         row = followed[kind, window][0]
-        name = f"{kind}, prior_window = {window}"
+        name = kind if window is None else f"{kind}, window = {window}"
         axes.plot(predictions[1::2], row[1::2], color=colour, linewidth=1.5, label=name)
     axes.set(
         title=f"The prior jumps, labels come {DELAY:,} predictions late",
@@ -255,7 +249,7 @@ def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, Window], Values]) 
 
 def draw(
     measured: Mapping[Mode, Values],
-    followed: Mapping[tuple[PriorKind, Window], Values],
+    followed: Mapping[tuple[PriorKind, int | None], Values],
     priors: Mapping[int | None, Prior],
 ) -> Figure:
     """Draw the picture."""

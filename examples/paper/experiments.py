@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import RecalibrationMap, Recalibrator
-from streamcal.engine.config import Mode
+from streamcal import Mode, RecalibrationMap, Recalibrator
+from streamcal.maps.shift import shift_weights
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -265,14 +265,25 @@ def noise(pair: NormalPair) -> float:
     return pair.prior * (1.0 - pair.prior) - pair.risk(constant).total
 
 
+def plugged_in(engine: Recalibrator) -> RecalibrationMap:
+    """Return the served map with the paper's plug-in priors, which are the shares of ones among the labels.
+
+    The engine itself counts half a label of each class more.
+    """
+    if engine.config.mode not in ("label_shift", "composite"):
+        return engine.map
+    shares = [known.positives / known.labels for known in (engine.source, engine.target)]
+    return engine.map.model_copy(update={"weights": shift_weights(*shares)})
+
+
 def table_1_engine(mode: Mode, seed: int, source_bins: int) -> Recalibrator:
-    """Return one estimator of Table 1: n_P = 10³ from D(0.5), n_Q = 10² from D(0.1), plug-in priors.
+    """Return one estimator of Table 1: n_P = 10³ from D(0.5), n_Q = 10² from D(0.1).
 
     The four modes see the same samples; B is ``source_bins`` on the source and 4 = ⌊100^(1/3)⌋ on the target.
     """
     rng = np.random.default_rng([3, seed])
     source, target = SOURCE.sample(1000, rng), NormalPair(0.1).sample(100, rng)
-    engine = Recalibrator(mode=mode, bins=4 if mode == "target" else source_bins, prior_smoothing=0)
+    engine = Recalibrator(mode=mode, bins=4 if mode == "target" else source_bins)
     engine.learn_many(*source, "source")
     engine.learn_many(*target, "target")
     engine.refresh()
@@ -282,7 +293,7 @@ def table_1_engine(mode: Mode, seed: int, source_bins: int) -> Recalibrator:
 def table_1_run(task: tuple[int, int]) -> list[tuple[float, float, float]]:
     """Return (R_cal, R_sha, R) of the four modes for one realisation."""
     seed, source_bins = task
-    risks = [NormalPair(0.1).risk(table_1_engine(mode, seed, source_bins).map) for mode in MODES]
+    risks = [NormalPair(0.1).risk(plugged_in(table_1_engine(mode, seed, source_bins))) for mode in MODES]
     return [(*risk, risk.total) for risk in risks]
 
 
@@ -305,7 +316,7 @@ def curve_rows(seed: int = CURVE_SEED) -> list[CurveRow]:
     """Return the four maps of one realisation of Table 1, with their shift correction applied."""
     rows = []
     for mode in MODES:
-        served = table_1_engine(mode, seed, 9).map
+        served = plugged_in(table_1_engine(mode, seed, 9))
         edges = served.edges or (0.0, 1.0)
         for left, right in pairwise(edges):
             rows.append(CurveRow(mode, left, right, served.predict_one(left), *served.weights))
@@ -328,24 +339,28 @@ class GridTask(NamedTuple):
 def grid_run(task: GridTask) -> npt.NDArray[np.float64]:
     """Return float64[repeats, priors, n_Q, methods, 3]: R_cal, R_sha, R, for one source sample.
 
-    The source is learned once per method; its engine state is restored for every target.
+    The source is learned once per mode; its engine state is restored for every target. The last method is the
+    composite with the engine's own priors.
     """
-    options: dict[str, dict[str, Any]] = {mode: {"mode": mode, "prior_smoothing": 0.0} for mode in MODES}
-    options["composite_kt"] = {"mode": "composite"}
-    engines = [Recalibrator(bins="cube_root", **option) for option in options.values()]
+    engines = [Recalibrator(bins="cube_root", mode=mode) for mode in MODES]
     source = chunks(SOURCE, task.n_source, np.random.default_rng([4, task.n_source, task.seed]))
     streamed_maps(source, engines)
     states = [engine.to_bytes() for engine in engines]
-    result = np.empty((task.repeats, len(task.priors), len(task.targets), len(states), 3))
+    result = np.empty((task.repeats, len(task.priors), len(task.targets), len(states) + 1, 3))
     for r, i, j in np.ndindex(*result.shape[:3]):
         pair, n_target = NormalPair(task.priors[i]), task.targets[j]
         rng = np.random.default_rng([5, i, n_target, task.n_source, task.seed, r])
         sample = pair.sample(n_target, rng)
-        for k, state in enumerate(states):
+        maps = []
+        for state in states:
             engine = Recalibrator.from_bytes(state)
             engine.learn_many(*sample, "target")
             engine.refresh()
-            risk = pair.risk(engine.map)
+            maps.append(plugged_in(engine))
+            if engine.config.mode == "composite":
+                smoothed = engine.map
+        for k, served in enumerate([*maps, smoothed]):
+            risk = pair.risk(served)
             result[r, i, j, k] = (*risk, risk.total)
     return result
 

@@ -5,13 +5,9 @@ from streamcal.sketch cimport buffers_c
 
 @cython.final
 cdef class ClassPriors:
-    cdef double _smoothing
     cdef buffers_c.LabelBuffer _source, _target
-    cdef bint _by_scores
     cdef object _tracker
-    cdef long long _read
 
+    @cython.locals(labels=buffers_c.LabelBuffer, positives=double, n=double)
     cpdef of(self, str domain)
-    @cython.locals(positives=double, n=double)
-    cdef _counted(self, buffers_c.LabelBuffer labels)
     cpdef tuple weights(self)

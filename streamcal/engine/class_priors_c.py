@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Self
 
-from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.events import Domain
 from streamcal.maps import shift_c
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.priors.trackers import NO_LIMIT, PriorTracker, TrackerState, make_tracker
+from streamcal.priors.score_tracker import ScoreState, ScoreTracker
 from streamcal.values import Floats
 
 __all__ = ["ClassPriors"]
-
-_LEAST: Final = 1e-6  # a prior estimated from scores is kept this far from 0 and 1
 
 
 class ClassPriors:
@@ -22,95 +19,59 @@ class ClassPriors:
 
     Parameters
     ----------
-    config
-        options of the engine.
+    takes_scores
+        whether the target's prior is estimated from its scores, not from its labels.
     source, target
         the labels of each domain.
     """
 
-    def __init__(self, config: RecalibratorConfig, source: DomainLabels, target: DomainLabels) -> None:
-        self._smoothing = config.prior_smoothing
+    def __init__(self, takes_scores: bool, source: DomainLabels, target: DomainLabels) -> None:
         self._source, self._target = source, target
-        self._by_scores = config.prior != "labels"
-        self._tracker: PriorTracker | None = None
-        if self._by_scores or config.prior_window is not None:
-            # With scores, all evidence would be too much: what came before a change would outweigh, for long,
-            # what came after it.
-            window = config.prior_window or "adwin"
-            self._tracker = make_tracker(config.prior, window, config.prior_smoothing)
-        self._read = 0  # number of the first target label that the tracker has not read
+        self._tracker = ScoreTracker() if takes_scores else None
 
     @property
     def takes_scores(self) -> bool:
-        """Whether the target's scores are evidence, too."""
-        return self._by_scores
-
-    @property
-    def reads_labels(self) -> bool:
-        """Whether labels are read one by one, beyond their counts."""
+        """Whether the target's prior is estimated from its scores."""
         return self._tracker is not None
 
-    @property
-    def labels_until_due(self) -> int:
-        """Number of target labels that may come before they must be read."""
-        if self._tracker is None:
-            return NO_LIMIT
-        return self._tracker.labels_until_due - (self._target.end - self._read)
-
     def of(self, domain: Domain) -> float | None:
-        """Return the estimate for a domain, in [0, 1]; None if nothing is known."""
+        """Return the estimate for a domain, in (0, 1); None if nothing is known."""
         if domain == "target" and self._tracker is not None:
-            self.read_labels()
             return self._tracker.prior
-        return self._counted(self._source if domain == "source" else self._target)
-
-    def _counted(self, labels: DomainLabels) -> float | None:
-        """Return the estimate by the counts of a domain's labels; None without labels."""
+        labels = self._target if domain == "target" else self._source
         positives, n = float(labels.positives), float(labels.n)
         if labels.windowed or labels.weighted:
             positives, n = labels.remembered
-        return shift_c.class_prior(positives, n, self._smoothing) if n else None
+        return shift_c.class_prior(positives, n)
 
     @property
     def from_scores(self) -> float | None:
-        """The target's prior inside (0, 1), if scores are evidence for it; else None."""
-        prior = self.of("target") if self._by_scores else None
-        return None if prior is None else min(max(prior, _LEAST), 1.0 - _LEAST)
+        """The target's prior, if scores are evidence for it; else None."""
+        return None if self._tracker is None else self._tracker.prior
 
     def weights(self) -> tuple[float, float]:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
         return shift_c.shift_weights(self.of("source"), self.of("target"))
 
-    def read_labels(self) -> None:
-        """Read the target's labels that came since the last time."""
-        if self._tracker is not None and self._read < self._target.end:
-            run = self._target.since(self._read)
-            self._tracker.take_labels(run.labels, run.units)
-            self._read = self._target.end
-
     def read_scores(self, scores: Floats) -> None:
-        """Read the scores of the latest predictions, float64[k]."""
+        """Read the scores of the latest predictions, float64[k], where they are evidence."""
         if self._tracker is not None:
-            self.read_labels()
             self._tracker.take_scores(scores)
 
     def set_source(self, formed: RecalibrationMap) -> None:
         """Replace the source map, through which scores are evidence of the target's prior."""
         if self._tracker is not None:
-            self.read_labels()
             prior = self.of("source")
             self._tracker.set_source(formed.edges, formed.values, 0.5 if prior is None else prior)
 
-    def to_state(self) -> TrackerState | None:
-        """Return the state, all labels read; None where labels are only counted."""
-        self.read_labels()
+    def to_state(self) -> ScoreState | None:
+        """Return the state; None where labels are only counted."""
         return None if self._tracker is None else self._tracker.to_state()
 
-    def restore(self, state: TrackerState | None) -> Self:
-        """Replace the state by another; the target's labels must be restored before."""
-        if self._tracker is not None:
+    def restore(self, state: ScoreState | None) -> Self:
+        """Replace the state by another."""
+        if self._tracker is not None and state is not None:
             self._tracker.restore(state)
-        elif state is not None:
-            raise ValueError("the state of a prior, where labels are only counted")
-        self._read = self._target.end
+        elif self._tracker is not None or state is not None:
+            raise ValueError("the state of a prior from scores, where labels are counted, or none")
         return self

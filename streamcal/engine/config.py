@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.join.config import JoinConfig
-from streamcal.priors.trackers import PriorKind, PriorWindow
 
 __all__ = [
     "EngineOptions",
     "Mode",
+    "PriorKind",
     "RecalibratorConfig",
     "RecalibratorOptions",
     "every_option",
@@ -27,6 +27,9 @@ __all__ = [
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Name of the estimator to serve: the paper's (section 5 and appendix E), or a mixture, ``"auto"``."""
+
+PriorKind = Literal["labels", "scores"]
+"""Evidence that the target's prior is estimated from."""
 
 _Constructor = TypeVar("_Constructor", bound=Callable[..., None])
 
@@ -54,18 +57,11 @@ class RecalibratorConfig(BaseModel):
         event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
         window advances in steps of a sixteenth of its length. In mode ``"auto"`` the option limits the labels
         of the source's maps, and those behind certificates; maps of the target have memories of their own.
-    prior_smoothing
-        s, from 0 to 1,000,000, in the class priors (S+s)/(N+2s) of S positives among N labels. ½ is the
-        Krichevsky–Trofimov estimator, 0 the paper's plug-in estimator. In mode ``"auto"`` the composites take
-        the source's prior for one more label of the target instead.
     prior
-        what the target's class prior is estimated from. ``"labels"``: target labels. ``"scores"``: target
-        scores, by maximum likelihood under h_P.
-    prior_window
-        number of the latest target predictions that this estimate uses, from 1 to 10,000,000. ``"adwin"``:
-        those since the last detected change. None: ``"adwin"`` if ``prior`` uses scores, else all labels or
-        those of the target's ``window``. Mode ``"auto"`` always weighs composites under the prior of the last
-        300 labels and of all, so there this option matters only if ``prior`` uses scores.
+        what the target's class prior is estimated from. ``"labels"``: target labels, all or those of the
+        ``window``; S positives among N labels give (S+½)/(N+1). In mode ``"auto"`` the composites take the
+        last 300 labels, or all, and the source's prior for one more label. ``"scores"``: target scores since
+        the last detected change, by maximum likelihood under h_P.
     delta
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.
@@ -90,9 +86,7 @@ class RecalibratorConfig(BaseModel):
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
     mode: Mode = "auto"
     window: Annotated[int, Field(ge=FIRST_LABELS, le=1_000_000_000)] | timedelta | None = None
-    prior_smoothing: Annotated[float, Field(ge=0.0, le=1e6, strict=False)] = 0.5
     prior: PriorKind = "labels"
-    prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_delay_limit: timedelta | None = None
     keeps_order: bool = False
@@ -146,17 +140,11 @@ class RecalibratorConfig(BaseModel):
             )
         if self.prior != "labels":
             return f"prior={self.prior!r} follows the scores in their order"
-        if self.prior_window is not None:
-            return (
-                f"prior_window={self.prior_window!r} keeps the latest labels, and a sketch does not know them"
-            )
         return None
 
     @property
     def why_unweighted(self) -> str | None:
         """Reason why labels must not have weights; None if they may."""
-        if self.prior == "labels" and self.prior_window == "adwin":
-            return "prior_window='adwin' looks for changes among labels that count alike"
         if self.label_delay_limit is not None:
             return "with label_delay_limit, a label that is missing means 0, not that it was left out"
         return None
@@ -195,9 +183,7 @@ class RecalibratorOptions(TypedDict, total=False):
     bins: Literal["auto", "cube_root"] | int
     mode: Mode
     window: int | timedelta | None
-    prior_smoothing: float
     prior: PriorKind
-    prior_window: PriorWindow | None
     delta: float
     label_delay_limit: timedelta | None
     keeps_order: bool

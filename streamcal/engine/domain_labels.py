@@ -1,7 +1,7 @@
 """DomainLabels: the labels of one domain, counted at once and buffered once.
 
 A label is kept, in the order of arrival, until every reader has read it: the log that it is sorted into, and
-in the target also the mixture and the estimate of the prior, which read at times of their own. Readers name
+in the target also the mixture and the test of label shift, which read at times of their own. Readers name
 labels by number: the first label ever appended is number 0.
 
 Memory: the log, and 21 bytes for each of at most about `BUFFERED` labels.

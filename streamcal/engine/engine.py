@@ -1,9 +1,9 @@
 """Engine: answers predictions and learns labels, for one key of a run or behind a `Recalibrator`.
 
 A label is counted and buffered when it comes (`DomainLabels`). At the label counts where something is due,
-and only there, the engine lets each part read what is new, always in the same order: the estimate of the
-prior, the map version that the count begins, the mixture, the test of label shift. So the outcome does not
-depend on whether labels come one by one or many at a time.
+and only there, the engine lets each part read what is new, always in the same order: the map version that
+the count begins, the mixture, the test of label shift. So the outcome does not depend on whether labels come
+one by one or many at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamcal.engine.unlabelled_scores import UnlabelledState
 from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.priors.trackers import TrackerState
+from streamcal.priors.score_tracker import ScoreState
 from streamcal.release.label_delays import LabelDelays, label_delays
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
@@ -58,7 +58,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     source: DomainState
     target: DomainState
     unlabelled: UnlabelledState
-    priors: TrackerState | None
+    priors: ScoreState | None
     release: ReleaseState | None = None
 
 
@@ -216,7 +216,7 @@ class Engine(EventRules):
         versions, size, start = self._versions, len(scores), 0
         last = versions.last_version(domain, size)
         # Past the buffer, where labels are read by no more than the log and the counts.
-        direct = domain == "source" or not (self._priors.reads_labels or versions.reads_target)
+        direct = domain == "source" or not versions.reads_target
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)

@@ -60,7 +60,7 @@ class EventRules:
             LabelLog(config.window), newest=RecentLabels(EARLIER) if auto else None
         )
         self._target: Any = DomainLabels(LabelLog(config.window), keeps_index=True)
-        self._priors = priors = ClassPriors(config, self._source, self._target)
+        self._priors = priors = ClassPriors(config.prior == "scores", self._source, self._target)
         self._unlabelled: Any = UnlabelledScores(BLOCK if priors.takes_scores else 0)
         self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors)
         self.served = self._versions.served
@@ -417,17 +417,13 @@ class EventRules:
         """Compute the label counts at which something is due next."""
         source, target, versions = self._source, self._target, self._versions
         self._source_stop = source.n + min(source.remaining, versions.labels_until_due("source"))
-        self._target_stop = target.n + min(
-            target.remaining, self._priors.labels_until_due, versions.labels_until_due("target")
-        )
+        self._target_stop = target.n + min(target.remaining, versions.labels_until_due("target"))
 
     def _catch_up(self, domain: Domain, *, forms: bool = True) -> None:
         """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
         labels = self._target if domain == "target" else self._source
         if labels.remaining <= 0:
             self._versions.flush(domain)
-        if self._priors.labels_until_due <= 0:
-            self._priors.read_labels()
         self._versions.catch_up(domain, forms=forms)
         self._set_stops()
 

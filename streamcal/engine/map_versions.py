@@ -271,7 +271,6 @@ class MapVersions:
             return
         target = self._target
         self._watch_labels()
-        self._priors.read_labels()
         target.flush()
         target.drop(target.end if self._auto is None else self._auto.read)
 

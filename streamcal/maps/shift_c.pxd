@@ -2,8 +2,7 @@
 cimport cython
 
 
-@cython.locals(total=double)
-cpdef class_prior(double positives, double n, double smoothing)
+cpdef class_prior(double positives, double n)
 @cython.locals(p=double, q=double)
 cpdef tuple shift_weights(source, target)
 @cython.locals(w0=double, w1=double, positive=double, total=double)

@@ -8,13 +8,12 @@ __all__ = ["class_prior", "shift_correction_one", "shift_weights"]
 _NO_SHIFT = (1.0, 1.0)
 
 
-def class_prior(positives: float, n: float, smoothing: float) -> float | None:
-    """Return the estimate (S + s) / (N + 2s) of the probability of class 1, None where undefined.
+def class_prior(positives: float, n: float) -> float | None:
+    """Return (S + ½) / (N + 1), the estimate of the probability of class 1; None if N is 0.
 
-    ``smoothing`` ½ is the Krichevsky–Trofimov estimate, which is never 0 or 1; 0 is the paper's plug-in.
+    The estimator is Krichevsky and Trofimov's: never 0 or 1, unlike the paper's plug-in S / N.
     """
-    total = n + 2.0 * smoothing
-    return (positives + smoothing) / total if total > 0.0 else None
+    return (positives + 0.5) / (n + 1.0) if n > 0.0 else None
 
 
 def shift_weights(source: float | None, target: float | None) -> tuple[float, float]:
@@ -27,8 +26,8 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
 
     Returns
     -------
-    (1, 1), no correction, until there are estimates of both. Without smoothing also until the source has
-    shown both classes: the weight of an unseen class is undefined.
+    (1, 1), no correction, until there are estimates of both; also if that of the source is 0 or 1: the weight
+    of an unseen class is undefined.
     """
     if source is None or target is None:
         return _NO_SHIFT

@@ -33,7 +33,6 @@ __all__ = [
     "fit_source",
 ]
 
-_SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
 
 
@@ -67,7 +66,7 @@ def fit_source(sketch: ScoreSketch) -> Source:
     scores = expit(logits.copy())
     losses = _brier(scores, counts), min(1.0, _brier(by_platt, counts) + 4.0 * variance / n), curve_loss
     log_losses = _log_loss(scores, counts, n), _log_loss(by_platt, counts, n) + 2.0 / n
-    prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n), _SMOOTHING) or 0.5
+    prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n)) or 0.5
     return Source(max(1, round(n)), prior, (slope, intercept), curve, losses, log_losses)
 
 

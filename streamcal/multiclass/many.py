@@ -50,6 +50,7 @@ _STACKED: Final = {"one-vs-rest/vector/0.9999": 0.9999}
 _RIDGE: Final = (5.0, 1.0, 20.0)
 _MATRIX: Final = 30  # classes up to which there is one
 _IDENTITY: Final = 0.2  # the score's first weight, in parts of another's: all scalings begin with it
+_SMOOTHING: Final = 0.5  # labels of each class that a prior has more: Krichevsky–Trofimov
 _SCORES: Final = 1000  # latest scores that tell of the prior
 _SCORE_STEP: Final = 32
 _EM_STEPS: Final = 5
@@ -149,14 +150,13 @@ class Many(ManyRules):
         if name is None:
             name = "scores" if self._config.prior == "scores" else "all"
         source, target, recent = self._counts
-        smoothing = self._config.prior_smoothing
-        p = class_priors(source, smoothing) if source.any() else None
+        p = class_priors(source, _SMOOTHING) if source.any() else None
         if name == "scores" and self._by_scores is not None:
             return p, self._by_scores
         counts = recent if name == "300" else target
         if not counts.any():
             return p, None
-        return p, class_priors(counts, smoothing if p is None or self._config.mode != "auto" else p)
+        return p, class_priors(counts, _SMOOTHING if p is None or self._config.mode != "auto" else p)
 
     # Forecasts
 

@@ -1,4 +1,4 @@
-"""Tracking the class prior of the target, from its labels or from its scores.
+"""Tracking the class prior of the target from its scores.
 
 Imports errors, events, sketch and maps.
 """

@@ -80,7 +80,7 @@ def change_point(counts: Counts, sums: Floats, squares: Floats, delta: float) ->
     return cut + 1 if exponent[cut] > math.log(max(int(counts.sum()), 1) / delta) else 0
 
 
-def grouped(sizes: Sequence[int], finest: int, longest: int, *, adaptive: bool) -> list[int]:
+def grouped(sizes: Sequence[int], finest: int, longest: int) -> list[int]:
     """Return the first pane of each merged pane, when neighbours are merged as far as allowed.
 
     Parameters
@@ -88,10 +88,8 @@ def grouped(sizes: Sequence[int], finest: int, longest: int, *, adaptive: bool) 
     sizes
         numbers of values in the panes, oldest first.
     finest, longest
-        neighbours are always merged up to size ``finest``, and never beyond ``longest``.
-    adaptive
-        whether a pane longer than ``finest`` may be at most a quarter as long as everything newer. If not,
-        ``longest`` is the only limit.
+        neighbours are always merged up to size ``finest``, and never beyond ``longest`` or, if that is more
+        than ``finest``, a quarter of everything newer.
 
     Returns
     -------
@@ -101,7 +99,7 @@ def grouped(sizes: Sequence[int], finest: int, longest: int, *, adaptive: bool) 
     newer, size = sum(sizes), 0
     for i, more in enumerate(sizes):
         newer -= more
-        limit = min(longest, max(finest, newer // _RESOLUTION)) if adaptive else longest
+        limit = min(longest, max(finest, newer // _RESOLUTION))
         if starts and size + more <= limit:
             size += more
         else:

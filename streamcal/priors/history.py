@@ -1,10 +1,8 @@
 """History: the latest scores of a stream, counted in panes.
 
 A pane is a run of consecutive predictions. It holds how their scores spread over the cells of a dyadic grid.
-A stream of labels is counted as scores 0 and 1.
 
-Memory: 4 bytes per cell and pane, with at most `MAX_CELLS` cells. With ADWIN there are about 60 panes for a
-million predictions.
+Memory: 4 bytes per cell and pane, with at most `MAX_CELLS` cells; about 60 panes for a million predictions.
 """
 
 from __future__ import annotations
@@ -23,13 +21,12 @@ from streamcal.values import Cells, Counts, Floats
 __all__ = ["BLOCK", "MAX_CELLS", "History", "HistoryState"]
 
 BLOCK: Final = 64
-"""Number of scores in a block: trackers take scores by block, and test for a change after each."""
+"""Number of scores in a block: a tracker takes scores by block, and tests for a change after each."""
 
 MAX_CELLS: Final = 256
 """Number of cells that may be occupied before the grid is coarsened."""
 
-_FINEST: Final = 16  # predictions in a new pane with ADWIN: the precision to which a recent change is located
-_PARTS: Final = 16  # a window of fixed size slides by this fraction of itself
+_FINEST: Final = 16  # predictions in a new pane: the precision to which a recent change is located
 _LONGEST: Final = 1 << 30  # predictions in a pane: counts per cell are int32
 _DELTA: Final = 0.05  # nominal, see `adwin`; measured: less than one false alarm in ten million predictions
 
@@ -44,21 +41,14 @@ class HistoryState(msgspec.Struct):
 
 
 class History:
-    """Scores of the latest predictions, in panes.
+    """Scores of the latest predictions, in panes at most a quarter as long as everything newer.
 
-    Parameters
-    ----------
-    window
-        number of predictions to keep, give or take a sixteenth. None: all, in panes at most a quarter as long
-        as everything newer, so that a change can be located.
+    So a change can be located.
     """
 
-    __slots__ = ("_counts", "_finest", "_longest", "_size", "cells", "level", "observed")
+    __slots__ = ("_counts", "cells", "level", "observed")
 
-    def __init__(self, window: int | None) -> None:
-        self._size = window
-        self._longest = _LONGEST if window is None else min(max(1, window // _PARTS), _LONGEST)
-        self._finest = _FINEST if window is None else min(BLOCK, self._longest)
+    def __init__(self) -> None:
         self.observed = 0
         """Number of scores observed, including forgotten ones."""
         self.level = grid.MIN_LEVEL
@@ -92,21 +82,17 @@ class History:
         if not np.isin(cells, self.cells).all():
             self._add_cells(cells)
             cells = grid.cells_of(scores, self.level)
-        m, panes = len(self.cells), np.arange(len(scores)) // self._finest
+        m, panes = len(self.cells), np.arange(len(scores)) // _FINEST
         places = panes * m + self.cells.searchsorted(cells)
         spread = np.bincount(places, minlength=(int(panes[-1]) + 1) * m)
         self._counts = np.concatenate((self._counts, spread.reshape(-1, m).astype(np.int32)))
         self.observed += len(scores)
 
     def compact(self) -> None:
-        """Merge neighbouring panes as far as allowed, and forget panes outside the window."""
-        adaptive = self._size is None
-        starts = grouped(self.sizes.tolist(), self._finest, self._longest, adaptive=adaptive)
+        """Merge neighbouring panes as far as allowed."""
+        starts = grouped(self.sizes.tolist(), _FINEST, _LONGEST)
         if len(starts) < len(self._counts):
             self._counts = np.add.reduceat(self._counts, starts, axis=0, dtype=np.int32)
-        if self._size is not None:
-            newer = self.n - np.cumsum(self.sizes)
-            self.drop(int(np.count_nonzero(newer >= self._size)))
 
     def drop(self, panes: int) -> None:
         """Forget this many panes, the oldest."""

@@ -65,13 +65,11 @@ class SourceMap(msgspec.Struct, frozen=True):
         return means
 
 
-def likeliest_prior(
-    masses: Counts, means: Floats, source_prior: float, smoothing: float = 0.0
-) -> float | None:
+def likeliest_prior(masses: Counts, means: Floats, source_prior: float) -> float | None:
     """Return the likeliest prior of the target, given its scores.
 
-    This is the q in [0, 1] that maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + s log q + s log(1−q), to
-    double precision.
+    This is the q in (0, 1) that maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + ½ log q + ½ log(1−q), to
+    double precision: half a label of each class is evidence, too (Krichevsky–Trofimov).
 
     Parameters
     ----------
@@ -81,13 +79,10 @@ def likeliest_prior(
         μ_b in [0, 1], float64[B]: the label mean of each bin under the source.
     source_prior
         p in [0, 1], P[Y=1].
-    smoothing
-        s ≥ 0: so many labels of each class are evidence, too.
 
     Returns
     -------
-    float in [0, 1]; None without scores, or if p is 0 or 1: scores then say nothing about the target. None as
-    well without smoothing if all bins have μ = p: their scores are equally likely under every q.
+    float in (0, 1); None without scores, or if p is 0 or 1: scores then say nothing about the target.
     """
     if not 0.0 < source_prior < 1.0 or not masses.any():
         return None
@@ -95,18 +90,12 @@ def likeliest_prior(
     one, zero = means * (1.0 - source_prior), (1.0 - means) * source_prior
     # At μ = 0 or 1 a score is as good as its label. Once it counts as one, all densities left are positive.
     sure_one, sure_zero = zero == 0.0, one == 0.0
-    ones = smoothing + float(masses @ sure_one)
-    zeros = smoothing + float(masses @ sure_zero)
+    ones = 0.5 + float(masses @ sure_one)
+    zeros = 0.5 + float(masses @ sure_zero)
     counted = np.flatnonzero((masses > 0) & (one != zero) & ~(sure_one | sure_zero))
     if not len(counted):
-        return ones / (ones + zeros) if ones + zeros else None
+        return ones / (ones + zeros)
     m, one, zero = masses[counted].astype(np.float64), one[counted], zero[counted]
-    # At q = 0 the likelihood is 0 if there is a positive label; if not, its maximum may lie there. So at 1.
-    with np.errstate(over="ignore"):  # a slope may overflow to ∞, and still compares correctly
-        if not ones and m @ (one / zero - 1.0) <= zeros:
-            return 0.0
-        if not zeros and m @ (zero / one - 1.0) <= ones:
-            return 1.0
     return _root(m, one, zero, ones, zeros)
 
 

@@ -154,11 +154,13 @@ def test_the_grid_restores_the_engine_that_learned_the_source(modules: Modules) 
     run = experiments.grid_run(experiments.GridTask(1000, 3, 1, (0.2,), (50,)))
     assert run.shape == (1, 1, 1, 5, 3)
     assert run[..., 2] == pytest.approx(run[..., 0] + run[..., 1])
-    engine = Recalibrator(mode="composite", bins="cube_root", prior_smoothing=0)
+    engine = Recalibrator(mode="composite", bins="cube_root")
     engine.learn_many(*NormalPair(0.5).sample(1000, np.random.default_rng([4, 1000, 3])), "source")
     engine.learn_many(*NormalPair(0.2).sample(50, np.random.default_rng([5, 0, 50, 1000, 3, 0])), "target")
     engine.refresh()
-    assert run[0, 0, 0, experiments.MODES.index("composite"), 2] == NormalPair(0.2).risk(engine.map).total
+    plugged_in = experiments.plugged_in(engine)
+    assert run[0, 0, 0, experiments.MODES.index("composite"), 2] == NormalPair(0.2).risk(plugged_in).total
+    assert run[0, 0, 0, -1, 2] == NormalPair(0.2).risk(engine.map).total
 
 
 def test_the_cache_is_read_back(modules: Modules, tmp_path: Path) -> None:

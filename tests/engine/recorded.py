@@ -36,8 +36,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "composite": {"mode": "composite"},
     "auto, prior scores": {"mode": "auto", "prior": "scores"},
     "composite, prior scores": {"mode": "composite", "prior": "scores"},
-    "composite, labels adwin": {"mode": "composite", "prior_window": "adwin"},
-    "composite, labels 2000": {"mode": "composite", "prior_window": 2000},
     "target, window 5000": {"mode": "target", "window": 5000},
     "auto, window 5000": {"mode": "auto", "window": 5000},
     "composite, cube root": {"mode": "composite", "bins": "cube_root"},

@@ -481,7 +481,7 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
     scores, labels = (np.concatenate(pair) for pair in zip(before, after, strict=True))
     risks = {}
     for prior in ("labels", "scores"):
-        engine = Recalibrator(prior=prior, prior_window="adwin")
+        engine = Recalibrator(prior=prior)
         engine.learn_many(*calibration, "source")
         versions, seen = {0: engine.map}, []
         for i, score in enumerate(scores.tolist()):

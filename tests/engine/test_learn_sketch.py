@@ -90,7 +90,6 @@ def test_label_shift_is_refuted_by_sketches_too() -> None:
         ({"mode": "auto"}, "mode='auto' learns one label after the other"),
         ({"mode": "target", "window": 64}, "window=64 keeps the latest labels"),
         ({"mode": "target", "prior": "scores"}, "prior='scores' follows the scores"),
-        ({"mode": "composite", "prior_window": 300}, "prior_window=300 keeps the latest labels"),
     ],
 )
 def test_an_engine_that_depends_on_the_order_refuses(options: dict[str, Any], said: str) -> None:

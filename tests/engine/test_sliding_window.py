@@ -50,16 +50,17 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
 ) -> None:
     n = sum(batches)
     scores, labels = stream(n, seed)
-    engine = Engine(RecalibratorConfig(mode="target", window=length, prior_smoothing=0.0))
+    engine = Engine(RecalibratorConfig(mode="target", window=length))
     start = 0
     for size in batches:
         part = slice(start, start + size)
         engine.learn_many(scores[part], labels[part], "target", None, None)
         start += size
         held = held_of_labels(start, length)
-        assert engine.target.prior == labels[:start][held].mean()
+        prior = (labels[:start][held].sum() + 0.5) / (len(labels[:start][held]) + 1)
+        assert engine.target.prior == prior
         assert labels_of(engine, "target") == fresh(scores[:start][held], labels[:start][held])
-        assert engine.target.prior == labels[:start][held].mean()
+        assert engine.target.prior == prior  # also with all labels in the log
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
 

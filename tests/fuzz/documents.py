@@ -30,7 +30,6 @@ bins = 12
 window = "P30D"
 mode = "composite"
 prior = "scores"
-prior_window = "adwin"
 [join]
 label_ttl = 86_400.0
 max_pending = 1000

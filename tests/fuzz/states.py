@@ -25,11 +25,9 @@ __all__ = ["OPTIONS", "change_state", "corpus", "make", "try_sketch", "try_state
 OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"prior": "scores"},
-    {"prior": "scores", "prior_window": 300},
-    {"mode": "composite", "prior_window": "adwin"},
-    {"mode": "composite", "prior": "scores", "prior_window": 200, "window": 128},
+    {"mode": "composite", "prior": "scores", "window": 128},
     {"mode": "composite", "window": timedelta(seconds=90)},
-    {"mode": "label_shift", "prior_window": 50},
+    {"mode": "label_shift", "window": 80},
     {"mode": "source", "bins": 5},
     {"mode": "target", "window": 200},
     {"window": timedelta(seconds=200)},

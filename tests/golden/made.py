@@ -97,9 +97,9 @@ def sketch(weights: float | None = None) -> ScoreSketch:
 STATES: Final[dict[str, Callable[[], Any]]] = {
     "auto": binary,
     "source": lambda: binary(mode="source"),
-    "label_shift": lambda: binary(mode="label_shift", prior="scores"),
+    "label_shift": lambda: binary(mode="label_shift"),
     "target": lambda: binary(mode="target", window=128),
-    "composite": lambda: binary(mode="composite", prior_window="adwin"),
+    "composite": lambda: binary(mode="composite", prior="scores"),
     "joined": joined,
     "weighted": weighted,
     "segmented": segmented,

@@ -187,7 +187,7 @@ def run(
 ) -> tuple[Join, Engine, list[Joined]]:
     """Take events, in parts: a watermark holds during each; in the end, all is matured."""
     join, outcomes = Join(config), list[Any]()
-    engine = Engine(with_join(RecalibratorConfig(mode="target", prior_smoothing=0.0), config))
+    engine = Engine(with_join(RecalibratorConfig(mode="target"), config))
     size = max(1, -(-len(events) // len(watermarks)))
     for part, watermark in enumerate(watermarks):
         outcomes += emit(join.advance(watermark), lambda _: engine)

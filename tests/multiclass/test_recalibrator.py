@@ -166,14 +166,14 @@ def test_rare_classes_share_and_those_with_labels_get_an_engine() -> None:
 
 
 def test_the_composite_weighs_by_the_priors() -> None:
-    engine = MulticlassRecalibrator(names(3), mode="composite", prior_smoothing=0.0)
+    engine = MulticlassRecalibrator(names(3), mode="composite")
     scores, labels, _ = drawn(3_000, (0.0, 0.0, 0.0), 10)
     engine.learn_many(scores, labels, "source")
     by_source = engine.predict_many(scores[:5])
     engine.learn_many(scores[:10], [0, 0, 0, 0, 0, 0, 1, 1, 1, 2])
     source, target = engine.priors
     assert source is not None
-    assert target == pytest.approx({"class 0": 0.6, "class 1": 0.3, "class 2": 0.1})
+    assert target == pytest.approx({"class 0": 6.5 / 11.5, "class 1": 3.5 / 11.5, "class 2": 1.5 / 11.5})
     weights = np.array([target[name] / source[name] for name in engine.classes])
     expected = by_source * weights
     np.testing.assert_allclose(

@@ -71,7 +71,7 @@ def test_likeliest_priors_of_two_classes_are_those_of_the_binary_engine() -> Non
     means, masses = rng.random(20), rng.integers(1, 50, 20)
     rows = np.repeat(np.stack((1.0 - means, means), axis=1), masses, axis=0)
     found = likeliest_priors(rows, np.array((0.6, 0.4)), np.array((0.5, 0.5)))
-    assert found[1] == pytest.approx(likeliest_prior(masses, means, 0.4, 0.5), abs=1e-8)
+    assert found[1] == pytest.approx(likeliest_prior(masses, means, 0.4), abs=1e-8)
 
 
 @pytest.mark.statistical

@@ -22,7 +22,7 @@ def watch(values: np.ndarray, delta: float = DELTA) -> list[tuple[int, int]]:
     for end in range(BLOCK, len(values) + 1, BLOCK):
         new = values[end - BLOCK : end].reshape(-1, PANE)
         panes = np.append(panes, [np.full(len(new), PANE), new.sum(axis=1), (new**2).sum(axis=1)], axis=1)
-        starts = grouped(panes[0].astype(int).tolist(), PANE, 1 << 30, adaptive=True)
+        starts = grouped(panes[0].astype(int).tolist(), PANE, 1 << 30)
         panes = np.add.reduceat(panes, starts, axis=1)
         while cut := change_point(panes[0].astype(np.int64), panes[1], panes[2], delta):
             panes = panes[:, cut:]
@@ -137,7 +137,7 @@ def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=200), st.integers(1, 32))
 def test_panes_grow_with_age(sizes: list[int], finest: int) -> None:
-    starts = grouped(sizes, finest, 1 << 30, adaptive=True)
+    starts = grouped(sizes, finest, 1 << 30)
     assert starts == sorted(set(starts))
     assert starts[:1] == [0]
     merged = [sum(sizes[a:b]) for a, b in zip(starts, [*starts[1:], len(sizes)], strict=True)]
@@ -153,12 +153,7 @@ def test_there_are_few_panes() -> None:
     sizes: list[int] = []
     for _ in range(20_000):
         sizes += [PANE] * 4
-        starts = grouped(sizes, PANE, 1 << 30, adaptive=True)
+        starts = grouped(sizes, PANE, 1 << 30)
         sizes = [sum(sizes[a:b]) for a, b in zip(starts, [*starts[1:], len(sizes)], strict=True)]
     assert sum(sizes) == 20_000 * BLOCK
     assert len(sizes) < 70
-
-
-def test_panes_of_one_length() -> None:
-    assert grouped([3, 3, 3, 3, 3], 1, 6, adaptive=False) == [0, 2, 4]
-    assert grouped([9, 1], 1, 6, adaptive=False) == [0, 1]

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from streamcal.priors.history import BLOCK, MAX_CELLS, History
 from tests.states import bytes_of
 
-WINDOWS = (5, 300, None)
 
-
-def filled(window: Any, n: int, seed: int = 0) -> tuple[History, np.ndarray]:
+def filled(n: int, seed: int = 0) -> tuple[History, np.ndarray]:
     scores = np.random.default_rng(seed).random(n)
-    history = History(window)
+    history = History()
     for start in range(0, n, BLOCK):
         history.observe(scores[start : start + BLOCK])
         history.compact()
     return history, scores
 
 
-@pytest.mark.parametrize("window", [5, 300, 1000])
-def test_a_window_forgets(window: int) -> None:
-    history, _ = filled(window, 4096)
-    assert window <= history.n <= window + window // 16 + 1
-    assert history.observed == 4096
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_cells_and_panes_are_few(window: Any) -> None:
+def test_cells_and_panes_are_few() -> None:
     """50,000 scores that differ, from 10⁻⁹ to 1 − 10⁻⁹."""
-    history = History(window)
+    history = History()
     scores = 1.0 / (1.0 + np.exp(np.random.default_rng(11).normal(0.0, 8.0, 50_000)))
     for start in range(0, len(scores), BLOCK):
         history.observe(scores[start : start + BLOCK])
@@ -43,7 +31,7 @@ def test_cells_and_panes_are_few(window: Any) -> None:
 
 def test_changes_are_located() -> None:
     """1,024 scores near 0, then 1,024 near 1: the cut is at the change, not beyond."""
-    history = History(None)
+    history = History()
     history.observe(np.repeat([0.1, 0.9], 1024))
     assert history.change(np.array([0.2, 0.7])) == 1024 // 16
     assert history.change(np.array([0.2, 0.2])) == 0
@@ -52,21 +40,20 @@ def test_changes_are_located() -> None:
     assert history.change(np.array([0.2, 0.7])) == 0
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_a_restored_history_is_the_same(window: Any) -> None:
-    history, scores = filled(window, 700)
-    restored = History(window)
+def test_a_restored_history_is_the_same() -> None:
+    history, scores = filled(700)
+    restored = History()
     restored.restore(history.to_state())
     assert bytes_of(restored) == bytes_of(history)
-    for each in (history, restored):
-        each.observe(scores)
-        each.compact()
+    for some in (history, restored):
+        some.observe(scores)
+        some.compact()
     assert bytes_of(restored) == bytes_of(history)
 
 
 def test_a_state_of_other_counts_is_refused() -> None:
-    history, _ = filled(None, 100)
-    other, _ = filled(None, 200)
+    history, _ = filled(100)
+    other, _ = filled(200)
     for name in ("cells", "counts"):
         damaged = other.to_state()
         setattr(damaged, name, getattr(damaged, name)[:-1])

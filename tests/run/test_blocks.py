@@ -167,9 +167,8 @@ def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Mal
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"mode": "composite"},
-    {"mode": "composite", "prior_smoothing": 0.0},
     {"mode": "label_shift", "prior": "scores"},
-    {"mode": "composite", "prior_window": 300},
+    {"mode": "composite", "window": 300},
     {"mode": "target", "window": 500},
     {"mode": "source"},
     {"prior": "scores"},

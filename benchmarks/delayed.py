@@ -27,7 +27,7 @@ from scipy.special import expit, log_expit
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from streamcal.maps.platt import fit_platt, logit
-from streamcal.mixture.names import DISCOUNTS
+from streamcal.mixture.candidates import DISCOUNTS
 from streamcal.mixture.newton_c import OnlinePlatt
 from tests.delayed.simulation import (
     CHANGE,

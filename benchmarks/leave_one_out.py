@@ -20,9 +20,10 @@ from replay import brier_losses, log_losses, replay
 from streams import CHOOSE, load
 
 from streamcal.mixture import mixture
-from streamcal.mixture.names import NAMES
+from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.mixture.weights import Weights
 
+NAMES: Final = names_of(CANDIDATES)
 LEAST: Final = 1000  # labels of a stream; on fewer, chance decides
 MOST: Final = 10_000  # events of a stream
 DELAYS: Final = (0, 500)

@@ -22,7 +22,6 @@ from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit, wide_logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
-from streamcal.mixture.fits import Source
 from streamcal.multiclass import rows_c, softmax_c
 from streamcal.quality import groups_c
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
@@ -161,11 +160,11 @@ def test_weights_of_the_mixture() -> None:
     for module in (weights_c, uncompiled("streamcal.mixture.weights_c")):
         served, sums = np.full((3, 15), 1.0 / 15.0), np.array((69.0, 69.0, 100.0))
         asleep = np.array([0] * 13 + [1] * 2, np.uint8)
-        constants = np.array((0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12))
+        rates = (0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12)
         lead = 1.4
         for counted in (np.ones(150), rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
             lead = module.move(
-                served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
+                served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, rates
             )
         lost = np.zeros((2, 15))
         module.add_up(losses, lost)
@@ -177,19 +176,15 @@ def test_forecasts_of_the_mixture() -> None:
     rng = np.random.default_rng(4)
     knots, values = np.array((-3.0, -1.0, -1.0, 2.0)), np.array((0.1, 0.2, 0.4, 0.9))
     scores = np.concatenate(([0.0, 1.0, 0.5, *expit(knots)], rng.random(57)))
-    theta, odds = rng.normal(0.0, 1.0, (2, 9, 7)), np.exp(rng.normal(0.0, 1.0, (2, 2)))
+    odds = np.where(rng.random(17) < 0.5, np.exp(rng.normal(0.0, 1.0, 17)), 1.0)
     weights, labels = rng.dirichlet(np.ones(17), (2, 3)), rng.integers(0, 2, 64).astype(np.int8)
     which, counted, edges = rng.integers(0, 2, 64), rng.uniform(0.1, 3.0, 64), np.sort(rng.random(63))
     made = []
     for module in (forecasts_c, uncompiled("streamcal.mixture.forecasts_c")):
-        line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy())
-        source = Source(9, 0.5, (1.0, 0.0), other, (0.1, 0.1, 0.1), (0.3, 0.3))
+        line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy(), True)
         last = (1e-3, 0.99), np.array((0.4, 0.3, 0.2, 0.1)), -1.2
-        first = module.Snapshot(0, weights[0], theta[0], (), None, None, (1.0, 1.0), False, *last)
-        parts = (line, other, line, line), other, source, tuple(odds[0].tolist())
-        second = module.Snapshot(9, weights[1], theta[1], *parts, True, *last)
-        assert not first.knows
-        assert second.knows
+        first = module.Snapshot(0, weights[0], (None,) * 17, np.ones(17), False, False, *last)
+        second = module.Snapshot(9, weights[1], (None, *(line, other) * 8), odds, True, True, *last)
         logits, losses, tracked = np.empty(64), np.empty((2, 17, 64)), np.empty((2, 64))
         sloped, limits = np.empty((4, 64)), (1e-3, 0.999)
         served, cells = (first, second), (edges, scores, logit(scores))
@@ -205,13 +200,12 @@ def test_forecasts_of_the_mixture() -> None:
         some = np.array([steps.one(score) for score in scores[::3].tolist()])
         seen = np.array([-2, -1, 0, 8, 9, 20])
         looked = *module.look(seen, -1, 9, True), *module.look(seen[2:], -1, 9, False)
-        leaders = np.array((first.leader(), second.leader(), *looked))
         assert np.array_equal(some, steps.values()[np.searchsorted(edges, scores[::3], "right")])
         figures = losses, tracked, sloped, alone, one, rows
-        made.append((line.at(logits), *figures, steps.values(), some, leaders))
+        made.append((line.at(logits), *figures, steps.values(), some, np.array(looked)))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     assert np.array_equal(made[0][0], np.interp(logit(scores), knots, values))
-    assert made[0][-1].tolist()[2:] == [20, True, 4, 20, False, 0]
+    assert made[0][-1].tolist() == [20, True, 4, 20, False, 0]
 
 
 @pytest.mark.parametrize("level", [32, 40, 58])

@@ -16,8 +16,7 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture
-from streamcal.mixture.names import DELAYED, NAMES, NAMES_BY_SCORES
-from streamcal.mixture.own import registered
+from streamcal.mixture.own import known_names
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -157,8 +156,7 @@ class MixtureController:
         """Replace the state by another; the target's labels must be restored before."""
         if state.mixing is not None:
             mixed = {state.mixing.leader, *state.mixing.weights}
-            known = {*NAMES, *NAMES_BY_SCORES, *DELAYED, *(each.name for each in registered())}
-            require(mixed <= known, "candidates are mixed that do not exist")
+            require(mixed <= known_names(), "candidates are mixed that do not exist")
         self.steps, self._mixture, expected = state.steps, state.mixture, self._delayed is not None
         require(
             expected == (state.delayed is not None)

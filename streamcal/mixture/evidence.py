@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.platt import IDENTITY, wide_logit
+from streamcal.mixture.candidates import EARLY
 from streamcal.mixture.forecasts_c import Snapshot, forecast
-from streamcal.mixture.names import DELAYED
 from streamcal.sketch.decoding import Probability, within
 from streamcal.values import Floats
 
@@ -32,7 +32,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """Counts of early positives and exposures by score, and the maps fitted to them: its own state."""
 
     platt: Floats
-    """Parameters (a, b) of each of `names.DELAYED`, float64[4]."""
+    """Parameters (a, b) of each of `candidates.EARLY`, float64[4]."""
     scores: Floats
     """Scores, m of them, at which predictions and positives are counted."""
     exposures: Floats
@@ -65,13 +65,13 @@ class Evidence(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raise ValueError if these cannot be counts of early positives."""
         m = len(self.scores)
-        within(self.platt, -_MOST, _MOST, "maps of the evidence", 2 * len(DELAYED))
+        within(self.platt, -_MOST, _MOST, "maps of the evidence", 2 * len(EARLY))
         within(self.scores, 0.0, 1.0, "scores of the evidence")
         for counts in (self.exposures, self.positives):
             within(counts, 0.0, _MOST, "counts of the evidence", m)
 
 
-NO_EVIDENCE: Final = Evidence(np.array(IDENTITY * len(DELAYED)), np.empty(0), np.empty(0), np.empty(0), 0.0)
+NO_EVIDENCE: Final = Evidence(np.array(IDENTITY * len(EARLY)), np.empty(0), np.empty(0), np.empty(0), 0.0)
 """Evidence before enough positives came: its maps change nothing."""
 
 

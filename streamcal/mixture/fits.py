@@ -9,15 +9,15 @@ If labels have weights w, counts are sums of w in one unit; the sums of w² give
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.isotonic_c import isotonic
-from streamcal.maps.logistic import IDENTITY_ROW, PLATT, Family, fit_logistic
+from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
 from streamcal.maps.logistic_c import group
-from streamcal.maps.platt import apply_platt, cell_logits, expit, wide_logit
+from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
@@ -26,14 +26,45 @@ from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
+    "Labelled",
     "Source",
+    "fit_free_curve",
+    "fit_hinge",
     "fit_isotonic",
     "fit_line",
     "fit_map",
     "fit_source",
+    "platt_lines",
 ]
 
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
+
+_ENDS: Final = logit(np.array((0.0, 1.0)))
+_BENDS: Final = np.concatenate((_ENDS[:1], KNOTS, _ENDS[1:]))
+_FEATURES_AT_BENDS: Final = np.column_stack(
+    (_BENDS, np.ones(FEATURES), np.maximum(_BENDS[:, np.newaxis] - KNOTS, 0.0))
+)
+
+_FEATURES_AT_ENDS: Final = np.stack((_ENDS, np.ones(2)))
+_PARAMETERS: Final = np.linalg.inv(_FEATURES_AT_BENDS)
+
+
+class Labelled(NamedTuple):
+    """Labels counted by cell of the grid, at least one."""
+
+    cells: Cells
+    """Cells, int32[m], ascending; none is empty."""
+    level: int
+    """Level of the grid."""
+    weighed: Weighed
+    """Labels of each class in the cells."""
+    logits: Floats
+    """Wide logits of the cells, float64[m]."""
+
+    @classmethod
+    def of(cls, cells: Cells, level: int, weighed: Weighed) -> Self:
+        """Return labels with the logits of their cells."""
+        return cls(cells, level, weighed, wide_cell_logits(cells, level))
 
 
 class Source(NamedTuple):
@@ -55,10 +86,11 @@ class Source(NamedTuple):
 
 def fit_source(sketch: ScoreSketch) -> Source:
     """Fit maps to the labelled scores of the source, at least one."""
-    cells, level, counted = sketch.cells, sketch.level, sketch.weighed
+    labels = Labelled.of(sketch.cells, sketch.level, sketch.weighed)
+    counted = labels.weighed
     counts, n = counted.masses, counted.labels
-    curve, curve_loss = fit_line(cells, level, *counted)
-    logits = cell_logits(cells, level)
+    curve, curve_loss = fit_line(labels)
+    logits = narrowed(labels.logits)
     slope, intercept = fit_map(PLATT, logits, counted, IDENTITY_ROW)[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
@@ -89,36 +121,38 @@ def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> 
     return fit_logistic(family, means[:groups], sums[0, :groups], sums[1, :groups], start)
 
 
-def fit_line(
-    cells: Cells, level: int, counts: Counts, squares: Floats, *, monotone: bool = True
-) -> tuple[Line, float]:
+def fit_hinge(labels: Labelled, before: Line | None = None) -> Line:
+    """Fit a hinge map, from the one that was fitted before."""
+    theta = IDENTITY_ROW
+    if before is not None and len(before.values) == FEATURES:
+        theta = _PARAMETERS @ before.values
+    theta = fit_map(HINGE, narrowed(labels.logits), labels.weighed, theta)
+    return Line(_BENDS, _FEATURES_AT_BENDS @ theta, True)
+
+
+def platt_lines(parameters: Floats) -> list[Line]:
+    """Return expit(a·logit(z) + b) for each row (a, b), float64[k, 2]."""
+    return [Line(_ENDS, values, True) for values in parameters.dot(_FEATURES_AT_ENDS)]
+
+
+def fit_line(labels: Labelled, *, monotone: bool = True) -> tuple[Line, float]:
     """Fit the map of ``bins="auto"``; return it with the Brier loss per label expected on new labels.
 
-    Parameters
-    ----------
-    cells, level
-        The grid, int32[m].
-    counts, squares
-        As in `fit_isotonic`.
-    monotone
-        Whether the map must not descend.
+    ``monotone``: the map must not descend.
     """
-    curve = fit_curve(cells, level, counts, squares=squares, monotone=monotone)
+    counts, squares = labels.weighed
+    curve = fit_curve(labels.cells, labels.level, counts, squares=squares, monotone=monotone)
     return _as_line(curve.map), curve.loss
 
 
-def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
-    """Fit isotonic regression, interpolated linearly between its blocks.
+def fit_free_curve(labels: Labelled, _before: Line | None = None) -> Line:
+    """Fit the map of ``bins="auto"`` that may descend."""
+    return fit_line(labels, monotone=False)[0]
 
-    Parameters
-    ----------
-    logits
-        wide logits of the cells, float64[m], ascending.
-    counts
-        Labels per class and cell, int64[2, m]; no cell is empty.
-    squares
-        Σw² per cell, float64[m].
-    """
+
+def fit_isotonic(labels: Labelled, _before: Line | None = None) -> Line:
+    """Fit isotonic regression, interpolated linearly between its blocks."""
+    logits, (counts, squares) = labels.logits, labels.weighed
     positives = counts[1].astype(np.float64)
     weights = positives + counts[0]
     for end in {0, len(logits) - 1}:

@@ -2,45 +2,39 @@
 cimport cython
 cimport libc.math as math
 
-cdef const double[::1] _BENDS, _FACTORS
-cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _DELAYED
+cdef const double[::1] _FACTORS
 cdef double _LARGEST, _LEAST, _MOST, _LEAST_LOGIT, _MOST_LOGIT
 
 
 @cython.final
 cdef class Line:
     cdef readonly object logits, values
+    cdef readonly bint log_odds
     cdef const double[::1] _knots, _heights
+    cdef double[::1] _slopes
 
+    @cython.locals(i=Py_ssize_t, run=double)
+    cdef void _draw(self) noexcept
     @cython.locals(i=Py_ssize_t, out="double[::1]")
     cpdef at(self, const double[::1] logits)
-    @cython.locals(last=Py_ssize_t, low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t, slope=double)
     cdef double one(self, double logit) noexcept
+    @cython.locals(last=Py_ssize_t, low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t)
+    cdef double value(self, double logit) noexcept
 
 
 @cython.final
 cdef class Snapshot:
     cdef readonly long long observed
-    cdef readonly object weights, logistic, source, slopes
+    cdef readonly object weights, odds, slopes
     cdef readonly double centre
-    cdef readonly tuple isotonic, odds, limits
-    cdef readonly Line curve
-    cdef readonly bint by_scores
-    cdef const double[:, ::1] _parts, _theta
-    cdef Line _shifted
-    cdef double _all_odds, _recent_odds, _least, _most
-    cdef const double[::1] _slopes
-    cdef bint _known
+    cdef readonly tuple lines, limits
+    cdef readonly bint knows, by_scores
+    cdef const double[:, ::1] _parts
+    cdef const double[::1] _odds, _slopes
+    cdef double _least, _most
 
-    @cython.locals(best=Py_ssize_t, k=Py_ssize_t)
-    cpdef Py_ssize_t leader(self)
-    @cython.locals(inside=double, row=Py_ssize_t, place=Py_ssize_t, forecast=double, first=Py_ssize_t, k=Py_ssize_t)
+    @cython.locals(k=Py_ssize_t, line=Line)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
-    @cython.locals(line=Line)
-    cdef double isotonic_at(self, Py_ssize_t row, double score, double logit) noexcept
-    cdef double curve_at(self, double score, double logit) noexcept
-    @cython.locals(exponent=double, j=Py_ssize_t)
-    cdef double logistic_at(self, Py_ssize_t row, double logit) noexcept
     @cython.locals(k=Py_ssize_t, value=double, weight=double, served=double, j=Py_ssize_t)
     cdef double mixed(self, double score, double logit, double[::1] row) noexcept
     @cython.locals(factor=double, exponent=double)
@@ -62,6 +56,8 @@ cdef class MixedSteps:
 
 @cython.locals(low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t)
 cdef Py_ssize_t interval_of(const double[:] edges, double score) noexcept
+
+cdef double expit(double exponent) noexcept
 
 @cython.locals(positive=double)
 cdef double shifted(double odds, double probability) noexcept

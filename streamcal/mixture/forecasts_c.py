@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from streamcal.maps.logistic import KNOTS
 from streamcal.values import Counts, Floats, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from streamcal.mixture.fits import Source
 
 __all__ = ["SLOPES", "Line", "MixedSteps", "Snapshot", "forecast", "look", "lose"]
 
@@ -21,15 +18,7 @@ SLOPES: Final = np.array((1.0, 0.85, 0.7, 0.5))
 """Factors by which the log odds of the mixture may be drawn towards those of the class prior."""
 
 
-_BENDS: Final = KNOTS
 _FACTORS: Final = SLOPES
-_HINGES: Final = len(KNOTS)
-# How many windows there are, and the first row of each kind of map, in the order of `names.NAMES`.
-_WINDOWS: Final = 4
-_CURVE: Final = 1 + _WINDOWS
-_LOGISTIC: Final = _CURVE + 1
-_SHIFTED: Final = _LOGISTIC + 7
-_DELAYED: Final = _SHIFTED + 2
 _LARGEST: Final = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
 _LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid, where lines end
 # Logistic maps tell no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰.
@@ -38,7 +27,7 @@ _MOST_LOGIT: Final = math.log((1.0 - 2.0**-40) / 2.0**-40)
 
 
 class Line:
-    """A piecewise linear function of the logit of the score (`platt.wide_logit`), constant beyond its ends.
+    """A forecast that is piecewise linear in the logit (`platt.wide_logit`), and constant beyond its ends.
 
     Parameters
     ----------
@@ -46,14 +35,24 @@ class Line:
         float64[p], p at least 1, the knots, ascending; two of them may be equal.
     values
         float64[p].
+    log_odds
+        whether the values are log odds of the forecast, not the forecast itself.
     """
 
-    def __init__(self, logits: Floats, values: Floats) -> None:
-        self.logits, self.values = logits, values
-        self._knots, self._heights = logits, values
+    def __init__(self, logits: Floats, values: Floats, log_odds: bool = False) -> None:
+        self.logits, self.values, self.log_odds = logits, values, log_odds
+        self._knots, self._heights, self._slopes = logits, values, np.zeros(len(logits))
+        self._draw()
+
+    def _draw(self) -> None:
+        """Work out the slope behind each knot."""
+        for i in range(len(self._knots) - 1):
+            run = self._knots[i + 1] - self._knots[i]
+            if run > 0.0:
+                self._slopes[i] = (self._heights[i + 1] - self._heights[i]) / run
 
     def at(self, logits: Floats) -> Floats:
-        """Return the values at logits, float64[n]."""
+        """Return the forecasts at logits, float64[n]."""
         values = np.empty(len(logits))
         out = values
         for i in range(len(logits)):
@@ -61,7 +60,11 @@ class Line:
         return values
 
     def one(self, logit: float) -> float:
-        """Return the value at one logit."""
+        """Return the forecast at one logit."""
+        return expit(self.value(logit)) if self.log_odds else self.value(logit)
+
+    def value(self, logit: float) -> float:
+        """Return the value of the line at one logit."""
         last = self._knots.shape[0] - 1
         if logit >= self._knots[last]:
             return self._heights[last]  # type: ignore[no-any-return]
@@ -72,8 +75,7 @@ class Line:
             half = size // 2
             low += half * (self._knots[low + half] <= logit)  # a branch would often be foretold wrong
             size -= half
-        slope = (self._heights[low + 1] - self._heights[low]) / (self._knots[low + 1] - self._knots[low])
-        return slope * (logit - self._knots[low]) + self._heights[low]  # type: ignore[no-any-return]
+        return self._slopes[low] * (logit - self._knots[low]) + self._heights[low]  # type: ignore[no-any-return]
 
 
 class Snapshot:
@@ -85,18 +87,12 @@ class Snapshot:
         number of target scores observed before it was first served.
     weights
         weights of the candidates, and the weights by each tracker, float64[3, K]: see `weights.Weights`.
-    logistic
-        θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
-        them those of `names.DELAYED` where these are candidates.
-    isotonic
-        One map per window, and behind them those of the user's own candidates, which come behind all others;
-        none before the first labels: these candidates equal the identity then.
-    curve
-        None before the first labels.
-    source
-        None: the composites equal the identity.
+    lines
+        line of each candidate, K of them; of None the forecast is the score.
     odds
-        κ = w₁/w₀ (eq. 13) of both composites, positive and finite.
+        κ = w₁/w₀ (eq. 13) by which the forecasts of each line are corrected, float64[K], positive and finite.
+    knows
+        whether it knew any label; if not, all candidates forecast the same.
     by_scores
         whether the target's prior was estimated from scores, too.
     limits
@@ -111,78 +107,28 @@ class Snapshot:
         self,
         observed: int,
         weights: Floats,
-        logistic: Floats,
-        isotonic: tuple[Line, ...],
-        curve: Line | None,
-        source: Source | None,
-        odds: tuple[float, float],
+        lines: tuple[Line | None, ...],
+        odds: Floats,
+        knows: bool,
         by_scores: bool,
         limits: tuple[float, float],
         slopes: Floats,
         centre: float,
     ) -> None:
-        self.observed, self.weights, self.logistic = observed, weights, logistic
-        self.isotonic, self.curve, self.source = isotonic, curve, source
-        self.odds, self.by_scores, self.limits = odds, by_scores, limits
-        self.slopes, self.centre, self._slopes = slopes, centre, slopes
+        self.observed, self.weights, self.lines, self.odds = observed, weights, lines, odds
+        self.knows, self.by_scores, self.limits = knows, by_scores, limits
+        self.slopes, self.centre = slopes, centre
         self._least, self._most = limits
-        self._known = curve is not None or source is not None
-        self._parts, self._theta = weights, logistic
-        self._shifted = None if source is None else source.curve
-        self._all_odds, self._recent_odds = odds
-
-    @property
-    def knows(self) -> bool:
-        """Whether it knew any label; if not, all candidates forecast the same."""
-        return bool(self._known)
-
-    def leader(self) -> int:
-        """Return the candidate with the largest weight."""
-        best = 0
-        for k in range(self._parts.shape[1]):
-            if self._parts[0, k] > self._parts[0, best]:
-                best = k
-        return best
+        self._parts, self._odds, self._slopes = weights, odds, slopes
 
     def put(self, score: float, logit: float, out: Floats) -> None:
         """Put the forecast of every candidate for one score into ``out``, float64[K].
 
         ``logit`` is its `platt.wide_logit`.
         """
-        out[0], inside = score, min(max(logit, _LEAST_LOGIT), _MOST_LOGIT)
-        for row in range(_WINDOWS):
-            out[1 + row] = self.isotonic_at(row, score, logit)
-        out[_CURVE] = self.curve_at(score, logit)
-        for row in range(self._theta.shape[0]):
-            place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _DELAYED - _SHIFTED + _LOGISTIC)
-            out[place] = self.logistic_at(row, inside)
-        out[_SHIFTED] = out[_SHIFTED + 1] = score
-        if self._shifted is not None:
-            forecast = self._shifted.one(logit)
-            out[_SHIFTED] = shifted(self._all_odds, forecast)
-            out[_SHIFTED + 1] = shifted(self._recent_odds, forecast)
-        first = self._theta.shape[0] + _DELAYED - _SHIFTED + _LOGISTIC
-        for k in range(first, self._parts.shape[1]):
-            out[k] = self.isotonic_at(_WINDOWS + k - first, score, logit)
-
-    def isotonic_at(self, row: int, score: float, logit: float) -> float:
-        """Return the forecast of one window's isotonic map."""
-        if not self.isotonic:
-            return score
-        line = self.isotonic[row]
-        return line.one(logit)
-
-    def curve_at(self, score: float, logit: float) -> float:
-        """Return the forecast of the curve of all labels."""
-        return score if self.curve is None else self.curve.one(logit)
-
-    def logistic_at(self, row: int, logit: float) -> float:
-        """Return the forecast of one logistic map."""
-        exponent = self._theta[row, 0] * logit + self._theta[row, 1]
-        for j in range(_HINGES):
-            if logit > _BENDS[j]:
-                exponent += self._theta[row, 2 + j] * (logit - _BENDS[j])
-        return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
+        for k in range(self._parts.shape[1]):
+            line = self.lines[k]
+            out[k] = score if line is None else shifted(self._odds[k], line.one(logit))
 
     def mixed(self, score: float, logit: float, row: Floats) -> float:
         """Return the mixture for one score; ``row``, float64[K], gets the forecast of every candidate."""
@@ -193,7 +139,7 @@ class Snapshot:
             if weight != 0.0:
                 value += weight * row[k]
         value = min(max(value, self._least), self._most)
-        if not self._known:
+        if not self.knows:
             return value
         served = 0.0
         for j in range(len(self._slopes)):
@@ -207,7 +153,7 @@ class Snapshot:
         if factor == 1.0:
             return value
         exponent = factor * math.log(value / (1.0 - value)) + (1.0 - factor) * self.centre
-        return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
+        return expit(exponent)
 
 
 class MixedSteps:
@@ -257,8 +203,15 @@ def interval_of(edges: Floats, score: float) -> int:
     return low
 
 
+def expit(exponent: float) -> float:
+    """Return 1 / (1 + e^−t)."""
+    return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
+
+
 def shifted(odds: float, probability: float) -> float:
     """Return κp / (κp + 1 − p) (eq. 13)."""
+    if odds == 1.0:
+        return probability
     positive = odds * probability
     return positive / (positive + (1.0 - probability))
 
@@ -377,7 +330,7 @@ def lose(
         mixed = min(max(mixed, then._least), then._most)
         for j in range(len(sloped)):
             loss = 0.0
-            if then._known:
+            if then.knows:
                 loss = weight * loss_of(then.drawn(mixed, j), labels[i], least, most)
             sloped[j, i] = loss
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.shift import shift_weights
-from streamcal.mixture.names import RECENT_PRIOR
+from streamcal.mixture.candidates import RECENT_PRIOR
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.label_window import LabelWindow, LabelWindowState
 from streamcal.sketch.weighing import NONE, ONE, Mass

@@ -1,6 +1,6 @@
 """The map of mode ``auto``: a mixture of candidate maps, whose weights follow their losses.
 
-When labels arrive, every candidate (`names.names_of`) is scored by the log losses of two forecasts: the one
+When labels arrive, every candidate (`candidates`) is scored by the log losses of two forecasts: the one
 that it would have given when the prediction was made, and the one that it gave when the label arrived. The
 weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Where labels are final
 only later, positives that have come also change the weights (`evidence`).
@@ -17,20 +17,20 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final, Self
 
 import numpy as np
 
-from streamcal.maps.logistic import FEATURES
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
+from streamcal.mixture.candidates import CANDIDATES, DISCOUNTS, EARLY, WINDOWS, are, names_of
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
-from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts_c import SLOPES, Snapshot, look, lose
+from streamcal.mixture.fits import Source, fit_source, platt_lines
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
-from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.own import registered
 from streamcal.mixture.recent import RecentLosses
@@ -38,7 +38,7 @@ from streamcal.mixture.slopes import Slopes
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
 from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.weights import Weights, by_source
-from streamcal.mixture.windows import Fits, Windows
+from streamcal.mixture.windows import Windows
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -60,7 +60,6 @@ FIRST: Final = RecalibrationMap(version=0, kind="linear", knots=_ENDS, log_odds=
 _CLAIM: Final = 1.0  # label of a class, at least, that is expected of as many labels as are known, …
 _KNOWN: Final = WINDOWS[-1]  # … of which only so many count: a stream moves,
 _OF_PRIOR: Final = 0.02  # … or this part of the share of that class
-_HINGES: Final = len(WINDOWS) + 1
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
 
@@ -74,18 +73,19 @@ class Mixture:
     Parameters
     ----------
     delayed
-        whether positives come before a label is final: `names.DELAYED` are candidates then.
+        whether positives come before a label is final: `candidates.EARLY` are candidates then.
     """
 
     __slots__ = (
         "_arrival",
         "_at_once",
+        "_candidates",
+        "_composite",
         "_counts",
         "_evidence",
         "_leader",
         "_next_step",
         "_online",
-        "_own",
         "_recent",
         "_slopes",
         "_snapshots",
@@ -96,16 +96,17 @@ class Mixture:
     )
 
     def __init__(self, *, delayed: bool = False) -> None:
-        self._own = registered()
+        self._candidates = (*CANDIDATES, *(EARLY if delayed else ()), *registered())
+        self._composite = are("source", self._candidates)
         self._counts = TargetCounts()
-        self._windows = Windows(self._own)
+        self._windows = Windows(self._candidates)
         self._online = OnlinePlatt()
         self._source: Source | None = None
         self._evidence = NO_EVIDENCE if delayed else None
-        self._weights = Weights(delayed=delayed, own=len(self._own))
+        self._weights = Weights(self._candidates)
         self._slopes = Slopes()
         self._leader = 0
-        self._recent = RecentLosses(self._names(by_scores=False))
+        self._recent = RecentLosses(names_of(self._candidates))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
         self._next_step = next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
@@ -122,7 +123,7 @@ class Mixture:
 
     @property
     def delayed(self) -> bool:
-        """Whether `names.DELAYED` are candidates."""
+        """Whether `candidates.EARLY` are candidates."""
         return self._evidence is not None
 
     @property
@@ -137,7 +138,7 @@ class Mixture:
 
     def mixed(self, mixing: Mixing) -> Mixed:
         """Return the map served since the last step, with its weights."""
-        mixed = self._mixed(NAMES, "", None)
+        mixed = self._mixed((), "", None)
         mixed.mixing = mixing
         return mixed
 
@@ -251,15 +252,14 @@ class Mixture:
             self._snapshots.begin(snapshot)
         self._next_step = next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
-        names = self._names(by_scores=prior is not None)
-        leader, before = snapshot.leader(), self._leader
+        names = names_of(self._candidates, by_scores=prior is not None)
+        leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
         return self._mixed(names, names[leader], reason)
 
-    def _names(self, *, by_scores: bool) -> tuple[str, ...]:
-        own = [each.name for each in self._own]
-        return names_of(delayed=self.delayed, by_scores=by_scores, own=own)
+    def _own_names(self) -> list[str]:
+        return [*names_of(self._candidates[len(CANDIDATES) + (len(EARLY) if self.delayed else 0) :])]
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return the map of the table and the latest snapshot."""
@@ -267,26 +267,20 @@ class Mixture:
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        fits, source = self._windows.fits, self._source
-        others = self._snapshots.latest.logistic[len(fits.hinges) :]
-        logistic = np.concatenate((fits.hinges, others))
-        served = self._weights.served
-        slopes, limits = self._slopes.weights, self._limits()
-        now = Snapshot(
-            0, served, logistic, fits.isotonic, fits.curve, source, (1.0, 1.0), False, limits, slopes, 0.0
-        )
-        arrivals = [] if self._arrival is self._snapshots.latest else [(0, self._arrival)]
-        snapshots, maps = codec.pack_snapshots([*self._snapshots.entries, *arrivals, (0, now)])
+        latest = self._snapshots.latest
+        entries = [*self._snapshots.entries, *([] if self._arrival is latest else [(0, self._arrival)])]
+        snapshots, fits, source, lines = codec.pack(entries, self._windows.lines, self._source)
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
         return encoded(
             codec.MixtureState(
                 counts=self._counts.to_state(),
                 windows=self._windows.to_state(),
-                maps=maps,
+                lines=lines,
+                fits=fits,
+                source=source,
                 snapshots=snapshots[: len(self._snapshots.entries)],
-                arrival=snapshots[-2] if arrivals else None,
-                now=snapshots[-1],
+                arrival=None if self._arrival is latest else snapshots[-1],
                 online=self._online.to_state(),
                 source_edges=source_edges,
                 partition=partition,
@@ -294,12 +288,12 @@ class Mixture:
                 next_step=self._next_step,
                 at_once=self._at_once,
                 weights=self._weights.to_state(),
-                slopes=slopes,
+                slopes=self._slopes.weights,
                 leader=self._leader,
                 recent=losses,
                 recent_labels=recent_labels,
                 evidence=self._evidence,
-                own=[each.name for each in self._own],
+                own=self._own_names(),
             )
         )
 
@@ -319,7 +313,7 @@ class Mixture:
         return mixture
 
     def _restore(self, state: codec.MixtureState) -> None:
-        n, candidates, own = state.counts.n, len(self._weights.active), [each.name for each in self._own]
+        n, candidates, own = state.counts.n, len(self._candidates), self._own_names()
         require(state.own == own, f"its own candidates are {state.own}, and {own} are registered")
         require(state.leader < candidates, f"led by candidate {state.leader}, of {candidates}")
         self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
@@ -327,20 +321,17 @@ class Mixture:
         if state.evidence is not None:
             state.evidence.check()
             self._evidence = state.evidence
-        *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
-        self._source = now.source
-        self._snapshots = Snapshots(snapshots)
-        self._arrival = self._snapshots.latest if state.arrival is None else arrival
+        snapshots, arrival, fits, self._source = codec.unpack(state, candidates)
+        self._snapshots, self._arrival = Snapshots(snapshots), arrival
         self._counts.restore(state.counts)
-        self._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
+        self._windows.restore(state.windows, fits)
         known = self._windows.n
         require(min(n, EARLIER) <= known, f"{n} labels, with windows of {known}")
         require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
         online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
         require(self._online.restore(online), "online Platt scalings are damaged")
         weights = within(state.weights, -MOST, MOST, "weights", 2 * candidates + 4)
-        sourced = now.source is not None
-        right = self._weights.restore(weights, sourced=sourced)
+        right = self._weights.restore(weights, sourced=self._source is not None)
         require(right, "the weights of the candidates are damaged")
         self._slopes.weights = codec.checked_slopes(state.slopes)
         self._recent.restore(state.recent, state.recent_labels)
@@ -349,25 +340,14 @@ class Mixture:
 
     def _snapshot(self, observed: int, prior: float | None, *, earlier: bool = False) -> Snapshot:
         """Return the snapshot that is served from now on."""
-        source, weights, windows = self._source, self._weights.served, self._windows
-        fits, odds = windows.fits, (1.0, 1.0)
-        logistic = np.zeros((LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0), FEATURES))
-        logistic[:_HINGES] = fits.hinges
-        logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
-        isotonic, curve = fits.isotonic, fits.curve
-        begins, waits = not earlier and not self.n, not self.n and not self.delayed
+        source, weights, windows, evidence = self._source, self._weights.served, self._windows, self._evidence
+        odds, begins, waits = (1.0, 1.0), not earlier and not self.n, not self.n and not self.delayed
         if source is None:
             if waits:  # the score is served as it is
                 weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         else:
-            if begins or not windows.n:  # the target's maps are those of the source
-                logistic[:LOGISTIC_ROWS] = 0.0
-                logistic[:LOGISTIC_ROWS, :2] = source.platt
-                isotonic, curve = (source.curve,) * (len(WINDOWS) + len(self._own)), source.curve
             if begins:
-                weights = by_source(
-                    source, shifted=prior is not None, delayed=self.delayed, own=len(self._own)
-                )
+                weights = by_source(source, self._candidates, shifted=prior is not None)
                 weights = np.tile(weights, (3, 1))
             if prior is not None or not waits:
                 odds = self._counts.odds(source.prior, prior)
@@ -375,33 +355,43 @@ class Mixture:
         known = 0.5 if source is None else source.prior
         if by_scores or not waits:
             known = self._counts.prior(known, prior if by_scores else None)
-        slopes, centre = self._slopes.weights, math.log(known / (1.0 - known))
-
-        def made(weights: Floats) -> Snapshot:
-            return Snapshot(
-                observed,
-                weights,
-                logistic,
-                isotonic,
-                curve,
-                source,
-                odds,
-                by_scores,
-                limits,
-                slopes,
-                centre,
-            )
-
-        evidence = self._evidence
+        of_all = np.ones(len(self._candidates))
+        of_all[self._composite] = odds
+        fixed = (
+            self._lines(of_source=begins or not windows.n),
+            of_all,
+            source is not None or windows.lines[0] is not None,
+            by_scores,
+            limits,
+            self._slopes.weights,
+            math.log(known / (1.0 - known)),
+        )
+        snapshot = Snapshot(observed, weights, *fixed)
         if evidence is None:
-            return made(weights)
-        logistic[LOGISTIC_ROWS:, :2] = evidence.platt.reshape(-1, 2)
+            return snapshot
         weights = weights.copy()
         # As little as told positives are trusted, are their maps.
-        weights[0, len(NAMES) : len(NAMES) + len(DELAYED)] *= evidence.trust
+        weights[0, are("early", self._candidates)] *= evidence.trust
         weights[0] /= weights[0].sum()
-        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.scores))
-        return made(weights)
+        weights[0] = evidence.tilt(weights[0], forecasts(snapshot, evidence.scores))
+        return Snapshot(observed, weights, *fixed)
+
+    def _lines(self, *, of_source: bool) -> tuple[Line | None, ...]:
+        """Return the line of each candidate; ``of_source``: the target's are those of the source."""
+        source, evidence = self._source, self._evidence
+        lines: dict[str, Iterator[Line | None]] = {
+            "score": repeat(None),
+            "labels": iter(self._windows.lines),
+            "online": iter(platt_lines(self._online.parameters)),
+            "source": repeat(None if source is None else source.curve),
+            "early": iter(() if evidence is None else platt_lines(evidence.platt.reshape(-1, 2))),
+        }
+        if of_source and source is not None:
+            curve, (platt,) = source.curve, platt_lines(np.array([source.platt]))
+            fitted = (row for row in self._candidates if row.origin == "labels")
+            lines["labels"] = (platt if row.log_odds else curve for row in fitted)
+            lines["online"] = repeat(platt)
+        return tuple([next(lines[row.origin]) for row in self._candidates])
 
     def _limits(self) -> tuple[float, float]:
         """Return the least and the greatest probability that labels so far allow to be meant.

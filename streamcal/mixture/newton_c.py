@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from streamcal.maps.platt import IDENTITY
-from streamcal.mixture.names import DISCOUNTS
+from streamcal.mixture.candidates import DISCOUNTS
 from streamcal.values import Floats, Labels
 
 __all__ = ["MOST", "OnlinePlatt", "compiled"]

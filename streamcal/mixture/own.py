@@ -5,22 +5,24 @@ A process that goes on from a state must have registered the same ones, in the s
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
 
+from streamcal.maps.platt import narrowed
+from streamcal.mixture.candidates import CANDIDATES, EARLY, WINDOWS, Candidate, names_of
+from streamcal.mixture.fits import Labelled
 from streamcal.mixture.forecasts_c import Line
-from streamcal.mixture.names import DELAYED, NAMES, NAMES_BY_SCORES, WINDOWS
-from streamcal.sketch.weighing import Weighed
 from streamcal.values import Floats
 
-__all__ = ["FARTHEST", "Candidate", "clear", "fit_own", "register", "registered"]
+__all__ = ["FARTHEST", "Own", "clear", "fit_own", "known_names", "register", "registered"]
 
 FARTHEST: Final = 100.0
 """Bound on the logits of knots; those of scores lie inside."""
 
 
-class Candidate(Protocol):
+class Own(Protocol):
     """A map that is fitted to the latest target labels, again after each quarter of them."""
 
     name: str
@@ -46,7 +48,13 @@ class Candidate(Protocol):
 _registered: list[Candidate] = []
 
 
-def register(candidate: Candidate) -> None:
+def known_names() -> set[str]:
+    """Return the names that candidates may have in this process."""
+    every = (*CANDIDATES, *EARLY, *_registered)
+    return {*names_of(every), *names_of(every, by_scores=True)}
+
+
+def register(candidate: Own) -> None:
     """Make a map a candidate of every engine that takes its first label after this, in this process.
 
     Raises
@@ -54,14 +62,15 @@ def register(candidate: Candidate) -> None:
     ValueError
         if its name is taken, or its memory is not from 1 to 16,000.
     """
-    if candidate.name in (*NAMES, *NAMES_BY_SCORES, *DELAYED, *(each.name for each in _registered)):
+    if candidate.name in known_names():
         raise ValueError(f"there is a candidate {candidate.name!r} already: give this one another name")
     if not 1 <= candidate.memory <= WINDOWS[-1]:
         raise ValueError(
             f"memory of candidate {candidate.name!r} must be from 1 to {WINDOWS[-1]:,} labels, got"
             f" {candidate.memory!r}"
         )
-    _registered.append(candidate)
+    fit = partial(fit_own, candidate)
+    _registered.append(Candidate(candidate.name, "labels", candidate.memory, fit))
 
 
 def clear() -> None:
@@ -74,7 +83,7 @@ def registered() -> tuple[Candidate, ...]:
     return tuple(_registered)
 
 
-def fit_own(candidate: Candidate, logits: Floats, counted: Weighed) -> Line:
+def fit_own(candidate: Own, labels: Labelled, _before: Line | None = None) -> Line:
     """Return the map of a candidate, checked.
 
     Raises
@@ -83,6 +92,7 @@ def fit_own(candidate: Candidate, logits: Floats, counted: Weighed) -> Line:
         if it is none.
     """
     # Scores nearer to 0 or 1 than 2⁻⁴⁰ have the same logit.
+    logits, counted = narrowed(labels.logits), labels.weighed
     first = np.flatnonzero(np.diff(logits, prepend=-np.inf))
     logits, counts = logits[first], np.add.reduceat(counted.masses.astype(np.float64), first, axis=1)
     counts *= counted.labels / float(counts.sum())

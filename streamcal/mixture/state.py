@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-from streamcal.maps.logistic import FEATURES
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
-from streamcal.mixture.names import DELAYED, LOGISTIC_ROWS, NAMES, WINDOWS
 from streamcal.mixture.table import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
@@ -21,24 +19,22 @@ from streamcal.sketch.decoding import Count, Positive, ascending, require, withi
 from streamcal.values import Cells, Floats
 
 __all__ = [
-    "Maps",
+    "LineState",
     "MixtureState",
     "SnapshotState",
     "SourceState",
     "checked_edges",
     "checked_partition",
     "checked_slopes",
-    "pack_snapshots",
-    "unpack_snapshots",
+    "pack",
+    "unpack",
 ]
-
-T = TypeVar("T")
 
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_LOG_ODDS: Final = 700.0
 _FARTHEST: Final = 1000.0  # bound on the logits of knots
-_MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
+_MOST_PARAMETER: Final = 1e9  # of a Platt map, and log odds: the priors of its fits keep them far below
 
 Odds = Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -48,7 +44,7 @@ Parameter = Annotated[float, msgspec.Meta(ge=-_MOST_PARAMETER, le=_MOST_PARAMETE
 
 
 class SourceState(msgspec.Struct, array_like=True):
-    """A `Source`, with indices into `Maps`."""
+    """A `Source`, with an index into the lines."""
 
     labels: Positive
     prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
@@ -58,24 +54,24 @@ class SourceState(msgspec.Struct, array_like=True):
     log_losses: tuple[LogLoss, LogLoss]
 
 
-class Maps(msgspec.Struct, array_like=True):
-    """Maps that snapshots share, each once: pairs of knots and values."""
+class LineState(msgspec.Struct, array_like=True):
+    """A `Line`."""
 
-    lines: list[tuple[Floats, Floats]]
-    sources: list[SourceState]
+    logits: Floats
+    values: Floats
+    log_odds: bool
 
 
 class SnapshotState(msgspec.Struct, array_like=True):
-    """A `Snapshot`, with indices into `Maps`; −1 means none."""
+    """A `Snapshot`, with an index into the lines for each candidate; −1 means none."""
 
     step: Count
     observed: Count
     weights: Floats
-    logistic: Floats
-    isotonic: list[int]
-    curve: int
-    source: int
-    odds: tuple[Odds, Odds]
+    lines: list[int]
+    odds: dict[Count, Odds]
+    """Odds of the candidates for which they are not 1."""
+    knows: bool
     by_scores: bool
     limits: tuple[Inside, Inside]
     slopes: Floats
@@ -87,12 +83,14 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
 
     counts: CountsState
     windows: WindowsState
-    maps: Maps
+    lines: list[LineState]
+    """Lines that the others share, each once."""
+    fits: list[int]
+    """Indices of the latest lines of the windows; −1 means none."""
+    source: SourceState | None
     snapshots: Annotated[list[SnapshotState], msgspec.Meta(min_length=1, max_length=_MOST_SNAPSHOTS)]
     arrival: SnapshotState | None
     """Snapshot served when the latest prediction was made; None: the latest of the snapshots."""
-    now: SnapshotState
-    """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
     online: Floats
     source_edges: Cells
     partition: Cells
@@ -110,36 +108,27 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     """Names of the user's own candidates."""
 
 
-class _Shared:
-    """A list that holds every object once, in the order of first appearance."""
+def pack(
+    snapshots: Sequence[tuple[int, Snapshot]], fits: Sequence[Line | None], source: Source | None
+) -> tuple[list[SnapshotState], list[int], SourceState | None, list[LineState]]:
+    """Return the states of snapshots with their steps, of fits, of a source, and of the lines of all."""
+    indices: dict[int, int] = {id(None): -1}
+    lines: list[LineState] = []
 
-    def __init__(self) -> None:
-        self._indices: dict[int, int] = {}
-        self.objects: list[Any] = []
+    def index(line: Line | None) -> int:
+        if line is not None and id(line) not in indices:
+            indices[id(line)] = len(lines)
+            lines.append(LineState(line.logits, line.values, line.log_odds))
+        return indices[id(line)]
 
-    def index(self, thing: object) -> int:
-        """Return the index of an object, which is appended if it is new; −1 for None."""
-        if thing is None:
-            return -1
-        if id(thing) not in self._indices:
-            self._indices[id(thing)] = len(self.objects)
-            self.objects.append(thing)
-        return self._indices[id(thing)]
-
-
-def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[SnapshotState], Maps]:
-    """Return the states of snapshots with their steps, and of the maps that they share."""
-    lines, sources = _Shared(), _Shared()
     states = [
         SnapshotState(
             step,
             snapshot.observed,
             snapshot.weights,
-            snapshot.logistic,
-            [lines.index(line) for line in snapshot.isotonic],
-            lines.index(snapshot.curve),
-            sources.index(snapshot.source),
-            snapshot.odds,
+            [index(line) for line in snapshot.lines],
+            {k: odds for k, odds in enumerate(snapshot.odds.tolist()) if odds != 1.0},
+            snapshot.knows,
             snapshot.by_scores,
             snapshot.limits,
             snapshot.slopes,
@@ -147,47 +136,52 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
         )
         for step, snapshot in snapshots
     ]
-    of_sources = [
-        SourceState(
-            each.labels, each.prior, each.platt, lines.index(each.curve), each.losses, each.log_losses
-        )
-        for each in sources.objects
-    ]
-    return states, Maps([(line.logits, line.values) for line in lines.objects], of_sources)
+    of_source = None
+    if source is not None:
+        of_source = SourceState(*source[:3], index(source.curve), *source[4:])
+    return states, [index(line) for line in fits], of_source, lines
 
 
-def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
-    """Return the snapshots with their steps, and after them those of the arrival and of now."""
-    lines = [_line(*held) for held in state.maps.lines]
-    sources = [
-        Source(held.labels, held.prior, held.platt, _at(lines, held.curve), held.losses, held.log_losses)
-        for held in state.maps.sources
-    ]
+Unpacked: TypeAlias = tuple[list[tuple[int, Snapshot]], Snapshot, tuple[Line | None, ...], Source | None]
+
+
+def unpack(state: MixtureState, candidates: int) -> Unpacked:
+    """Return the snapshots with their steps, the snapshot of the arrival, the fits, and the source."""
+    lines = [*map(_line, state.lines), None]
+
+    def line(index: int) -> Line | None:
+        require(-1 <= index < len(state.lines), f"{len(state.lines)} lines, but one refers to number {index}")
+        return lines[index]
+
     steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     in_order = steps[0] == 0 and steps == sorted(set(steps)) and observed == sorted(observed)
     require(in_order, f"{len(steps)} snapshots are out of order")
-    more, own = 0 if state.evidence is None else len(DELAYED), len(state.own)
-    snapshots, size = [], FEATURES * (LOGISTIC_ROWS + more)
-    for held in (*state.snapshots, state.arrival or state.snapshots[-1], state.now):
-        windows = len(held.isotonic)
-        require(windows in (0, len(WINDOWS) + own), f"a snapshot of {windows} windows")
-        require((held.curve < 0) == (windows == 0), "a snapshot of some windows only")
-        snapshot = Snapshot(
+
+    def snapshot(held: SnapshotState) -> Snapshot:
+        right = len(held.lines) == candidates > max(held.odds, default=0)
+        require(right, f"a snapshot of {len(held.lines)} lines, for {candidates} candidates")
+        require(held.limits[0] <= held.limits[1], f"a snapshot has the limits {held.limits}")
+        return Snapshot(
             held.observed,
-            _weights(held.weights, len(NAMES) + more + own),
-            within(held.logistic, -_MOST_PARAMETER, _MOST_PARAMETER, "maps", size).reshape(-1, FEATURES),
-            tuple(_at(lines, index) for index in held.isotonic),
-            None if held.curve < 0 else _at(lines, held.curve),
-            None if held.source < 0 else _at(sources, held.source),
-            held.odds,
+            _weights(held.weights, candidates),
+            tuple(line(index) for index in held.lines),
+            np.array([held.odds.get(k, 1.0) for k in range(candidates)]),
+            held.knows,
             held.by_scores,
             held.limits,
             checked_slopes(held.slopes),
             held.centre,
         )
-        require(held.limits[0] <= held.limits[1], f"a snapshot has the limits {held.limits}")
-        snapshots.append((held.step, snapshot))
-    return snapshots
+
+    source = None
+    if state.source is not None:
+        held, curve = state.source, line(state.source.curve)
+        if curve is None:
+            raise ValueError("a source has no curve")
+        source = Source(held.labels, held.prior, held.platt, curve, held.losses, held.log_losses)
+    snapshots = [(held.step, snapshot(held)) for held in state.snapshots]
+    arrival = snapshots[-1][1] if state.arrival is None else snapshot(state.arrival)
+    return snapshots, arrival, tuple(line(index) for index in state.fits), source
 
 
 def checked_edges(cells: Cells) -> Cells:
@@ -218,12 +212,8 @@ def _weights(values: Floats, candidates: int) -> Floats:
     return weights
 
 
-def _line(logits: Floats, values: Floats) -> Line:
-    within(logits, -_FARTHEST, _FARTHEST, "knots")
-    require(len(logits) and (np.diff(logits) >= 0.0).all(), "a map has no knots, or knots that descend")
-    return Line(logits, within(values, 0.0, 1.0, "values", len(logits)))
-
-
-def _at(things: Sequence[T], index: int) -> T:
-    require(0 <= index < len(things), f"{len(things)} maps or sources, but one refers to number {index}")
-    return things[index]
+def _line(line: LineState) -> Line:
+    logits, most = within(line.logits, -_FARTHEST, _FARTHEST, "knots"), 100.0 * _MOST_PARAMETER
+    require(len(logits) > 0 and (np.diff(logits) >= 0.0).all(), "a map has no knots, or knots that descend")
+    least, most = (-most, most) if line.log_odds else (0.0, 1.0)
+    return Line(logits, within(line.values, least, most, "values", len(logits)), line.log_odds)

@@ -8,21 +8,22 @@ labels makes fast weights chase them: η is `RATE` over the mixture's own loss a
 in proportion to that loss: where labels are nearly certain, most teach nothing, and a constant share would
 wipe out the effect of the others.
 
-All weights are float64[K] over the candidates (`names.names_of`), not negative, with sum 1. A candidate that
-does not take part has weight 0. One that sleeps keeps its weight, and the others move among themselves.
+All weights are float64[K] over the candidates (`candidates`), not negative, with sum 1. A candidate that does
+not take part has weight 0. One that sleeps keeps its weight, and the others move among themselves.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
-from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
-from streamcal.mixture.weights_c import move, trust
+from streamcal.mixture.weights_c import Rates, move, trust
 from streamcal.values import Bytes, Flags, Floats
 
 __all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source"]
@@ -44,13 +45,9 @@ BLOCK: Final = 64
 _FASTEST: Final = 2.0  # the largest rate for Brier losses of independent labels, which are 2-mixable
 _LEAD_RATE: Final = 0.01  # as `RATE`, for the weights of the two trackers
 _TRUST: Final = 0.5  # the first weight of the tracker that scores as of the prediction
-_KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
-_COIN: Final = math.log(2.0)  # the log loss of the forecast ½
 _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
 _MOST_LEAD: Final = 30.0  # of one tracker over the other, in log odds
-_LEAST_TRUST: Final = 1e-12  # e^−_MOST_LEAD is less
-_LEAST: Final = 1e-300  # a loss that nothing is divided by
-_CONSTANTS: Final = np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST))
+_RATES: Final = Rates(RATE, EARLY, SHARE, _LEAD_RATE, _TRUST)
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.25  # of the first weight, with a source: a first guess, not a truth
 _DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
@@ -76,15 +73,13 @@ def _with_composites(weights: Floats, composite: Flags, delayed: Flags) -> Float
 
 
 @cache
-def _roles(exposures: int, own: int) -> _Roles:
-    """Return the roles of the candidates with so many exposures, and so many of the user's own."""
-    composite = np.append(COMPOSITE, np.zeros(exposures + own, np.bool_))
-    delayed = np.zeros(len(composite), np.bool_)
-    delayed[len(COMPOSITE) : len(COMPOSITE) + exposures] = True
+def _roles(candidates: tuple[Candidate, ...]) -> _Roles:
+    """Return the roles of candidates."""
+    composite, delayed = are("source", candidates), are("early", candidates)
     without = np.where(composite | delayed, 0.0, 1.0)
     without[0] = _IDENTITY
-    without *= (1.0 - _DELAYED * bool(exposures)) / without.sum()
-    without[delayed] = _DELAYED / max(exposures, 1)
+    without *= (1.0 - _DELAYED * delayed.any()) / without.sum()
+    without[delayed] = _DELAYED / max(delayed.sum(), 1)
     shifted = _with_composites(without, composite, delayed)
     return _Roles(composite, delayed, shifted, without, (composite | delayed).view(np.uint8))
 
@@ -101,19 +96,17 @@ class Weights:
 
     Parameters
     ----------
-    delayed
-        whether `names.DELAYED` are candidates.
-    own
-        number of candidates of the user's own.
+    candidates
+        rows of the table.
     """
 
     __slots__ = ("_lead", "_loss", "_roles", "_sourced", "_tracked", "served")
 
-    def __init__(self, *, delayed: bool = False, own: int = 0) -> None:
-        roles = self._roles = _roles(len(DELAYED) if delayed else 0, own)
+    def __init__(self, candidates: tuple[Candidate, ...] = CANDIDATES) -> None:
+        roles = self._roles = _roles(candidates)
         self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
         # Discounted sums of the log loss by each tracker, and of labels.
-        self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
+        self._loss = _FIRST_LABELS * np.array((_RATES.coin, _RATES.coin, 1.0))
         self.served: Floats
         """Weights of the candidates, and behind them the weights by each tracker, float64[3, K]."""
         self._sourced = False
@@ -165,7 +158,7 @@ class Weights:
             self._first,
             asleep,
             before,
-            _CONSTANTS,
+            _RATES,
         )
         self.served, self._tracked = served, served[1:]
 
@@ -205,14 +198,8 @@ class Weights:
         served[1:] = tracked
         self.served = served
 
-    def _keep_active(self) -> None:
-        remaining = np.where(self.active, self._tracked, 0.0)
-        totals = remaining.sum(axis=1, keepdims=True)
-        first = np.broadcast_to(self._first, remaining.shape)
-        self._set(np.divide(remaining, totals, out=first.copy(), where=totals > 0.0))
 
-
-def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int = 0) -> Floats:
+def by_source(source: Source, candidates: Sequence[Candidate] = CANDIDATES, *, shifted: bool) -> Floats:
     """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
     Platt map and curve are compared by the Brier loss, for which the curve's is known without bias; identity
@@ -220,23 +207,21 @@ def by_source(source: Source, *, shifted: bool, delayed: bool = False, own: int 
 
     Parameters
     ----------
+    candidates
+        rows of the table. Those of ``early`` have a small part; the user's own have none.
     shifted
         Whether the target's prior is known to differ: then only the composites follow it.
-    delayed
-        Whether `names.DELAYED` are candidates: they have a small part.
-    own
-        number of candidates of the user's own, which have none.
     """
     losses = source.losses[1:]
     platt, curve = np.exp(-_FASTEST * source.labels * (np.array(losses) - min(losses))).tolist()
     ahead = source.labels * (source.log_losses[1] - source.log_losses[0])  # of the identity, in nats
     identity = platt * math.exp(min(ahead, _MOST_LEAD))
-    weights = np.zeros(len(NAMES))
-    weights[COMPOSITE] = curve / COMPOSITE.sum()
+    composite, delayed = are("source", candidates), are("early", candidates)
+    weights: Floats = curve / composite.sum() * composite
     if not shifted:
-        weights[0], weights[NAMES.index("target/hinge/all")] = identity, platt
+        weights[0], weights[[row.name for row in candidates].index("target/hinge/all")] = identity, platt
     total = float(weights.sum())
-    weights = np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
-    if delayed:
-        weights = np.append((1.0 - _DELAYED) * weights, [_DELAYED / len(DELAYED)] * len(DELAYED))
-    return np.append(weights, np.zeros(own))
+    weights = weights / total if total > 0.0 else composite / composite.sum()
+    if delayed.any():
+        weights = (1.0 - _DELAYED) * weights + _DELAYED / delayed.sum() * delayed
+    return weights

@@ -13,7 +13,7 @@ cimport libc.math as math
 cpdef double move(
     double[:, ::1] served, double[::1] sums, double lead, const double[:, :, :] losses,
     const double[:, :] tracked, const double[::1] counted, const double[::1] first,
-    const cython.uchar[::1] asleep, double earlier, const double[::1] constants
+    const cython.uchar[::1] asleep, double earlier, rates
 )
 
 @cython.locals(most=double)

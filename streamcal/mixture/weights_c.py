@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from streamcal.values import Bytes, Floats
 
-__all__ = ["add_up", "move", "trust"]
+__all__ = ["Rates", "add_up", "move", "trust"]
+
+
+class Rates(NamedTuple):
+    """Constants of the recursion; `streamcal.mixture.weights` and `streamcal.multiclass.mixing` say why."""
+
+    rate: float
+    """η times the mean loss a label, where η is below its maximum of 1."""
+    early: float
+    """Increase of the rate at the beginning."""
+    share: float
+    """Part of the weights that goes back at a label as uncertain as a coin toss."""
+    lead_rate: float
+    """Rate of the weights of the trackers."""
+    trust: float
+    """First weight of the first tracker."""
+    kept: float = 0.5 ** (1.0 / 2000.0)
+    """Factor on the mean loss, a label."""
+    coin: float = math.log(2.0)
+    """Log loss of the forecast ½."""
+    least: float = 1e-300
+    """Loss that nothing is divided by."""
+    least_trust: float = 1e-12
+    """Least weight of a tracker."""
 
 
 def move(
@@ -21,7 +45,7 @@ def move(
     first: Floats,
     asleep: Bytes,
     earlier: float,
-    constants: Floats,
+    rates: Rates,
 ) -> float:
     """Move the weights of both trackers by log losses, in place; return the lead of the first.
 
@@ -41,17 +65,9 @@ def move(
         candidates that keep their weight, 1 or 0, uint8[K].
     earlier
         number of target labels that came before; negative: the labels are the source's.
-    constants
-        float64[10], as `weights` has them.
     """
-    block, rate, early, share, lead_rate = 64, constants[0], constants[1], constants[2], constants[3]
-    first_trust, kept_a_label, coin, least_loss, least_trust = (
-        constants[4],
-        constants[5],
-        constants[6],
-        constants[7],
-        constants[8],
-    )
+    block = 64
+    rate, early, share, lead_rate, first_trust, kept_a_label, coin, least_loss, least_trust = rates
     candidates, n, kinds = losses.shape[1], losses.shape[2], losses.shape[0]
     lost, each = np.empty(candidates), served[1:]
     for start in range(0, n, block):

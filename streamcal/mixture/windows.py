@@ -6,50 +6,28 @@ Memory: the newest 16,000 labels take 4 bytes each, and the counts of all 16 byt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from streamcal.maps import binning
-from streamcal.maps.logistic import HINGE, IDENTITY_ROW
-from streamcal.maps.platt import cell_logits, narrowed, wide_cell_logits
-from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map
+from streamcal.mixture.candidates import CANDIDATES, WINDOWS, Candidate
+from streamcal.mixture.fits import Labelled
 from streamcal.mixture.forecasts_c import Line
-from streamcal.mixture.names import WINDOWS
-from streamcal.mixture.own import Candidate, fit_own
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["Fits", "Windows", "WindowsState", "quantile_edges"]
+__all__ = ["Windows", "WindowsState", "quantile_edges"]
 
 _MAX_CELLS: Final = 512
 _RECENT: Final = 4000  # labels whose quantiles the partition of the table follows
 _WAITING: Final = 8192  # labels that may wait before they are sorted into the sketch of all
 _QUANTILES: Final = 128
 _PARTS: Final = 4  # a window's maps are fitted again after this part of its labels
-
-
-class Fits(NamedTuple):
-    """Latest maps of all windows; its parts are never changed in place."""
-
-    isotonic: tuple[Line, ...]
-    """Isotonic map of each window, then that of each own candidate; none before the first fit."""
-    hinges: Floats
-    """Parameters θ of the hinge map of each window, and of all labels, float64[W + 1, 7]."""
-    curve: Line | None
-    """Curve of all labels, which need not ascend; None before the first fit."""
-
-
-NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
-"""Maps before the first labels."""
-
-
-_ALL: Final = len(WINDOWS)  # place of the maps of all labels in the order of fits
-_NOTHING: Final = Line(np.zeros(1), np.zeros(1))
 
 
 class WindowsState(msgspec.Struct):
@@ -70,24 +48,24 @@ class Windows:
 
     Parameters
     ----------
-    own
-        candidates of the user's own.
+    candidates
+        rows of the table, of which those of ``labels`` are fitted.
     """
 
-    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "_own", "fits", "n", "positives")
+    __slots__ = ("_all", "_due", "_fitted", "_fitted_at", "_newest", "lines", "n", "positives")
 
-    def __init__(self, own: Sequence[Candidate] = ()) -> None:
-        self._own = own
+    def __init__(self, candidates: Sequence[Candidate] = CANDIDATES) -> None:
+        self._fitted = [(row.memory, row.fit) for row in candidates if row.fit is not None]
         self.n = 0
         """Number of labels."""
         self.positives = 0
         """Number of labels 1."""
         self._newest = RecentLabels(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
-        self._fitted_at = [0] * (_ALL + 1 + len(own))  # the label count at which each was fitted
-        self._due = 0  # the label count at which the next maps are
-        self.fits = NO_FITS
-        """Latest maps."""
+        self._fitted_at = [0] * len(self._fitted)  # the label count at which each was fitted
+        self._due = [0] * len(self._fitted)  # and that at which it is due again
+        self.lines: tuple[Line | None, ...] = (None,) * len(self._fitted)
+        """Latest map of each candidate of ``labels``; None before the first fit."""
 
     def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
@@ -106,37 +84,24 @@ class Windows:
 
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted."""
-        n, fitted_at = self.n, self._fitted_at
-        if n < self._due:
+        n, lines, of_all = self.n, list(self.lines), False
+        if n < min(self._due):
             return False
-        lines = list(self.fits.isotonic) or [_NOTHING] * (len(WINDOWS) + len(self._own))
-        hinges = self.fits.hinges.copy()
-        for window, length in enumerate(WINDOWS):
-            if n < _due_at(fitted_at[window], length):
+        samples: dict[int | None, Labelled] = {}
+        fitted: dict[object, Line] = {}  # windows that are not full hold the same labels
+        for place, (memory, fit) in enumerate(self._fitted):
+            if n < self._due[place]:
                 continue
-            if window and n <= WINDOWS[window - 1]:  # neither is full: both hold all labels
-                lines[window], hinges[window] = lines[window - 1], hinges[window - 1]
-            else:
-                cells, counted = self._newest.weighed(length)
-                logits = wide_cell_logits(cells, grid.MIN_LEVEL)
-                lines[window] = fit_isotonic(logits, *counted)
-                hinges[window] = fit_map(HINGE, narrowed(logits), counted, hinges[window])
-            fitted_at[window] = n
-        is_due, curve = n >= _due_at(fitted_at[_ALL], None), self.fits.curve
-        if is_due:
-            self._sort()
-            cells, level, counted = self._all.cells, self._all.level, self._all.weighed
-            curve = fit_line(cells, level, *counted, monotone=False)[0]
-            hinges[-1] = fit_map(HINGE, cell_logits(cells, level), counted, hinges[-1])
-            fitted_at[_ALL] = n
-        for place, each in enumerate(self._own):
-            if n >= _due_at(fitted_at[_ALL + 1 + place], each.memory):
-                cells, counted = self._newest.weighed(each.memory)
-                lines[_ALL + place] = fit_own(each, cell_logits(cells, grid.MIN_LEVEL), counted)
-                fitted_at[_ALL + 1 + place] = n
-        self.fits = Fits(tuple(lines), hinges, curve)
-        self._due = min(map(_due_at, fitted_at, (*WINDOWS, None, *(each.memory for each in self._own))))
-        return is_due
+            length = None if memory is None else min(n, memory)
+            if length not in samples:
+                samples[length] = self._sample(length)
+            if (fit, length) not in fitted:
+                fitted[fit, length] = fit(samples[length], lines[place])
+            lines[place], self._fitted_at[place] = fitted[fit, length], n
+            self._due[place] = _due_at(n, memory)
+            of_all |= memory is None
+        self.lines = tuple(lines)
+        return of_all
 
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""
@@ -147,7 +112,7 @@ class Windows:
         """Return the state without the maps."""
         return WindowsState(self.n, self.positives, self._newest.to_state(), self._all, list(self._fitted_at))
 
-    def restore(self, state: WindowsState, fits: Fits) -> None:
+    def restore(self, state: WindowsState, lines: tuple[Line | None, ...]) -> None:
         """Set the state; raise ValueError if the maps are of other labels."""
         n, fitted_at, windows = state.n, state.fitted_at, f"windows of {state.n} labels"
         self._newest.restore(state.newest)
@@ -157,10 +122,19 @@ class Windows:
         require(state.positives <= n, f"{state.positives} positives in {windows}")
         fitting = len(fitted_at) == len(self._fitted_at) and all(-n <= at <= n for at in fitted_at)
         require(fitting, f"{windows} were fitted at {fitted_at}")
-        known = (fits.curve is None) == (not fits.isotonic) and (n or not fits.isotonic)
-        require(known, f"{len(fits.isotonic)} maps of {windows}")
+        known = lines.count(None) in ((0, len(lines)) if n else (len(lines),))
+        require(known and len(lines) == len(self.lines), f"{len(lines)} maps of {windows}")
         self.n, self.positives = n, state.positives
-        self._fitted_at, self.fits, self._due = list(fitted_at), fits, 0
+        self._fitted_at, self.lines = list(fitted_at), lines
+        self._due = [*map(_due_at, fitted_at, (memory for memory, _ in self._fitted))]
+
+    def _sample(self, length: int | None) -> Labelled:
+        """Return the latest labels, so many of them; None: all."""
+        if length is not None:
+            cells, counted = self._newest.weighed(length)
+            return Labelled.of(cells, grid.MIN_LEVEL, counted)
+        self._sort()
+        return Labelled.of(self._all.cells, self._all.level, self._all.weighed)
 
     def _sort(self) -> None:
         """Sort the buffered labels into the sketch: it takes as long for hundreds as for one."""

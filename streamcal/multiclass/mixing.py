@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.weights_c import move
+from streamcal.mixture.weights_c import Rates, move
 from streamcal.multiclass.rows_c import log_losses
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Flags, Floats
@@ -39,9 +39,7 @@ _NEW: Final = 1000.0
 
 _LEAD_RATE: Final = 0.01
 _TRUST: Final = 0.8
-_KEPT: Final = 0.5 ** (1.0 / 2000.0)
-_COIN: Final = math.log(2.0)
-_CONSTANTS: Final = np.array((_RATE, _EARLY, _SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, 1e-300, 1e-12))
+_RATES: Final = Rates(_RATE, _EARLY, _SHARE, _LEAD_RATE, _TRUST)
 _COMPOSITES: Final = 0.5  # of the first weight, with a source: they need few labels
 _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
 _MOST_LEAD: Final = 30.0
@@ -64,7 +62,7 @@ class ClassWeights:
         self._first = first
         self._shift = shift.astype(np.uint8)
         self._lead = math.log(_TRUST / (1.0 - _TRUST))
-        self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
+        self._loss = _FIRST_LABELS * np.array((_RATES.coin, _RATES.coin, 1.0))
         self.served: Floats = np.tile(first, (3, 1))
         """Weights of the candidates, and behind them the weights by each tracker, float64[3, M]."""
 
@@ -96,12 +94,10 @@ class ClassWeights:
         losses, tracked = lost[:-2].reshape(2, -1, n), lost[-2:]
         asleep = self._shift if earlier is None else np.zeros_like(self._shift)
         before = -1.0 if earlier is None else float(earlier)
-        constants = _CONSTANTS.copy()
         slower = 1.0 + late / _LATE
-        constants[0] /= slower
-        constants[1] *= slower  # the first labels teach as fast
-        if earlier is not None:
-            constants[2] *= 1.0 + _NEW / (earlier + 32.0)
+        newer = 1.0 if earlier is None else 1.0 + _NEW / (earlier + 32.0)
+        # However late, the first labels teach as fast.
+        rates = _RATES._replace(rate=_RATE / slower, early=_EARLY * slower, share=_SHARE * newer)
         self._lead = move(
             self.served,
             self._loss,
@@ -112,7 +108,7 @@ class ClassWeights:
             self._first,
             asleep,
             before,
-            constants,
+            rates,
         )
 
     def admit_shift(self) -> None:

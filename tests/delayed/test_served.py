@@ -11,7 +11,7 @@ from streamcal import MapPublished, PredictionEvent, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.join.outcomes import EarlyPositive
-from streamcal.mixture.names import DELAYED
+from streamcal.mixture.candidates import EARLY, names_of
 from tests.delayed.simulation import CHANGE, DAYS, MATURED, Drawn, draw
 from tests.delayed.stream import Stream, events_of
 
@@ -44,7 +44,7 @@ def test_a_doubling_is_followed_before_its_labels_are_final() -> None:
     assert excess(drawn, delayed, week) < 0.5 * excess(drawn, waits, week)
     mixing = delayed.engine.mixing
     assert mixing is not None
-    assert sum(mixing.weights[name] for name in DELAYED if name in mixing.weights) > 0.5
+    assert sum(mixing.weights[name] for name in names_of(EARLY) if name in mixing.weights) > 0.5
 
 
 @pytest.mark.statistical
@@ -95,7 +95,7 @@ def test_every_version_is_published_with_its_number() -> None:
     assert versions == list(range(1, stream.engine.version + 1))
     first = next(emission for emission in begun if isinstance(emission, MapPublished))
     assert first.mixture is not None
-    assert set(DELAYED) <= first.mixture.weights.keys()
+    assert set(names_of(EARLY)) <= first.mixture.weights.keys()
 
 
 @pytest.mark.parametrize(

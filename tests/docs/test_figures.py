@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap
 from streamcal.certificates.theorems import theorem1
-from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
+from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.testing import NormalPair
 
 pytestmark = pytest.mark.nightly
@@ -276,7 +276,9 @@ def test_drift_groups_every_candidate(script: Modules) -> None:
     }
     assert {name: drift.group_of(name) for name in named} == named
     assert set(named.values()) == set(drift.GROUPS)
-    assert {drift.group_of(name) for name in (*NAMES, *NAMES_BY_SCORES)} == set(drift.GROUPS)
+    assert {
+        drift.group_of(name) for name in (*names_of(CANDIDATES), *names_of(CANDIDATES, by_scores=True))
+    } == set(drift.GROUPS)
 
 
 def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from streamcal.mixture import slopes, weights
+from streamcal.mixture.candidates import CANDIDATES, EARLY, are, names_of
 from streamcal.mixture.forecasts_c import SLOPES
-from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights import Weights
 
+COMPOSITE = are("source", CANDIDATES)
 DOCS = Path(__file__).parents[2] / "docs"
 PROOFS = (DOCS / "proofs" / "mixture.md").read_text()
 DRIFT = (DOCS / "drift.md").read_text()
@@ -35,8 +36,11 @@ def said(pattern: str) -> float:
         (r"a_b = ([\d·]+⁻[⁰-⁹¹²³]+)·min\(1, λ_b/log 2\)", weights.SHARE),
         (r"first weights ([\d.]+) each", weights._TRUST),
         (r"of m_b ≤ (\d+) labels each", weights.BLOCK),
-        (r"half of it is from the latest ([\d,]+) labels before", math.log(0.5) / math.log(weights._KEPT)),
-        (r"kept within \[(10⁻¹²),", weights._LEAST_TRUST),
+        (
+            r"half of it is from the latest ([\d,]+) labels before",
+            -1.0 / math.log2(weights._RATES.kept),
+        ),
+        (r"kept within \[(10⁻¹²),", weights._RATES.least_trust),
         (r"the rate η = ([\d.]+), and the share 10", slopes.RATE),
         (r"and the share (10⁻⁵) a label", slopes.SHARE),
     ],
@@ -66,4 +70,4 @@ def test_the_proofs_name_the_factors_and_what_they_cost() -> None:
 
 
 def test_drift_names_every_candidate() -> None:
-    assert [name for name in (*NAMES, *DELAYED) if f"`{name}`" not in DRIFT] == []
+    assert [name for name in names_of((*CANDIDATES, *EARLY)) if f"`{name}`" not in DRIFT] == []

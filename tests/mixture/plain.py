@@ -11,9 +11,14 @@ from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
 from streamcal.mixture import newton_c as newton
+from streamcal.mixture.candidates import CANDIDATES, EARLY, are, names_of
 from streamcal.mixture.forecasts_c import Snapshot
 
 __all__ = [
+    "COMPOSITE",
+    "DELAYED",
+    "NAMES",
+    "WITH_EARLY",
     "drawn",
     "expit",
     "hinge",
@@ -30,6 +35,11 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
+
+WITH_EARLY = (*CANDIDATES, *EARLY)
+NAMES, DELAYED = names_of(CANDIDATES), names_of(EARLY)
+COMPOSITE = are("source", CANDIDATES)
+"""Mask of the composites, bool[K]."""
 
 
 def logits_of(scores: Floats) -> Floats:
@@ -73,7 +83,7 @@ def drawn(forecasts: Floats, centre: float) -> Floats:
 def served(snapshot: Snapshot, forecasts: Floats) -> Floats:
     """Return what a snapshot serves where its candidates forecast so, float64[K, n]."""
     mixed: Floats = np.clip(snapshot.weights[0] @ forecasts, *snapshot.limits)
-    if snapshot.source is None and snapshot.curve is None:
+    if not snapshot.knows:
         return mixed
     return np.clip(snapshot.slopes @ drawn(mixed, snapshot.centre), *snapshot.limits)
 

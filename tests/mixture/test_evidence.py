@@ -8,7 +8,7 @@ import pytest
 
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.mixture import Mixture
-from streamcal.mixture.names import DELAYED, names_of
+from tests.mixture.plain import DELAYED, NAMES
 
 
 def evidence(trust: float = 1.0) -> Evidence:
@@ -50,11 +50,10 @@ def test_rare_positives_tell_forecasts_apart() -> None:
 def test_before_the_first_label_the_told_positives_decide() -> None:
     """The identity leads without evidence, and the exposures' maps with it; the state goes on alike."""
     mixture = Mixture(delayed=True)
-    names = names_of(delayed=True, by_scores=False)
     assert mixture.step(0).mixing.leader == "identity"
     mixed = mixture.step(10, None, evidence())
     assert mixed.mixing.leader in DELAYED
-    assert mixed.mixing.weights.keys() <= {*names}
+    assert mixed.mixing.weights.keys() <= {*NAMES, *DELAYED}
     again = Mixture.from_bytes(mixture.to_bytes())
     assert again.to_bytes() == mixture.to_bytes()
     scores, labels = np.linspace(0.01, 0.99, 90), (np.arange(90) % 6 == 0).astype(np.int8)

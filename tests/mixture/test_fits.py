@@ -9,16 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.evidence import forecasts
-from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map, fit_source
-from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.names import COMPOSITE, LOGISTIC_ROWS, NAMES, WINDOWS
+from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_map, fit_source, platt_lines
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import expit, isotonic, logits_of
+from tests.mixture.plain import expit, isotonic, logits_of, wide_logits_of
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -31,6 +28,10 @@ def sketched(scores: Floats, labels: Labels) -> ScoreSketch:
     sketch = ScoreSketch(512)
     sketch.add(scores, labels)
     return sketch
+
+
+def labelled(sketch: ScoreSketch) -> Labelled:
+    return Labelled.of(sketch.cells, sketch.level, sketch.weighed)
 
 
 def tied(n: int, seed: int) -> tuple[Floats, Labels]:
@@ -46,7 +47,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     expected = (n * label + 0.5) / (n + 1.0)
     for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
         sketch = sketched(scores, np.full(n, label, np.int8))
-        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
+        line = fit_isotonic(labelled(sketch))
         ends = line.at(logits_of(np.array([0.01, 0.99])))
         if len(sketch.cells) == 1:
             assert ends == pytest.approx(expected)
@@ -55,7 +56,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     # 40 labels of each class that a score separates: the end blocks are those of one class.
     scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
+    line = fit_isotonic(labelled(sketch))
     ends = line.at(logits_of(np.array([0.01, 0.99])))
     assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
 
@@ -64,7 +65,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
 def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
     scores, labels = tied(n, n)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
+    line = fit_isotonic(labelled(sketch))
     at = np.linspace(0.0, 1.0, 500)
     assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
     assert (np.diff(line.values) >= 0.0).all()
@@ -77,7 +78,7 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
     z = rng.random(4000)
     labels = (rng.random(4000) < 4.0 * (z - 0.5) ** 2).astype(np.int8)
     sketch = sketched(z, labels)
-    line, loss = fit_line(sketch.cells, sketch.level, *sketch.weighed, monotone=monotone)
+    line, loss = fit_line(labelled(sketch), monotone=monotone)
     curve = fit_curve(sketch.cells, sketch.level, sketch.counts, monotone=monotone)
     at = np.linspace(0.0, 1.0, 2001)
     assert loss == curve.loss
@@ -125,14 +126,8 @@ def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
 def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float, float, float]]:
     """Return what the identity and a source's maps say, float64[3, n], and their losses."""
     source = fit_source(source_sketch)
-    logistic = np.zeros((LOGISTIC_ROWS, FEATURES))
-    logistic[:, :2] = source.platt
-    lines = (source.curve,) * len(WINDOWS)
-    weights = np.eye(len(NAMES))[:3]
-    as_they_are = (1.0, 1.0), False, (0.1, 0.9), np.eye(4)[0], 0.0
-    snapshot = Snapshot(0, weights, logistic, lines, source.curve, source, *as_they_are)
-    rows = [0, NAMES.index("target/hinge/all"), int(COMPOSITE.argmax())]
-    return forecasts(snapshot, z)[rows], source.losses
+    x = wide_logits_of(z)
+    return np.stack((z, platt_lines(np.array([source.platt]))[0].at(x), source.curve.at(x))), source.losses
 
 
 @pytest.mark.slow

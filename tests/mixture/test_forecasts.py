@@ -9,15 +9,14 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import FEATURES, KNOTS
+from streamcal.maps.logistic import KNOTS
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
+from streamcal.mixture.candidates import DISCOUNTS, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.evidence import forecasts
-from streamcal.mixture.fits import Source, fit_source
 from streamcal.mixture.forecasts_c import Line, MixedSteps, Snapshot, lose
 from streamcal.mixture.mixture import STRIDE, Mixture
-from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import LAST, Table, choose_partition
 from streamcal.mixture.windows import Windows
@@ -27,7 +26,9 @@ from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture.plain import (
+    DELAYED,
     FACTORS,
+    NAMES,
     drawn,
     expit,
     hinge,
@@ -37,6 +38,7 @@ from tests.mixture.plain import (
     online_platt,
     served,
     shifted,
+    wide_logits_of,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -62,7 +64,7 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
     for part in parts:
         mixture.learn(scores[part], labels[part], np.full(len(scores[part]), -1))
     mixture.step(0)
-    snapshot = codec.unpack_snapshots(decoded(mixture.to_bytes(), codec.MixtureState, "a mixture"))[-3][1]
+    snapshot = codec.unpack(decoded(mixture.to_bytes(), codec.MixtureState, "a mixture"), K)[0][-1][1]
     z = np.linspace(0.0, 1.0, 301)
     table = dict(zip(NAMES, forecasts(snapshot, z), strict=True))
     assert np.array_equal(table.pop("identity"), z)
@@ -103,61 +105,44 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
 def line(rng: np.random.Generator) -> Line:
     """Return a made-up map; as in isotonic regression, a block of one cell has two equal knots."""
     knots = np.sort(rng.choice(np.arange(-270, 270), int(rng.integers(1, 30)), replace=False) / 10.0)
-    ends, heights = rng.integers(1, 3, len(knots)), rng.random(len(knots))
-    return Line(np.repeat(knots, ends), np.repeat(heights, ends))
+    ends = rng.integers(1, 3, len(knots))
+    log_odds = bool(rng.random() < 0.5)
+    heights = rng.normal(0.0, 3.0, len(knots)) if log_odds else rng.random(len(knots))
+    return Line(np.repeat(knots, ends), np.repeat(heights, ends), log_odds)
 
 
-def source(rng: np.random.Generator) -> Source:
-    platt = float(rng.normal(1.0, 2.0)), float(rng.normal(0.0, 2.0))
-    return Source(100, float(rng.random()), platt, line(rng), (0.1, 0.1, 0.1), (0.3, 0.3))
-
-
-def snapshots(
-    rng: np.random.Generator, sources: Sequence[Source | None], exposures: int = 0
-) -> list[Snapshot]:
-    """Return snapshots that share some of their maps, before and after the first labels, of these sources."""
+def snapshots(rng: np.random.Generator, candidates: int = K) -> list[Snapshot]:
+    """Return snapshots that share some of their maps, before and after the first labels."""
     made: list[Snapshot] = []
-    lines: tuple[Line, ...] = ()
-    curve: Line | None = None
-    odds = 1.0, 1.0
+    lines: tuple[Line | None, ...] = (None,) * candidates
     for moment in range(12):
-        here = sources[moment * len(sources) // 12]
         if moment >= 2:
-            new = [line(rng) for _ in WINDOWS]
-            lines = tuple(a if rng.random() < 0.5 else b for a, b in zip(lines or new, new, strict=True))
-            curve = curve if curve and rng.random() < 0.5 else line(rng)
-        if here is not None and rng.random() < 0.6:
-            odds = tuple(np.exp(rng.normal(0.0, 2.0, 2)).tolist())
-        logistic = rng.normal(0.0, 1.0, (LOGISTIC_ROWS + exposures, FEATURES))
-        weights = rng.dirichlet(np.ones(K + exposures), 3)
+            new = [line(rng) for _ in lines]
+            lines = tuple(a if rng.random() < 0.5 else b for a, b in zip(lines, new, strict=True))
+        odds = np.where(rng.random(candidates) < 0.3, np.exp(rng.normal(0.0, 2.0, candidates)), 1.0)
+        weights = rng.dirichlet(np.ones(candidates), 3)
         limits = float(rng.uniform(1e-9, 0.1)), float(rng.uniform(0.9, 1.0 - 1e-9))
         slopes, centre = rng.dirichlet(np.ones(len(FACTORS))), float(rng.normal(0.0, 2.0))
-        of_source = here, odds, False, limits, slopes, centre
-        made.append(Snapshot(moment, weights, logistic, lines, curve, *of_source))
+        made.append(Snapshot(moment, weights, lines, odds, moment >= 2, False, limits, slopes, centre))
     return made
-
-
-def interpolated(line: Line, x: Floats) -> Floats:
-    return np.interp(x, line.logits, line.values)
 
 
 def plain(snapshot: Snapshot, z: Floats) -> Floats:
     """Return the forecasts of a snapshot row by row; of what is not there yet, the score."""
-    rows, x, here = [z], logits_of(z), snapshot.source
-    rows += [interpolated(each, x) for each in snapshot.isotonic] or [z] * len(WINDOWS)
-    rows += [z if snapshot.curve is None else interpolated(snapshot.curve, x)]
-    hinges = np.maximum(x - KNOTS[:, np.newaxis], 0.0)
-    logistic = [expit(theta[0] * x + theta[1] + theta[2:] @ hinges) for theta in snapshot.logistic]
-    rows += logistic[:LOGISTIC_ROWS]
-    of_source = z if here is None else interpolated(here.curve, x)
-    for odds in snapshot.odds if here is not None else (1.0, 1.0):
-        rows += [of_source * odds / (of_source * odds + 1.0 - of_source)]
-    return np.stack([*rows, *logistic[LOGISTIC_ROWS:]])
+    rows, x = [], wide_logits_of(z)
+    for line, odds in zip(snapshot.lines, snapshot.odds.tolist(), strict=True):
+        if line is None:
+            rows.append(z)
+            continue
+        values = np.interp(x, line.logits, line.values)
+        values = expit(values) if line.log_odds else values
+        rows.append(values * odds / (values * odds + 1.0 - values))
+    return np.stack(rows)
 
 
 def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Floats:
     """Return n random scores, both ends, and those on and beside every knot."""
-    lines = [each for snapshot in held for each in snapshot.isotonic]
+    lines = [line for snapshot in held for line in snapshot.lines if line is not None]
     z = np.concatenate(([0.0, 1.0], *(expit(each.logits) for each in lines), expit(KNOTS), rng.random(n)))
     return np.sort(np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0))))
 
@@ -167,9 +152,7 @@ def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Fl
 @pytest.mark.parametrize("round_", range(4))
 def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, exposures: int) -> None:
     rng = np.random.default_rng([2, round_, exposures])
-    a, b = source(rng), source(rng)
-    choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b]]
-    *held, arrival = snapshots(rng, choices[round_], exposures)
+    *held, arrival = snapshots(rng, K + exposures)
     z = scores_for(rng, held, 200)
     for snapshot in held:
         # Beside the knots of a step of the isotonic map, rounding of the logit may decide.
@@ -193,21 +176,21 @@ def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, expos
             expected = shares[here] * log_losses(alone, labels[here], *limits)
             assert losses[0][:, here] == pytest.approx(expected, abs=1e-9)
             mixed = shares[here] * log_losses(snapshot.weights[1:] @ alone, labels[here], *limits)
-            assert tracked[:, here] == pytest.approx(mixed, abs=1e-9)
+            assert tracked[:, here] == pytest.approx(mixed, rel=1e-7, abs=1e-9)
             # With each slope, of what was served within the limits of then.
             each = drawn(np.clip(snapshot.weights[0] @ alone, *snapshot.limits), snapshot.centre)
             expected = snapshot.knows * shares[here] * log_losses(each, labels[here], *limits)
-            assert sloped[:, here] == pytest.approx(expected, abs=1e-9)
+            assert sloped[:, here] == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
 def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made() -> None:
     """Also where two snapshots were of the same count, and where the one that served is dropped by now."""
     rng = np.random.default_rng(3)
-    template = snapshots(rng, [None])[-1]
+    template = snapshots(rng)[-1]
 
     def observing(observed: int) -> Snapshot:
         one = template
-        parts = one.weights, one.logistic, one.isotonic, one.curve, one.source, one.odds, one.by_scores
+        parts = one.weights, one.lines, one.odds, one.knows, one.by_scores
         return Snapshot(observed, *parts, one.limits, one.slopes, one.centre)
 
     kept = Snapshots([(0, observing(0))])
@@ -252,7 +235,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
     points = grid.middles(cells, grid.MIN_LEVEL, np.append(cells[1:], np.int32(LAST + 1)))
     z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
     labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
-    held = snapshots(rng, [None, fit_source(sketch)])
+    held = snapshots(rng)
     for snapshot in (held[-1], held[0], held[-2], held[-1]):
         mixed = MixedSteps(table.cells, snapshot).values()
         assert mixed == pytest.approx(served(snapshot, forecasts(snapshot, points)), abs=1e-12)

@@ -18,11 +18,11 @@ from streamcal.mixture import mixture as module
 from streamcal.mixture import slopes as slopes_module
 from streamcal.mixture import state as codec
 from streamcal.mixture import weights as weights_module
+from streamcal.mixture.candidates import CANDIDATES, RECENT_PRIOR, names_of
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
-from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
@@ -32,7 +32,7 @@ from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture import plain
-from tests.mixture.plain import log_losses, logits_of
+from tests.mixture.plain import COMPOSITE, NAMES, log_losses, logits_of
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -75,7 +75,7 @@ def state_of(mixture: Mixture) -> codec.MixtureState:
 
 def snapshots_of(mixture: Mixture) -> list[Snapshot]:
     """Return the snapshots that are kept, that which is served last."""
-    return [snapshot for _, snapshot in codec.unpack_snapshots(state_of(mixture))[:-2]]
+    return [snapshot for _, snapshot in codec.unpack(state_of(mixture), K)[0]]
 
 
 def each_of(mixture: Mixture) -> Floats:
@@ -94,9 +94,9 @@ def weights_of(mixture: Mixture, *, sourced: bool) -> Weights:
 def limits_of(mixture: Mixture) -> tuple[float, float]:
     """Return the limits by the labels that the windows of a mixture hold, or by the source's."""
     state = state_of(mixture)
-    if state.windows.n or state.now.source < 0:
+    source = state.source
+    if state.windows.n or source is None:
         return plain.limits_of(state.windows.n, state.windows.positives)
-    source = state.maps.sources[state.now.source]
     return plain.limits_of(source.labels, source.prior * source.labels)
 
 
@@ -156,7 +156,8 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
     assert mixed.map.predict_many(middles) == pytest.approx(plain.served(served, said), abs=1e-9)
     # Within the limits of its labels, its log odds are drawn towards those of the prior.
     assert served.limits == pytest.approx(limits_of(mixture))
-    prior = served.source.prior if served.source else np.nan
+    source = state_of(mixture).source
+    prior = source.prior if source else np.nan
     assert expit(served.centre) == pytest.approx((labels.sum() + prior) / 5001.0)
     assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
     assert mixed.map.weights == (1.0, 1.0)
@@ -345,12 +346,12 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     assert pair.risk(as_it_is.step(0).map).total < 0.001 * raw
     # A prior from scores: only composites follow it, all of them to the same prior.
     shifted = mixture.step(0, 0.1)
-    names = dict(zip(NAMES_BY_SCORES, COMPOSITE.tolist(), strict=True))
+    names = dict(zip(names_of(CANDIDATES, by_scores=True), COMPOSITE.tolist(), strict=True))
     assert all(names[name] for name in shifted.mixing.weights)
     assert NormalPair(0.1).risk(shifted.map).total < 0.001
     odds = 0.1 / 0.9 / (source.prior / (1.0 - source.prior))
     served = snapshots_of(mixture)[-1]
-    assert served.odds == pytest.approx((odds, odds))
+    assert served.odds == pytest.approx(np.where(COMPOSITE, odds, 1.0))
     assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
 
@@ -569,33 +570,39 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
     weights[0] += 0.5
     online = state.online.copy()
     online[2] = -1.0
+    last = state.snapshots[-1]
+    assert state.source is not None
     return [
         ("counts", changed(state.counts, n=10**6)),
         ("counts", changed(state.counts, positives=state.counts.n + 1)),
         ("counts", changed(state.counts, latest=b"\2" * RECENT_PRIOR)),
         ("snapshots", []),
         ("snapshots", state.snapshots[::-1]),
-        ("now", changed(state.now, source=-1)),
-        ("now", changed(state.now, curve=99)),
-        ("now", changed(state.now, logistic=state.now.logistic.ravel()[1:])),
-        ("now", changed(state.now, isotonic=[99] * len(WINDOWS))),
-        ("arrival", changed(state.now, curve=-1)),
-        ("arrival", changed(state.now, weights=state.now.weights / 2.0)),
-        ("arrival", changed(state.now, isotonic=[0])),
-        ("arrival", changed(state.now, odds=(1.0, -1.0))),
-        ("now", changed(state.now, limits=(0.9, 0.1))),
-        ("now", changed(state.now, limits=(0.0, 0.9))),
-        ("now", changed(state.now, limits=(0.1, 1.0))),
-        ("now", changed(state.now, slopes=state.now.slopes[:-1])),
-        ("arrival", changed(state.now, slopes=2.0 * state.now.slopes)),
-        ("now", changed(state.now, centre=float("nan"))),
-        ("now", changed(state.now, centre=701.0)),
+        ("source", None),
+        ("source", changed(state.source, curve=-1)),
+        ("source", changed(state.source, log_losses=(-1.0, 0.1))),
+        ("fits", state.fits[1:]),
+        ("fits", [99, *state.fits[1:]]),
+        ("fits", [-1, *state.fits[1:]]),
+        ("arrival", changed(last, lines=last.lines[1:])),
+        ("arrival", changed(last, lines=[-2, *last.lines[1:]])),
+        ("arrival", changed(last, weights=last.weights / 2.0)),
+        ("arrival", changed(last, odds={1: -1.0})),
+        ("arrival", changed(last, odds={K: 2.0})),
+        ("arrival", changed(last, limits=(0.9, 0.1))),
+        ("arrival", changed(last, limits=(0.0, 0.9))),
+        ("arrival", changed(last, limits=(0.1, 1.0))),
+        ("arrival", changed(last, slopes=last.slopes[:-1])),
+        ("arrival", changed(last, slopes=2.0 * last.slopes)),
+        ("arrival", changed(last, centre=float("nan"))),
+        ("arrival", changed(last, centre=701.0)),
+        ("lines", [changed(state.lines[0], values=state.lines[0].values + 1e12), *state.lines[1:]]),
+        ("lines", [changed(state.lines[0], logits=state.lines[0].logits[1:]), *state.lines[1:]]),
         ("slopes", state.slopes[:-1]),
         ("slopes", state.slopes + 0.1),
         ("slopes", np.array([1.5, -0.5, 0.0, 0.0])),
-        ("maps", changed(state.maps, sources=[changed(state.maps.sources[0], log_losses=(-1.0, 0.1))])),
         ("windows", changed(state.windows, positives=state.windows.n + 1)),
-        ("windows", changed(state.windows, fitted_at=[10**6] * (len(WINDOWS) + 1))),
+        ("windows", changed(state.windows, fitted_at=[10**6] * len(state.windows.fitted_at))),
         ("windows", changed(state.windows, n=10**6)),
         ("online", online),
         ("online", np.full(len(online), 1e12)),

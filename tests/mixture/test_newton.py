@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcal.mixture.names import DISCOUNTS
+from streamcal.mixture.candidates import DISCOUNTS
 from streamcal.mixture.newton_c import MOST, OnlinePlatt
 from tests.mixture.plain import expit, online_platt
 

@@ -9,7 +9,8 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.errors import DamagedStateError
-from streamcal.maps.platt import cell_logits, logit
+from streamcal.maps.platt import logit
+from streamcal.mixture.fits import Labelled
 from streamcal.mixture.own import clear, fit_own, register
 from streamcal.sketch import grid
 from streamcal.sketch.weighing import weighed
@@ -83,7 +84,7 @@ def test_logits_ascend_however_many_scores_share_that_of_an_end() -> None:
             return np.zeros(1), np.zeros(1)
 
     cells = grid.cells_of(np.array([0.0, 1e-100, 1e-20, 0.5, 1.0 - 2.0**-50, 1.0]), grid.MIN_LEVEL)
-    fit_own(Kept(), cell_logits(cells, grid.MIN_LEVEL), weighed(counts, None))
+    fit_own(Kept(), Labelled.of(cells, grid.MIN_LEVEL, weighed(counts, None)))
     assert given[0] == pytest.approx(logit(np.array([0.0, 0.5, 1.0])), abs=1e-6)
     assert given[1].tolist() == [[6.0, 4.0, 11.0], [24.0, 10.0, 23.0]]
 

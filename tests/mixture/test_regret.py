@@ -19,11 +19,11 @@ from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture import slopes as slopes_module
 from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixing, Mixture
-from streamcal.mixture.names import DELAYED
 from streamcal.mixture.slopes import Slopes
 from streamcal.mixture.weights import Weights
+from streamcal.mixture.weights_c import Rates
 from streamcal.sketch.buffers_c import AT_ONCE
-from tests.mixture.plain import limits_of, log_losses
+from tests.mixture.plain import DELAYED, WITH_EARLY, limits_of, log_losses
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -35,7 +35,7 @@ ROUNDING = 1e-6  # nats, in sums of thousands
 RATE, LEAD_RATE, SHARE, BLOCK = module.RATE, module._LEAD_RATE, module.SHARE, module.BLOCK
 EARLY = module.EARLY
 SLOPE_RATE, SLOPE_SHARE = slopes_module.RATE, slopes_module.SHARE
-KEPT, COIN, FIRST, TRUST = module._KEPT, module._COIN, module._FIRST_LABELS, module._TRUST
+KEPT, COIN, FIRST, TRUST = module._RATES.kept, module._RATES.coin, module._FIRST_LABELS, module._TRUST
 
 
 class Trial(NamedTuple):
@@ -56,8 +56,8 @@ class Recorded(Weights):
 
     __slots__ = ("labels", "trials")
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *candidates: Any) -> None:
+        super().__init__(*candidates)
         self.trials: list[Trial] = []
         self.labels = 0
 
@@ -276,7 +276,7 @@ def played(
 ) -> list[Trial]:
     """Return the blocks of a stream whose labels come at once, m at a time."""
     rng = np.random.default_rng(23)
-    weights = Recorded(delayed=delayed)
+    weights = Recorded(*([WITH_EARLY] if delayed else []))
     if sourced:
         weights.set_source()
     for block in range(blocks):
@@ -534,8 +534,9 @@ def test_the_bounds_fail_where_rate_or_share_is_broken(
 ) -> None:
     intact = terms_of(played(adversary, 16, blocks=2500), 0)
     assert excess_weighted(intact) <= ROUNDING
-    constants = np.where(getattr(module, constant) == module._CONSTANTS, factor, 1.0) * module._CONSTANTS
-    monkeypatch.setattr(module, "_CONSTANTS", constants)
+    value = getattr(module, constant)
+    rates = (factor * rate if rate == value else rate for rate in module._RATES)
+    monkeypatch.setattr(module, "_RATES", Rates(*rates))
     terms = terms_of(played(adversary, 16, blocks=2500), 0)
     assert excess_weighted(terms) > 0.1
     assert math.isfinite(excess_plain(terms))
@@ -577,8 +578,9 @@ def test_the_bound_of_the_lead_fails_where_it_is_broken(
     intact = led(better)
     assert excess_weighted(intact) <= ROUNDING
     assert excess_plain(intact) <= ROUNDING
-    constants = np.where(getattr(module, constant) == module._CONSTANTS, factor, 1.0) * module._CONSTANTS
-    monkeypatch.setattr(module, "_CONSTANTS", constants)
+    value = getattr(module, constant)
+    rates = (factor * rate if rate == value else rate for rate in module._RATES)
+    monkeypatch.setattr(module, "_RATES", Rates(*rates))
     assert excess_weighted(led(better)) > 0.1
 
 

@@ -8,10 +8,11 @@ import pytest
 from scipy.special import expit, logit
 
 from streamcal.mixture import weights as module
+from streamcal.mixture.candidates import CANDIDATES
 from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import Line
-from streamcal.mixture.names import COMPOSITE, DELAYED, NAMES
 from streamcal.mixture.weights import BLOCK, EARLY, RATE, SHARE, Weights, by_source
+from tests.mixture.plain import COMPOSITE, DELAYED, NAMES, WITH_EARLY
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -22,7 +23,7 @@ COIN = np.log(2.0)
 
 
 def made(*, sourced: bool = False, delayed: bool = False) -> Weights:
-    weights = Weights(delayed=delayed)
+    weights = Weights(WITH_EARLY if delayed else CANDIDATES)
     if sourced:
         weights.set_source()
     return weights
@@ -72,7 +73,7 @@ class Plain:
             (1.0 - back) * (w if out else total * own_w / sum(moved)) + back * first
             for (w, _, out), own_w, first in zip(three, moved, self.first, strict=True)
         ]
-        kept = module._KEPT**size
+        kept = module._RATES.kept**size
         self.loss, self.labels = kept * self.loss + own, kept * self.labels + known
         return rate, back
 
@@ -282,7 +283,7 @@ def test_the_state_is_all_there_is_and_damage_is_told(delayed: bool) -> None:
     candidates = len(weights.active)
     losses, tracked = losses_of(np.random.default_rng(6), 300, candidates)
     weights.track(losses[:, :, :150], tracked[:, :150], earlier=5000)
-    again, state = Weights(delayed=delayed), weights.to_state()
+    again, state = Weights(WITH_EARLY if delayed else CANDIDATES), weights.to_state()
     assert again.restore(state.copy(), sourced=True)
     assert np.array_equal(again.served, weights.served)
     for each in (weights, again):
@@ -300,9 +301,9 @@ def test_the_state_is_all_there_is_and_damage_is_told(delayed: bool) -> None:
     ):
         bad = state.copy()
         bad[place] = value
-        assert not Weights(delayed=delayed).restore(bad, sourced=True)
+        assert not Weights(WITH_EARLY if delayed else CANDIDATES).restore(bad, sourced=True)
     # Without a source, composites cannot have weight.
-    assert not Weights(delayed=delayed).restore(state.copy(), sourced=False)
+    assert not Weights(WITH_EARLY if delayed else CANDIDATES).restore(state.copy(), sourced=False)
 
 
 # Before the first target label
@@ -332,7 +333,9 @@ def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int, dela
     own, got = np.stack(ROWS), []
     rest = 1.0 - module._DELAYED if delayed else 1.0
     for labels in (1, 100, 1000, 10_000, 10**12):
-        weights = by_source(source(labels, losses, ahead), shifted=False, delayed=delayed)
+        weights = by_source(
+            source(labels, losses, ahead), WITH_EARLY if delayed else CANDIDATES, shifted=False
+        )
         assert weights.sum() == pytest.approx(1.0)
         assert weights[K:] == pytest.approx([module._DELAYED / 2] * (len(DELAYED) if delayed else 0))
         assert not weights[:K][~own.any(axis=0)].any()

@@ -116,10 +116,3 @@ def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats) -
             length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
             fits[k, 0], fits[k, 1] = a - length * step_a, b - length * step_b
             fits[k, 2], fits[k, 3], fits[k, 4] = aa, ab, bb
-
-
-def _times(curvature: Floats, parameters: Floats) -> Floats:
-    """Return H·θ of each row, float64[G, 2]."""
-    aa, ab, bb = curvature.T
-    a, b = parameters.T
-    return np.stack((aa * a + ab * b, ab * a + bb * b), axis=1)

@@ -25,7 +25,7 @@ cdef class BlockSteps:
     cdef const unsigned char[::1] _odd
     cdef const int[::1] _codes
     cdef bint _is_target
-    cdef list _versions, _carried
+    cdef list _versions, _memos
     cdef object _kept
     cdef tuple _emissions
 
@@ -39,5 +39,5 @@ cdef class BlockSteps:
     cdef int _loop(self, Py_ssize_t end) except -1
     cdef bint _find_engine(self, Py_ssize_t code) except -1
     cdef _learn_due(
-        self, double score, double probability, int label, double predicted_at, double time, long long prediction_index, carried
+        self, double score, double probability, int label, double predicted_at, double time, long long prediction_index, memo
     )

@@ -18,7 +18,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS
 from streamcal.events.blocks import Block
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
@@ -70,7 +70,7 @@ class Taken(NamedTuple):
     """Event times of these predictions in seconds; NaN if there is none."""
     keys: Sequence[str | None]
     """Keys of these predictions."""
-    carried: Sequence[Carried]
+    memos: Sequence[Memo]
     """Values that engines kept with these predictions, where these keep any."""
     emissions: tuple[Emission, ...]
     """Emissions of the last label."""
@@ -134,7 +134,7 @@ class BlockSteps:
         if rows.renumbered != self._renumbered:
             self.begin(block)
         self._predictions = self._joins = 0
-        self._versions, self._carried = list[int](), list[Carried]()
+        self._versions, self._memos = list[int](), list[Memo]()
         self._emissions: tuple[Emission, ...] = ()
         self._engine, self._code = None, _UNKNOWN
         self._at = at
@@ -161,7 +161,7 @@ class BlockSteps:
             real[2, joins],
             real[3, joins],
             [names[code] for code in whole[3, joins].tolist()],
-            self._carried,
+            self._memos,
             self._emissions,
         )
 
@@ -172,7 +172,7 @@ class BlockSteps:
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
         version, answered = -1, None  # of the latest prediction
-        carried: Carried | None = None
+        memo: Memo | None = None
         why = _END
         while at < end:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
@@ -201,7 +201,7 @@ class BlockSteps:
             if is_prediction:
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
-                probability, carried = served.forecast(score), None
+                probability, memo = served.forecast(score), None
                 if engine is not answered or served.version != version or served.weights_now() is not weights:
                     answered, version, weights = engine, served.version, served.weights_now()
                     run = len(self._versions)
@@ -212,12 +212,12 @@ class BlockSteps:
                     engine.observe_one(score, time)  # type: ignore[union-attr]
                 if engine.carries:  # type: ignore[union-attr]
                     kept = () if self._kept is None else self._kept[at]
-                    probability, carried = engine.carry(kept, score, probability)  # type: ignore[union-attr]
+                    probability, memo = engine.carry(kept, score, probability)  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
-                    if carried is not None:
-                        rows.hold_object(row, carried)
+                    if memo is not None:
+                        rows.hold_object(row, memo)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability
@@ -227,7 +227,7 @@ class BlockSteps:
                 if row:
                     score, probability = rows.score_of(row), rows.forecast_of(row)
                     predicted_at, prediction_index = rows.time_of(row), rows.prediction_index_of(row)
-                    carried = rows.carried_of(row)
+                    memo = rows.memo_of(row)
                     rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
@@ -235,17 +235,17 @@ class BlockSteps:
                 self._real[2, joins] = probability
                 self._real[3, joins] = predicted_at
                 joins += 1
-                if carried is not None:
-                    self._carried.append(carried)
+                if memo is not None:
+                    self._memos.append(memo)
                 if engine.is_due(is_target):  # type: ignore[union-attr]
-                    self._learn_due(score, probability, label, predicted_at, time, prediction_index, carried)
+                    self._learn_due(score, probability, label, predicted_at, time, prediction_index, memo)
                     if self._emissions:
                         at += 1
                         why = _BEGUN
                         break
                 else:
                     latest = time if time == time else _NO_TIME
-                    engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, carried)  # type: ignore[union-attr]
+                    engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, memo)  # type: ignore[union-attr]
             at += 1
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
@@ -267,7 +267,7 @@ class BlockSteps:
         predicted_at: float,
         time: float,
         prediction_index: int,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> None:
         """Learn a label with which something is due."""
         engine: Any = self._engine
@@ -280,6 +280,6 @@ class BlockSteps:
             None if time != time else time,
             prediction_index,
             self._rows.names[self._code],
-            carried=carried,
+            memo=memo,
         )
         self._emissions = engine.learn(joined)

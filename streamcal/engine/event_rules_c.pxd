@@ -19,7 +19,7 @@ cdef class EventRules:
     cdef public bint _delayed
     cdef public bint carries
     cdef bint _begins_by_scores
-    cdef public object on_carried, _complete
+    cdef public object on_memo, _complete
     cdef public object config, _priors, _versions
     cdef public object _key, _last_written
 
@@ -28,7 +28,7 @@ cdef class EventRules:
     )
     cpdef tuple answer(self, event)
     cpdef tuple carry(self, kept, double score, double probability)
-    cpdef learn_carried(self, double score, int label, carried)
+    cpdef learn_memo(self, double score, int label, memo)
     @cython.locals(version=cython.longlong, begins=bint)
     cpdef bint observe_one(self, double score, double time=*) except -1
     cdef _expect(self, double score)
@@ -43,11 +43,11 @@ cdef class EventRules:
     cpdef tuple learn(self, joined)
     @cython.locals(came=double)
     cpdef learn_label(
-        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, carried=*
+        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, memo=*
     )
     @cython.locals(release=label_release_c.LabelRelease, expected=double)
     cdef bint _waits(
-        self, double score, int label, long long prediction_index, int units, double came, double time, carried
+        self, double score, int label, long long prediction_index, int units, double came, double time, memo
     ) except -1
     @cython.locals(release=label_release_c.LabelRelease, size=Py_ssize_t, passes="unsigned char[::1]", i=Py_ssize_t, time=double)
     cpdef _pass_many(
@@ -55,10 +55,10 @@ cdef class EventRules:
         const long long[:] prediction_index, const long long[:] units,
     )
     cpdef _learn_released(self)
-    cdef _take(self, double score, int label, bint is_target, time, long long index, int units, carried)
+    cdef _take(self, double score, int label, bint is_target, time, long long index, int units, memo)
     @cython.locals(is_target=bint, index=cython.longlong)
     cpdef bint learn_usual(self, score, label, domain, time, prediction_index, weight, positive) except -1
     @cython.locals(index=cython.longlong)
-    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, carried=*)
+    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, memo=*)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)

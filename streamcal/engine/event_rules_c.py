@@ -21,7 +21,7 @@ from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
@@ -69,7 +69,7 @@ class EventRules:
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
         self._last_written: Any = b"", b""  # digest of the state of map versions, and its bytes
-        self.on_carried: Callable[[float, int, Carried], None] | None = None
+        self.on_memo: Callable[[float, int, Memo], None] | None = None
         """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False
         """Whether the join is to keep values with each prediction."""
@@ -85,7 +85,7 @@ class EventRules:
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, Carried | None, tuple[Emission, ...]]:
+    ) -> tuple[Recalibrated, int, Memo | None, tuple[Emission, ...]]:
         """Answer a prediction, and note its score if it is of the target.
 
         Returns
@@ -95,10 +95,10 @@ class EventRules:
         alone can move the prior, and time can close a pane of delayed feedback. That map comes without a
         certificate, which uses labels only.
         """
-        score, prediction_index, carried = event.score, self._unlabelled.n, None
+        score, prediction_index, memo = event.score, self._unlabelled.n, None
         probability = self.served.forecast(score)
         if self.carries:
-            probability, carried = self.carry(event.kept, score, probability)
+            probability, memo = self.carry(event.kept, score, probability)
         answer = Recalibrated(
             event.id,
             score,
@@ -118,12 +118,12 @@ class EventRules:
             if self.release is not None and self._count(
                 score, _NO_TIME if event.time is None else event.time
             ):
-                return answer, prediction_index, carried, self._begun(version, alarms)
+                return answer, prediction_index, memo, self._begun(version, alarms)
             if begins:
-                return answer, prediction_index, carried, (self._published(None),)
-        return answer, prediction_index, carried, ()
+                return answer, prediction_index, memo, (self._published(None),)
+        return answer, prediction_index, memo, ()
 
-    def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, Carried]:
+    def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, Memo]:
         """Return the probability to answer with, and what the join is to keep, where the engine `carries`.
 
         Parameters
@@ -135,10 +135,10 @@ class EventRules:
         """
         raise NotImplementedError
 
-    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
+    def learn_memo(self, score: float, label: int, memo: Memo) -> None:
         """Learn what was kept with a prediction of the target, after its label is learned."""
-        if self.on_carried is not None:
-            self.on_carried(score, label, carried)
+        if self.on_memo is not None:
+            self.on_memo(score, label, memo)
 
     def observe_one(self, score: float, time: float = _NO_TIME) -> bool:
         """Note a checked target score and its event time, or NaN; return whether that began a version."""
@@ -217,7 +217,7 @@ class EventRules:
         if self.is_due(is_target):
             return self._learn_due(joined, latest, units)
         self.learn_label(
-            joined.score, joined.label, is_target, latest, joined.prediction_index, units, joined.carried
+            joined.score, joined.label, is_target, latest, joined.prediction_index, units, joined.memo
         )
         return ()
 
@@ -229,11 +229,11 @@ class EventRules:
         time: float,
         prediction_index: int,
         units: int = _ONE,
-        carried: Carried | None = None,
+        memo: Memo | None = None,
     ) -> None:
         """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units.
 
-        ``carried`` is what the join has kept with a prediction of the target.
+        ``memo`` is what the join has kept with a prediction of the target.
         """
         came = time
         if time > self._latest:
@@ -243,11 +243,11 @@ class EventRules:
         if is_target and self.release is not None:
             if self._complete is not None:
                 self._complete.label(score, label, prediction_index)
-            if self._waits(score, label, prediction_index, units, came, time, carried):
+            if self._waits(score, label, prediction_index, units, came, time, memo):
                 return
         self._learn(score, label, is_target, time, prediction_index, units)
-        if carried is not None and is_target:
-            self.learn_carried(score, label, carried)
+        if memo is not None and is_target:
+            self.learn_memo(score, label, memo)
 
     def _waits(
         self,
@@ -257,14 +257,14 @@ class EventRules:
         units: int,
         came: float,
         time: float,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> bool:
         """Let a label of the target wait, if it is to; return whether it does, or has been learned."""
         release = self.release
         if self._target.windowed:
             self._target.next_pane(None if time != time else time)  # which needs its time
         expected = self.served.forecast(score) if release.unsettled else 0.0
-        if release.take(score, label, prediction_index, units, came, time, expected, carried):
+        if release.take(score, label, prediction_index, units, came, time, expected, memo):
             return False
         if release.ready:
             self._learn_released()
@@ -278,11 +278,9 @@ class EventRules:
         if self._target.windowed and self._latest != _NEVER:
             times = np.full(len(times), self._latest)
         self._learn_many(given.scores, given.labels, "target", times, given.prediction_index, given.units)
-        for score, label, carried in zip(
-            given.scores.tolist(), given.labels.tolist(), given.carried, strict=True
-        ):
-            if carried is not None:
-                self.learn_carried(score, label, carried)
+        for score, label, memo in zip(given.scores.tolist(), given.labels.tolist(), given.memos, strict=True):
+            if memo is not None:
+                self.learn_memo(score, label, memo)
 
     def _pass_many(
         self, scores: Floats, labels: Labels, times: Floats | None, prediction_index: Counts, units: Counts
@@ -352,11 +350,11 @@ class EventRules:
         time: float | None,
         prediction_index: int | None,
         units: int,
-        carried: Carried | None = None,
+        memo: Memo | None = None,
     ) -> None:
         """Learn one checked score with its label; ``units`` are those of its weight, in 1/256."""
         index = _AT_ONCE if prediction_index is None else prediction_index
-        self._take(score, label, domain == "target", time, index, units, carried)
+        self._take(score, label, domain == "target", time, index, units, memo)
 
     def _take(
         self,
@@ -366,18 +364,18 @@ class EventRules:
         time: float | None,
         index: int,
         units: int,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> None:
         """Learn a label, or let it wait."""
         if is_target and self.release is not None:
             if self._complete is not None:
                 self._complete.exact = False
             came = _NO_TIME if time is None else time
-            if self._waits(score, label, index, units, came, came, carried):
+            if self._waits(score, label, index, units, came, came, memo):
                 return
         self._learn(score, label, is_target, time, index, units)
-        if carried is not None:
-            self.learn_carried(score, label, carried)
+        if memo is not None:
+            self.learn_memo(score, label, memo)
 
     def _learn(
         self, score: float, label: int, is_target: bool, time: float | None, index: int, units: int
@@ -444,7 +442,7 @@ class EventRules:
         version, alarms = self.served.version, len(self._versions.alarms)
         is_target = joined.domain == "target"
         self.learn_label(
-            joined.score, joined.label, is_target, time, joined.prediction_index, units, joined.carried
+            joined.score, joined.label, is_target, time, joined.prediction_index, units, joined.memo
         )
         return self._begun(version, alarms)
 

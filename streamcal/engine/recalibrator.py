@@ -241,14 +241,14 @@ class Recalibrator:
         time: Time | None,
         prediction_index: int | None,
         weight: float | None,
-        carried: bytes | None,
+        memo: bytes | None,
     ) -> None:
         """Learn a checked score with its label, and what is kept with it."""
         moment = check_time(time)
         units = ONE if weight is None else units_of(check_weight(weight))
         if units != ONE:
             self._check_weighs()
-        self._engine.learn_one(score, label, domain, moment, prediction_index, units, carried)
+        self._engine.learn_one(score, label, domain, moment, prediction_index, units, memo)
         if self._seeks_source:
             self._seek_source()
 

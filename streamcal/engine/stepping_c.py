@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected
 
@@ -28,7 +28,7 @@ class Learner(Protocol):
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, Carried | None, tuple[Emission, ...]]:
+    ) -> tuple[Recalibrated, int, Memo | None, tuple[Emission, ...]]:
         """Return the answer, the number of target scores observed before, the memo, and the emissions.
 
         The join keeps the memo with the prediction, and gives it back with the label; None: there is none.
@@ -104,10 +104,10 @@ def _prediction(
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
-    answer, prediction_index, carried, begun = engine.answer(event)
+    answer, prediction_index, memo, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, answer.probability, prediction_index, kept, carried)
+    joined = join.hold(event, answer.probability, prediction_index, kept, memo)
     if joined is not None:
         return (answer, *begun, *_learned(joined, engine))
     if early is None:
@@ -164,8 +164,8 @@ def _labelled(
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
-        answer, prediction_index, carried, begun = engine.answer(event)
-        joined = join.join(event, answer.probability, prediction_index, carried)
+        answer, prediction_index, memo, begun = engine.answer(event)
+        joined = join.join(event, answer.probability, prediction_index, memo)
         return (answer, *begun, *_learned(joined, engine))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)

@@ -11,7 +11,7 @@ import msgspec
 
 from streamcal.events import Domain, LabelEvent, Weight
 
-__all__ = ["Carried", "E", "E_co", "Early", "Entry", "Pending", "Settled", "Values"]
+__all__ = ["E", "E_co", "Early", "Entry", "Memo", "Pending", "Settled", "Values"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -21,7 +21,7 @@ _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 Values: TypeAlias = tuple[str | float | None, ...]
 
-Carried: TypeAlias = Values | bytes
+Memo: TypeAlias = Values | bytes
 """Value that the engine wants back with the label of a prediction; the join does not look into it."""
 
 
@@ -45,7 +45,7 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     of a label: the 1 that came since."""
     weight: Weight | None = None
     """Weight of the label, unless the label has its own; None: 1."""
-    carried: Carried | None = None
+    memo: Memo | None = None
     """Values that the engine wants back with the label; None: nothing."""
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Carried, Early, Entry, Pending, Settled
+from streamcal.join.entries import Early, Entry, Memo, Pending, Settled
 from streamcal.text_table_c import hashed, widened
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
@@ -177,8 +177,8 @@ class IdTable:
                 alone = held.answer is None and held.told is None and held.weight is None
                 if held is not entry or not alone:
                     self.hold_object(row, held)
-                elif held.carried is not None:
-                    self.hold_object(row, held.carried)
+                elif held.memo is not None:
+                    self.hold_object(row, held.memo)
         self._real[_REAL * row] = _NONE if since is None else since
         if seq:
             self._state[row] = state
@@ -293,8 +293,8 @@ class IdTable:
         held: Pending = self.objects[row]
         return held
 
-    def hold_object(self, row: int, held: Pending | LabelEvent | Carried) -> None:
-        """Keep an object of a row; of a prediction that has no more than `Carried`, that alone."""
+    def hold_object(self, row: int, held: Pending | LabelEvent | Memo) -> None:
+        """Keep an object of a row; of a prediction that has no more than `Memo`, that alone."""
         objects = self.objects
         if row >= len(objects):
             objects.extend([None] * (self._limit + 1 - len(objects)))
@@ -314,9 +314,9 @@ class IdTable:
 
     def _pending(self, row: int) -> Pending:
         """Return a prediction that waits as an object."""
-        carried = self.object_of(row)
-        if type(carried) is Pending:
-            return carried
+        memo = self.object_of(row)
+        if type(memo) is Pending:
+            return memo
         real = _REAL * row
         since, time = self._real[real], self._real[real + 3]
         return Pending(
@@ -327,7 +327,7 @@ class IdTable:
             self.names[self._key[row]],
             None if time != time else time,
             self._whole[_PAIR * row],
-            carried=carried,
+            memo=memo,
         )
 
     def _write(

@@ -14,7 +14,7 @@ cdef class Join:
     cpdef bint knows(self, str id_) except -1
     cpdef admit(self, event, origin_of=*)
     @cython.locals(early=object)
-    cpdef hold(self, event, double probability, long long prediction_index, answer=*, carried=*)
+    cpdef hold(self, event, double probability, long long prediction_index, answer=*, memo=*)
     cpdef finalize(self, event)
     cpdef take_early(self, str id_)
     @cython.locals(row=Py_ssize_t)

@@ -30,7 +30,7 @@ from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, Predictio
 from streamcal.events.codes import Code, Refusal
 from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
-from streamcal.join.entries import Carried, Early, Pending, Settled
+from streamcal.join.entries import Early, Memo, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
@@ -246,7 +246,7 @@ class Join:
         probability: float,
         prediction_index: int,
         answer: tuple[int, float, float] | None = None,
-        carried: Carried | None = None,
+        memo: Memo | None = None,
     ) -> Joined | None:
         """Hold an answered prediction until its label comes, or join it with a label that came before it.
 
@@ -260,7 +260,7 @@ class Join:
             number of target scores that its engine had observed before the answer.
         answer
             the map's version and weights, as in `Pending.answer`, if the join keeps answers.
-        carried
+        memo
             what the engine wants back with the label; None: nothing.
         """
         joined = self.rows.hold(
@@ -273,7 +273,7 @@ class Join:
             event.key,
             answer,
             event.weight,
-            carried,
+            memo,
         )
         self._joined += joined is not None
         return joined
@@ -295,7 +295,7 @@ class Join:
         event: LabelledEvent,
         probability: float,
         prediction_index: int,
-        carried: Carried | None = None,
+        memo: Memo | None = None,
     ) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
         self._predictions += 1
@@ -311,7 +311,7 @@ class Join:
             prediction_index,
             event.key,
             weight=1.0 if event.weight is None else event.weight,
-            carried=carried,
+            memo=memo,
         )
 
     # Labels

@@ -8,7 +8,7 @@ import msgspec
 
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 
 __all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected"]
 
@@ -41,7 +41,7 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     came."""
     weight: float = 1.0
     """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
-    carried: Carried | None = None
+    memo: Memo | None = None
     """Values that the engine wanted back with the label."""
 
 

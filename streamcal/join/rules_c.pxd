@@ -27,7 +27,7 @@ cdef class JoinRules(id_table_c.IdTable):
     @cython.locals(data=bytes, row=Py_ssize_t, code=Py_ssize_t)
     cpdef hold(
         self, str id_, double score, double probability, time, long long prediction_index, str domain, key,
-        answer, weight, carried
+        answer, weight, memo
     )
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
     @cython.locals(data=bytes, row=Py_ssize_t)
@@ -40,7 +40,7 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
-    cdef carried_of(self, Py_ssize_t row)
+    cdef memo_of(self, Py_ssize_t row)
     cdef int hold_new(
         self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) except -1

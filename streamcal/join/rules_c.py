@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join import id_table_c
-from streamcal.join.entries import Carried, Pending
+from streamcal.join.entries import Memo, Pending
 from streamcal.join.outcomes import Joined
 from streamcal.text_table_c import hashed
 
@@ -175,13 +175,13 @@ class JoinRules(id_table_c.IdTable):
         key: str | None,
         answer: tuple[int, float, float] | None,
         weight: float | None,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> Joined | None:
         """Hold an answered prediction; or join it with the label that waited for it.
 
         Parameters
         ----------
-        answer, weight, carried
+        answer, weight, memo
             as in `streamcal.join.entries.Pending`, which has them where there are any.
         """
         data = id_.encode("utf-8", "surrogatepass")
@@ -202,9 +202,9 @@ class JoinRules(id_table_c.IdTable):
             code,
         )
         self._stamp(row)
-        if answer is not None or weight is not None or carried is not None:
+        if answer is not None or weight is not None or memo is not None:
             held = self.held(row)
-            held.answer, held.weight, held.carried = answer, weight, carried
+            held.answer, held.weight, held.memo = answer, weight, memo
         if early is not None:
             return self.meet(row, early.label, early.time, early.weight)
         self._begin_wait(row)
@@ -229,14 +229,14 @@ class JoinRules(id_table_c.IdTable):
         """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
         if self.matures:
             held = self.held(row)
-            if held.carried is not None:
-                held.carried = held.carried[: self.answer_size] or None
+            if held.memo is not None:
+                held.memo = held.memo[: self.answer_size] or None
         elif self._flags[row] & _HELD:
             held = self.objects[row]
             if type(held) is not Pending or held.answer is None or not self.keeps_answers:
                 self.take_object(row)
-            elif held.carried is not None:
-                held.carried = held.carried[: self.answer_size] or None
+            elif held.memo is not None:
+                held.memo = held.memo[: self.answer_size] or None
         if self._state[row] != _FREE:
             self._leave(row)
         self._stamp(row)
@@ -256,13 +256,13 @@ class JoinRules(id_table_c.IdTable):
         self, row: int, label: int, time: float | None, weight: float | None, matured_at: float | None
     ) -> Joined:
         """Return a row's prediction with a label of this time and weight."""
-        carried: Carried | None = None
+        memo: Memo | None = None
         if self._flags[row] & _HELD:
             held = self.objects[row]
             if type(held) is not Pending:
-                carried = held
+                memo = held
             else:
-                carried = held.carried
+                memo = held.memo
                 if matured_at is None and weight is None:
                     weight = held.weight
         real = _REAL * row
@@ -278,7 +278,7 @@ class JoinRules(id_table_c.IdTable):
             self.names[self._key[row]],
             matured_at,
             1.0 if weight is None else weight,
-            carried,
+            memo,
         )
 
     def _stamp(self, row: int) -> None:
@@ -310,12 +310,12 @@ class JoinRules(id_table_c.IdTable):
         held = self.objects[row]
         return type(held) is not Pending or (held.weight is None and held.answer is None)
 
-    def carried_of(self, row: int) -> Carried | None:
+    def memo_of(self, row: int) -> Memo | None:
         """Return what the engine wants back with a label."""
         if not self._flags[row] & _HELD:
             return None
         held = self.objects[row]
-        return held.carried if type(held) is Pending else held
+        return held.memo if type(held) is Pending else held
 
     def hold_new(
         self,

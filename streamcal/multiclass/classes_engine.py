@@ -21,7 +21,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import LabelledEvent, PredictionEvent
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator, answer_row
@@ -82,7 +82,7 @@ class ClassesEngine(Engine):
         """
         scores = event.kept[-len(self.classes.classes) :]
         row = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))  # numpy takes longer
-        made, carried = answer_row(self.classes, row, observes=event.domain == "target")
+        made, memo = answer_row(self.classes, row, observes=event.domain == "target")
         answer, prediction_index, _, emissions = super().answer(event)
         probabilities = tuple(made[0].tolist())
         given = ClassAnswer(
@@ -95,7 +95,7 @@ class ClassesEngine(Engine):
             answer.time,
             probabilities,
         )
-        numbers = np.concatenate((row, made[0], carried[0]), dtype=_NUMBERS)
+        numbers = np.concatenate((row, made[0], memo[0]), dtype=_NUMBERS)
         return given, prediction_index, numbers.tobytes(), emissions
 
     # A label
@@ -104,7 +104,7 @@ class ClassesEngine(Engine):
         """Let both engines learn."""
         numbers, classes = self._kept(joined), len(self.classes.classes)
         is_right = int(joined.label == numbers[:classes].argmax())
-        emissions = super().learn(msgspec.structs.replace(joined, label=is_right, carried=None))
+        emissions = super().learn(msgspec.structs.replace(joined, label=is_right, memo=None))
         timed = self.config.needs_time
         with restoring("not what the join keeps with a prediction"):
             self.classes.learn_one(
@@ -119,7 +119,7 @@ class ClassesEngine(Engine):
 
     def _kept(self, joined: Joined) -> Floats:
         """Return what the join has kept with a prediction; it may come from a store."""
-        classes, numbers = len(self.classes.classes), kept_numbers(joined.carried)
+        classes, numbers = len(self.classes.classes), kept_numbers(joined.memo)
         shares, more = numbers[: 2 * classes], numbers[2 * classes :]
         if (
             len(shares) < 2 * classes
@@ -144,8 +144,8 @@ class ClassesEngine(Engine):
         self.learn_many(scores.max(axis=1), right.astype(np.int8), domain, times, None, units)
 
 
-def kept_numbers(carried: Carried | None) -> Floats:
+def kept_numbers(memo: Memo | None) -> Floats:
     """Return the numbers that the join has kept with a prediction; none of what holds none."""
-    if isinstance(carried, bytes) and len(carried) % NUMBER_BYTES == 0:
-        return np.frombuffer(carried, _NUMBERS)
+    if isinstance(memo, bytes) and len(memo) % NUMBER_BYTES == 0:
+        return np.frombuffer(memo, _NUMBERS)
     return np.empty(0)

@@ -57,10 +57,10 @@ class ClassSums(msgspec.Struct):
         """Check a decoded state; raise ValueError if it is none."""
         self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
 
-    def rows(self, carried: Sequence[bytes]) -> Floats:
+    def rows(self, memos: Sequence[bytes]) -> Floats:
         """Return scores and forecasts, float64[n, 2, K], of what the join has kept with n predictions."""
         classes = len(self.names)
-        numbers = [np.frombuffer(each, "<f8", 2 * classes) for each in carried]
+        numbers = [np.frombuffer(each, "<f8", 2 * classes) for each in memos]
         return np.array(numbers, np.float64).reshape(-1, 2, classes)
 
     def add(

@@ -268,15 +268,15 @@ class Unrated(msgspec.Struct):
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
-    carried: list[Any] = []
+    memos: list[Any] = []
     """Values that engines kept with each prediction, where these keep any."""
 
     def add(self, joined: Joined) -> None:
         """Add a joined label."""
         if joined.weight != 1.0:
             self.weights[len(self.labels)] = joined.weight
-        if joined.carried is not None:
-            self.carried.append(joined.carried)
+        if joined.memo is not None:
+            self.memos.append(joined.memo)
         predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
         self.scores.append(joined.score)
         self.probabilities.append(joined.probability)
@@ -423,7 +423,7 @@ class Quality(msgspec.Struct):
         if unrated.weights:
             weights = np.array([unrated.weights.get(index, 1.0) for index in range(begin, end)])
         if self.classes is not None and end > begin:
-            rows, codes = self.classes.rows(unrated.carried[part]), labels.astype(np.int64)
+            rows, codes = self.classes.rows(unrated.memos[part]), labels.astype(np.int64)
             self.segments["class"].add(*self.classes.add(rows, codes, weights))
             labels = rows[:, 0].argmax(axis=1) == codes  # the decision is rated
         labels = labels.astype(np.int8)

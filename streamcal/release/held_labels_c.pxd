@@ -10,7 +10,7 @@ cdef class HeldLabels(DelayLaws):
     cdef public long long held, noted
     cdef public bint _weighs
     cdef public list ready, _loose, _store
-    cdef public dict carried
+    cdef public dict memos
     cdef public long long[:, ::1] more
     cdef int _free, _room
     cdef double[::1] _scores, _at
@@ -23,7 +23,7 @@ cdef class HeldLabels(DelayLaws):
     cpdef _give(self, int room)
     @cython.locals(i=int)
     cpdef _push(
-        self, Py_ssize_t cohort, double score, int label, long long index, int units, double time, carried
+        self, Py_ssize_t cohort, double score, int label, long long index, int units, double time, memo
     )
     cpdef _append(self, Py_ssize_t cohort, int label, int i)
     @cython.locals(i=int)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.release.delay_laws_c import DelayLaws
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch import checks
@@ -51,7 +51,7 @@ class Released(NamedTuple):
     units: Counts
     times: Floats
     """Event times of the labels, float64[k]; NaN where there is none."""
-    carried: list[Carried | None]
+    memos: list[Memo | None]
 
 
 class HeldLabels(DelayLaws):
@@ -72,7 +72,7 @@ class HeldLabels(DelayLaws):
         """By class: labels held; labels by exclusion, as learned; and labels that came and confirmed them."""
         self.ready: list[int] = []  # places of labels to be learned
         self._loose: list[int] = []  # places of held labels that came together with their prediction
-        self.carried: dict[int, Carried] = {}
+        self.memos: dict[int, Memo] = {}
         self.noted = 0
         """Number of scores noted."""
         self._free = _NOWHERE
@@ -108,7 +108,7 @@ class HeldLabels(DelayLaws):
         index: int,
         units: int,
         time: float,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> None:
         """Hold a label."""
         if self.held >= _MOST_HELD and self._weighs:
@@ -120,8 +120,8 @@ class HeldLabels(DelayLaws):
         else:
             i = self._put(score, label, index, units, time)
             self._loose.append(i)
-        if carried is not None:
-            self.carried[i] = carried
+        if memo is not None:
+            self.memos[i] = memo
 
     def _place(self, cohort: int, label: int, score: float, index: int, units: int, time: float) -> int:
         """Put a score behind the others of its label, 2: none yet, and cohort; return its place."""
@@ -205,14 +205,14 @@ class HeldLabels(DelayLaws):
                         self._index[j],
                         self._at[j],
                     )
-                    if j in self.carried:
-                        self.carried[i] = self.carried[j]
+                    if j in self.memos:
+                        self.memos[i] = self.memos[j]
                 self._units[i] += self._units[j]
                 self._stands[i] += self._stands[j]
                 self._follow[i] = self._follow[j]
                 if self.tail[cohort, label] == j:
                     self.tail[cohort, label] = i
-                self.carried.pop(j, None)
+                self.memos.pop(j, None)
                 self._follow[j], self._free = self._free, j
                 count += 1
             i = self._follow[i]
@@ -259,7 +259,7 @@ class HeldLabels(DelayLaws):
             index[order],
             np.asarray(self._units)[sorted_].astype(np.int64),
             np.asarray(self._at)[sorted_],
-            [self.carried.pop(i, None) for i in sorted_.tolist()] if self.carried else [None] * len(places),
+            [self.memos.pop(i, None) for i in sorted_.tolist()] if self.memos else [None] * len(places),
         )
         for i in self.ready:
             self._follow[i], self._free = self._free, i
@@ -290,7 +290,7 @@ class HeldLabels(DelayLaws):
             "units": units,
             "stands": stands,
             "times": at,
-            "carried": {place: self.carried[i] for place, i in enumerate(places) if i in self.carried},
+            "memos": {place: self.memos[i] for place, i in enumerate(places) if i in self.memos},
         }
 
     def _restore_held(self, state: ReleaseState) -> None:
@@ -314,7 +314,7 @@ class HeldLabels(DelayLaws):
             (held == np.asarray(self.told) - np.asarray(self.released)).all(), "other held labels than told"
         )
         require(not np.isposinf(state.times).any(), "times of held labels")
-        require(all(0 <= place < number for place in state.carried), "what is kept with held labels")
+        require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
         self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
         np.asarray(self.waiting)[:, 0] = rows[:, 2]
         self.noted = int(rows[:, 2].sum())
@@ -323,7 +323,7 @@ class HeldLabels(DelayLaws):
         for column, values in zip(self._store, columns, strict=False):
             column[:number] = values
         self._free = _NOWHERE
-        self.carried = dict(state.carried)
+        self.memos = dict(state.memos)
         head[:], tail[:] = _NOWHERE, _NOWHERE
         follow, place = np.asarray(self._follow), 0
         follow[:number] = np.arange(1, number + 1)

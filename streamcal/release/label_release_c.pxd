@@ -34,7 +34,7 @@ cdef class LabelRelease(HeldLabels):
     @cython.locals(cohort=Py_ssize_t, arrival=double, likely=double, latest=double, mark=int)
     cpdef bint take(
         self, double score, int label, long long index, int units, double came, double time, double expected,
-        carried,
+        memo,
     ) except -1
     @cython.locals(held=bint)
     cdef bint _is_empty(self, Py_ssize_t cohort) noexcept

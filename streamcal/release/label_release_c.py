@@ -18,7 +18,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.release.completeness_c import COMPLETE, completeness
 from streamcal.release.delay_laws_c import COHORT
 from streamcal.release.first_labels import FirstLabels, Observed
@@ -190,7 +190,7 @@ class LabelRelease(HeldLabels):
         came: float,
         time: float,
         expected: float,
-        carried: Carried | None,
+        memo: Memo | None,
     ) -> bool:
         """Take a label; return whether it is to be learned now. If not, those that are `ready` are.
 
@@ -204,7 +204,7 @@ class LabelRelease(HeldLabels):
             Time at which it is to be learned.
         expected
             What was expected of the label, while `unsettled`.
-        carried
+        memo
             What is to be learned with it.
         """
         cohort = _NOWHERE
@@ -236,7 +236,7 @@ class LabelRelease(HeldLabels):
                 return True
         elif not self.unsettled:
             return True
-        self._push(cohort, score, label, index, units, time, carried)
+        self._push(cohort, score, label, index, units, time, memo)
         if self.unsettled:
             if cohort >= 0:
                 self.expected[cohort, 2] += expected

@@ -41,7 +41,7 @@ class ReleaseState(msgspec.Struct, array_like=True):
     units: Cells
     stands: Cells
     times: Floats
-    carried: dict[int, bytes]
+    memos: dict[int, bytes]
     """Values kept with held labels, by their place."""
     settled: list[bool]
     """Flags of `LabelRelease`: unsettled, late_class, and whether a label had a time."""

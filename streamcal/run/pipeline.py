@@ -309,7 +309,7 @@ class Pipeline(RunState):
         if len(ends):
             labels, times = block.labels[ends], block.times[ends]
             self._unrated.extend(taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at, times)
-            self._unrated.carried += taken.carried
+            self._unrated.memos += taken.memos
         for emission in taken.emissions:
             self._emit(emission, outcome)
 

@@ -215,7 +215,7 @@ class RunState:
         """Rate the forecasts whose labels have come, and count the predictions."""
         unrated, self._unrated = self._unrated, Unrated()
         count = len(self.segments.fields)
-        names = [names_of(unrated.carried, count, field) for field in range(count)]
+        names = [names_of(unrated.memos, count, field) for field in range(count)]
         keys = dict.fromkeys(unrated.keys)
         rated = (key for key in dict.fromkeys([*self._quality.by_key, *keys]) if key is not None)
         for key in keys.keys() & {None, *islice(rated, RATED_KEYS)}:

@@ -17,7 +17,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import pack, unpack
 from streamcal.events import Domain
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.fields_c import TERMS
 from streamcal.segments.names_c import Name, name_of
@@ -373,7 +373,7 @@ class SegmentedRecalibrator:
     def _use(self, segments: Segments) -> None:
         """Let the pooled engine hand over labels that it has held, with their segments."""
         engine = self._pooled._engine
-        self._segments, engine.on_carried = segments, self._learn_carried
+        self._segments, engine.on_memo = segments, self._learn_memo
         if engine.release is not None:
             engine.release.excludes = False  # of such predictions no segments are known
 
@@ -391,8 +391,8 @@ class SegmentedRecalibrator:
         kept = msgspec.msgpack.encode((names, row)) if domain == "target" else None
         self._pooled._learn_one(score, label, domain, time, prediction_index, None, kept)
 
-    def _learn_carried(self, score: float, label: int, carried: Carried) -> None:
-        names, row = msgspec.msgpack.decode(cast(bytes, carried))
+    def _learn_memo(self, score: float, label: int, memo: Memo) -> None:
+        names, row = msgspec.msgpack.decode(cast(bytes, memo))
         self._segments.learn([score], [label], [names], [row])
 
     def _forecast(self, score: float, names: tuple[Name, ...]) -> list[float]:

@@ -15,4 +15,4 @@ cdef class SegmentRules(event_rules_c.EventRules):
     @cython.locals(names=list, place=Py_ssize_t, forecast=bytes)
     cpdef tuple carry(self, kept, double score, double probability)
     @cython.locals(after=cython.longlong)
-    cpdef learn_carried(self, double score, int label, carried)
+    cpdef learn_memo(self, double score, int label, memo)

@@ -46,9 +46,9 @@ class SegmentRules(event_rules_c.EventRules):
             forecast = self.segments.carry(score, probability, names, forecast)
         return self._fields.served, forecast
 
-    def learn_carried(self, score: float, label: int, carried: Any) -> None:
+    def learn_memo(self, score: float, label: int, memo: Any) -> None:
         """Let corrections learn a label of the target."""
-        self._fields.learn(label, carried)
+        self._fields.learn(label, memo)
         if self._has_own and self._fields.labels >= _WORTH:
             after = int(self._fields.labels)
-            self.segments.learn_own(names_of([carried], 1, 0)[0], [score], [label], after - 1)
+            self.segments.learn_own(names_of([memo], 1, 0)[0], [score], [label], after - 1)

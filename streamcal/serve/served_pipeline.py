@@ -127,9 +127,9 @@ class ServedPipeline(Pipeline):
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
         classes = len(self.classes)
-        carried = tuple(kept_numbers(known.carried).tolist()) if classes else ()
+        memo = tuple(kept_numbers(known.memo).tolist()) if classes else ()
         scores = (
-            ("scores", carried[:classes], event.kept[-classes:])
+            ("scores", memo[:classes], event.kept[-classes:])
             if classes
             else ("score", known.score, event.score)
         )
@@ -146,7 +146,7 @@ class ServedPipeline(Pipeline):
         version, weight_0, weight_1 = known.answer
         answer: Recalibrated
         if classes:
-            served = carried[classes : 2 * classes]
+            served = memo[classes : 2 * classes]
             answer = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
         else:
             answer = Recalibrated(

@@ -151,16 +151,16 @@ class _Work:
     ) -> tuple[Recalibrated, int, Values | None, tuple[Emission, ...]]:
         """Take note of a prediction; the driver's map answers it later, if that of a plain engine."""
         id_, score, key, time = event.id, event.score, event.key, event.time
-        answer, carried = self._answers.get(id(event), (None, None))
+        answer, memo = self._answers.get(id(event), (None, None))
         self._rows.append((PREDICTION, id_, time, score, key, event.domain, None, answer))
         if answer is None and event.domain == "target":
             self._scores.setdefault(key, []).append(score)
-        return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, carried, ()
+        return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, memo, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""
-        if isinstance(joined.carried, tuple):
-            told = joined.domain, *self._at, joined.score, joined.label, joined.labelled_at, joined.carried
+        if isinstance(joined.memo, tuple):
+            told = joined.domain, *self._at, joined.score, joined.label, joined.labelled_at, joined.memo
             self._learned.setdefault(joined.key, []).append(Learned(*told))
             return ()
         scores, labels = self._labels.setdefault((joined.key, joined.domain), ([], []))

@@ -69,7 +69,7 @@ class Learned(msgspec.Struct, array_like=True, gc=False):
     score: float
     label: int
     labelled_at: float | None
-    carried: Values
+    memo: Values
 
     @property
     def order(self) -> tuple[str, bool, float, bool, str]:
@@ -198,11 +198,11 @@ class WithSegments(Carrying, frozen=True, tag="segments"):
         count, config = len(self.fields), engine.pooled.config
         engine.pooled.observe_many([answer[0] for answer in observed])
         for each in learned:
-            index, *row = each.carried[count:]
+            index, *row = each.memo[count:]
             engine.learn_one(
                 each.score,
                 each.label,
-                each.carried[:count],
+                each.memo[:count],
                 each.domain,
                 time=each.labelled_at if config.needs_time else None,
                 prediction_index=int(cast(float, index)) if each.domain == "target" else None,
@@ -271,11 +271,11 @@ class OfClasses(Carrying, frozen=True, tag="classes"):
         for domain, group in groupby(learned, lambda each: each.domain):
             labels = list(group)
             engine.learn_many(
-                [each.carried[:count] for each in labels],
+                [each.memo[:count] for each in labels],
                 [each.label for each in labels],
                 domain,
                 times=[each.labelled_at for each in labels] if engine.config.needs_time else None,
-                carried=[each.carried[count:] for each in labels],
+                carried=[each.memo[count:] for each in labels],
             )
 
 

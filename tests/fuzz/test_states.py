@@ -202,7 +202,7 @@ RELEASE = [
     ("stands", put("<i4", 0, 0), "numbers of held labels"),
     ("stands", put("<i4", 0, 2**30), "held labels"),
     ("times", put("<f8", 0, float("inf")), "times of held labels"),
-    ("carried", lambda _: {10**6: b""}, "kept with held labels"),
+    ("memos", lambda _: {10**6: b""}, "kept with held labels"),
 ]
 
 

@@ -9,7 +9,7 @@ from streamcal import JoinConfig, LabelEvent, PredictionEvent, RecalibratorConfi
 from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
-from streamcal.join.entries import Carried
+from streamcal.join.entries import Memo
 from streamcal.join.join_c import Join
 from streamcal.maps.platt import expit, logit
 from streamcal.segments.segmented_engine import SegmentedEngine
@@ -21,11 +21,11 @@ OFFSETS = {"a": -0.8, "b": 0.8}
 class Noting(SegmentedEngine):
     """An engine that notes which labels it learns with what was kept."""
 
-    noted: list[tuple[float, int, Carried]]
+    noted: list[tuple[float, int, Memo]]
 
-    def learn_carried(self, score: float, label: int, carried: Carried) -> None:
-        self.noted.append((score, label, carried))
-        super().learn_carried(score, label, carried)
+    def learn_memo(self, score: float, label: int, memo: Memo) -> None:
+        self.noted.append((score, label, memo))
+        super().learn_memo(score, label, memo)
 
 
 def engine_of(data: bytes | None = None) -> Noting:

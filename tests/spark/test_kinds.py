@@ -88,7 +88,7 @@ class Embedded:
                     self._learn(engine, domain, its)
 
     def _learn(self, engine: Any, domain: str, its: Sequence[Joined]) -> None:
-        told = [(self._forecasts[int(each.carried[0])], each) for each in its]  # type: ignore[index, arg-type]
+        told = [(self._forecasts[int(each.memo[0])], each) for each in its]  # type: ignore[index, arg-type]
         if isinstance(engine, SegmentedRecalibrator):
             for (score, names, forecast, index), each in told:
                 known = index if domain == "target" else None

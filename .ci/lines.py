@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
@@ -49,9 +50,9 @@ def main() -> None:
                 rooms[room] += lines_of(path)
                 files[room] += 1
     for room, lines in sorted(rooms.items()):
-        print(f"{lines:7,} {files[room]:4} {room}")
+        sys.stdout.write(f"{lines:7,} {files[room]:4} {room}\n")
     pairs = len(list((ROOT / "streamcal").rglob("*.pxd")))
-    print(f"{rooms.total():7,} lines of code in {files.total()} files; {pairs} compiled pairs")
+    sys.stdout.write(f"{rooms.total():7,} lines of code in {files.total()} files; {pairs} compiled pairs\n")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Premises(NamedTuple):
 
 
 class Claim:
-    """What may be claimed of a served map, worked out when it is first asked for.
+    """Bounds that may be claimed of a served map, worked out when they are first asked for.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Claim:
     """
 
     def __init__(self, premises: Premises) -> None:
-        self._premises = premises
+        self._premises: Premises = premises
 
     @cached_property
     def certificate(self) -> Certificate:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate, DriftAlarm
 from streamcal.join.outcomes import Rejected
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.mixture import Mixed, Mixing
+from streamcal.mixture.mixture import Mixing
 
 __all__ = ["DriftAlarm", "Emission", "MapPublished", "Mixing", "Recalibrated", "Rejected"]
 
@@ -47,11 +46,11 @@ class MapPublished:
     served
         function that returns the map.
     claim
-        what may be claimed of it; None: nothing is published.
+        `streamcal.certificates.claim.Claim` of the map; None: none is published.
     key
         key of the engine; None if events have none.
     mixed
-        mixture in mode ``auto``; None in the other modes.
+        `streamcal.mixture.mixture.Mixed` in mode ``auto``; None in the other modes.
     """
 
     __slots__ = ("_mixed", "_served", "claim", "key", "version")
@@ -60,29 +59,32 @@ class MapPublished:
         self,
         version: int,
         served: Callable[[], RecalibrationMap],
-        claim: Claim | None = None,
+        claim: Any = None,
         key: str | None = None,
-        mixed: Mixed | None = None,
+        mixed: Any = None,
     ) -> None:
-        self.version = version
-        self.key = key
-        self.claim = claim
+        self.version: int = version
+        self.key: str | None = key
+        self.claim: Any = claim
         self._served, self._mixed = served, mixed
 
     @property
     def map(self) -> RecalibrationMap:
         """Map with its version and the weights of its shift correction."""
-        return self._served()
+        served: RecalibrationMap = self._served()
+        return served
 
     @property
     def certificate(self) -> Certificate | None:
         """Certificate of the map; None for the identity, and for versions that are published without."""
-        return None if self.claim is None else self.claim.certificate
+        certificate: Certificate | None = None if self.claim is None else self.claim.certificate
+        return certificate
 
     @property
     def mixture(self) -> Mixing | None:
         """Weights of the candidates in mode ``auto``; None in the other modes."""
-        return None if self._mixed is None else self._mixed.mixing
+        mixing: Mixing | None = None if self._mixed is None else self._mixed.mixing
+        return mixing
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MapPublished):
@@ -91,7 +93,7 @@ class MapPublished:
             getattr(self, name) == getattr(other, name) for name in ("map", "certificate", "key", "mixture")
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # maps are compared by value
 
     def __repr__(self) -> str:
         return f"MapPublished(version={self.version}, key={self.key!r})"

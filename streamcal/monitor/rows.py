@@ -106,7 +106,7 @@ class Card(msgspec.Struct):
     title: str
     value: str
     beside: str
-    """What stands below it, smaller."""
+    """Smaller text below it."""
     change: str = ""
     """Change by recalibration, in percent."""
     better: bool = False

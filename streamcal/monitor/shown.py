@@ -70,7 +70,7 @@ class Shown(msgspec.Struct):
     """Contents of a page; nothing is markup."""
 
     views: list[ShownView]
-    """Those of the views of the status, in their order."""
+    """Sections of the views of the status, in their order."""
     alarms: list[Note]
     """The newest first."""
     remarks: list[str]

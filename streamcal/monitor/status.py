@@ -156,7 +156,7 @@ class Bound(msgspec.Struct):
     words: str
     """Figure, or the reason why there is none."""
     value: float | None
-    """None where nothing is claimed."""
+    """Figure as a number; missing where nothing is claimed."""
 
 
 class Certified(msgspec.Struct):

@@ -37,7 +37,7 @@ class Live(msgspec.Struct):
     """Since the record before; None in the first."""
     status: Status
     shown: Shown
-    """What the page says."""
+    """Content of the page."""
 
 
 class Posted(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ def test_limits_on_a_prior_enclose_those_of_all_labels_in_place_of_the_pending()
 def test_cohorts_double_and_have_the_labels_of_their_predictions() -> None:
     rng = np.random.default_rng(3)
     scores, labels = NormalPair(0.5).sample(30_000, rng)
-    cohorts, known = CompleteCohorts(256, 7), np.sort(rng.permutation(30_000)[:12_000])
+    cohorts, known = CompleteCohorts(7), np.sort(rng.permutation(30_000)[:12_000])
     labelled = set(known.tolist())
     cohorts.label(0.5, 1, 6)  # of a prediction before the first
     for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
@@ -105,10 +105,10 @@ def test_cohorts_double_and_have_the_labels_of_their_predictions() -> None:
         assert found is not None
         matured, number = found
         assert (number, matured.predictions.n) == (count, matured_end)
-        here = ScoreSketch(256)
+        here = ScoreSketch()
         here.add(scores[known[known < matured_end]], labels[known[known < matured_end]])
         assert matured.labels == here
-    again = CompleteCohorts(256, 0).restore(cohorts.to_state(), 30_007)
+    again = CompleteCohorts(0).restore(cohorts.to_state(), 30_007)
     assert bytes_of(again) == bytes_of(cohorts)
     with pytest.raises(ValueError, match="a cohort of 13616 predictions, not 13615"):
-        CompleteCohorts(256, 0).restore(cohorts.to_state(), 30_006)
+        CompleteCohorts(0).restore(cohorts.to_state(), 30_006)

@@ -289,7 +289,7 @@ def test_few_keys_have_certificates_with_their_maps_and_many_only_that_without_a
         assert (True in keyed) == (certified == 6)
         # Shown, a certificate is worked out for any.
         shown = served(store)
-        assert all(engine.certificate is not None for engine in shown.engines if engine.map_version)
+        assert all(engine.certificate is not None for engine in shown.engines if engine.version)
         store.close()
         outputs()
 

@@ -19,7 +19,7 @@ import numpy as np
 from measure import Row, figure
 from numpy.typing import NDArray
 
-from streamcal.mixture.mixture import Mixture, Observed
+from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.weights import Weights
 from streamcal.mixture.windows import Windows
@@ -62,7 +62,6 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool, maps: bool = False) 
     made = np.arange(len(scores))
     arrived = made + (rng.exponential(delay, len(made)) if delay >= SPREAD else delay)
     order = np.argsort(arrived, kind="stable")
-    predicted = np.stack((scores, np.square(scores))).cumsum(axis=1)
     scores, labels, made, arrived = scores[order], labels[order], made[order], arrived[order]
 
     seen = made if delay else np.full(len(made), -1)
@@ -73,8 +72,7 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool, maps: bool = False) 
         while mixture.n < end:
             first, last = mixture.n, min(end, mixture.next_step)
             number = min(int(arrived[last - 1]) + 1, len(scores))
-            observed = Observed(number, *predicted[:, number - 1].tolist())
-            mixture.learn(scores[first:last], labels[first:last], seen[first:last], observed=observed)
+            mixture.learn(scores[first:last], labels[first:last], seen[first:last], observed=number)
             mixed = mixture.step(number)
             if maps:
                 assert mixed.map.values

@@ -116,11 +116,19 @@ class Claim:
         """Map whose risk is bounded in the domain of the version's labels."""
         return self._premises.about.map_of(self._served)
 
+    @property
+    def _withdrawn(self) -> bool:
+        """Whether the labels of the version claim nothing of their domain."""
+        domain = self._domain
+        unsampled = self._unsampled and domain == "target"
+        return self._is_blind(domain) or domain in self._premises.drifting or unsampled
+
     @cached_property
     def _scores(self) -> ScoreSketch | None:
-        """All observed scores of the version's domain, where a bound may rest on them."""
+        """All observed scores of the version's domain, where its bound rests on them."""
         premises = self._premises
-        return premises.target.scores() if premises.about.observes(self._domain) else None
+        observes = premises.about.observes(self._domain) and not self._withdrawn
+        return premises.target.scores() if observes else None
 
     @property
     def _unsampled(self) -> bool:
@@ -140,11 +148,10 @@ class Claim:
     @cached_property
     def _own(self) -> RiskBound:
         """Bound in the domain of the version's labels."""
-        premises, domain = self._premises, self._domain
-        by_target = domain == "target"
-        if self._is_blind(domain) or domain in premises.drifting or (self._unsampled and by_target):
-            return premises.bounds.by_limits(self._certified).withdrawn()
-        return premises.bounds.bound_of(self._certified, scores=self._scores)
+        bounds = self._premises.bounds
+        if self._withdrawn:
+            return bounds.by_limits(self._certified).withdrawn()
+        return bounds.bound_of(self._certified, scores=self._scores)
 
     @property
     def _by_shift(self) -> float | None:
@@ -214,7 +221,7 @@ class Claim:
             ),
             paper_target=None if by_target else self._theorem2(bins, labels),
             assumptions=about.assumptions(
-                self._domain, by_label_shift=by_label_shift, observed=bounds.reads(self._read_scores)
+                self._domain, by_label_shift=by_label_shift, observed=bounds.reads(self._scores)
             ),
             refuted=refuted,
             on_schedule=premises.on_schedule,
@@ -222,13 +229,6 @@ class Claim:
             cohorts="matured" if matured else "arrived",
             pending=(bounds.labels if by_target else labels).pending if matured else 0,
         )
-
-    @property
-    def _read_scores(self) -> ScoreSketch | None:
-        """Observed scores, unless the bound was withdrawn before they were read."""
-        by_target = self._domain == "target"
-        withdrawn = self._is_blind(self._domain) or self._domain in self._premises.drifting
-        return None if withdrawn or (self._unsampled and by_target) else self._scores
 
     @property
     def _target_labels(self) -> LabelCounts:
@@ -252,7 +252,7 @@ class Claim:
 
         For matured cohorts it is None: the number of pending labels cannot be foreseen.
         """
-        premises, scores = self._premises, self._read_scores
+        premises, scores = self._premises, self._scores
         about, bounds, latest = premises.about, premises.bounds, premises.latest if shifts else None
         if about.matured or (shifts and latest is None):
             return None

@@ -321,7 +321,7 @@ class Engine(EventRules):
         It is most of an engine's state, and to compress it takes most of a commit's time.
         """
         data = encoded(versions)
-        if self._key is not None:  # of many keys, the bytes would take too much memory
+        if not self.keeps_bytes:
             return compressed(data)
         digest = blake2b(data, digest_size=16).digest()
         if self._last_written[0] != digest:

@@ -21,7 +21,9 @@ cdef class EventRules:
     cdef bint _begins_by_scores
     cdef public object on_memo, _complete
     cdef public object config, _priors, _versions
-    cdef public object _key, _last_written
+    cdef object _key
+    cdef public object _last_written
+    cdef public bint keeps_bytes
 
     @cython.locals(
         score=double, prediction_index=cython.longlong, probability=double, begins=bint, version=cython.longlong

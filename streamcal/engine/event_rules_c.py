@@ -68,7 +68,9 @@ class EventRules:
         self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
-        self._last_written: Any = b"", b""  # digest of the state of map versions, and its bytes
+        self.keeps_bytes = False
+        """Whether the compressed state of map versions stays in memory, to be written again unchanged."""
+        self._last_written: Any = b"", b""  # its digest before it was compressed, and the bytes
         self.on_memo: Callable[[float, int, Memo], None] | None = None
         """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False

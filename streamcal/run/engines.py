@@ -163,6 +163,7 @@ def engine_of(
     """
     kind = ClassesEngine if options.classes else SegmentedEngine if options.fields else Engine
     engine = kind.make(options, key, data, rows)
+    engine.keeps_bytes = key is None  # of many keys, or classes, the bytes would take too much memory
     if differences := unlike(engine.config, options.config):
         which = "" if key is None else f" of key {key!r}"
         raise ValueError(f"the stored engine{which} was made with other options: {differences}")

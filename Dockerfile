@@ -5,13 +5,17 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
-COPY requirements-demo.lock requirements-image.lock ./
+COPY requirements requirements
 # What builds, among others, and what runs: apart.
 RUN python -m venv /opt/build \
-    && /opt/build/bin/python -m pip install --no-cache-dir --require-hashes -r requirements-demo.lock \
+    && /opt/build/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/demo.txt \
     && python -m venv /opt/streamcal \
-    && /opt/streamcal/bin/python -m pip install --no-cache-dir --require-hashes -r requirements-image.lock
-COPY . .
+    && /opt/streamcal/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/image.txt
+COPY LICENSE README.md pyproject.toml ./
+COPY .ci .ci
+COPY connectors connectors
+COPY streamcal streamcal
+COPY examples/flights examples/flights
 RUN STREAMCAL_COMPILE=1 /opt/build/bin/python -m hatchling build -t wheel -d /wheels \
     && /opt/streamcal/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 

@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of processes, and each would compile the package for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
+LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
 .PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test test-all types venv
 
@@ -95,25 +95,25 @@ venv: $(READY)
 COMPILED := $(shell find streamcal -name '*_c.py' -or -name '*_c.pxd')
 
 # What `make demo` needs, and this package, compiled.
-$(CORE): $(VENV)/.core hatch_build.py $(COMPILED)
+$(CORE): $(VENV)/.core .ci/build_hook.py $(COMPILED)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 # Modules are compiled to byte code when they are first imported: most never are.
-$(VENV)/.core: pyproject.toml requirements-demo.lock
+$(VENV)/.core: pyproject.toml requirements/demo.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile --require-hashes -r requirements-demo.lock
+	$(PIP) --no-compile --require-hashes -r requirements/demo.txt
 	touch $@
 
 # … what a contributor needs for `make quick` and `make lint`,
-$(VENV)/.quick: $(VENV)/.core requirements-quick.lock
-	$(PIP) --no-compile --require-hashes -r requirements-quick.lock
+$(VENV)/.quick: $(VENV)/.core requirements/quick.txt
+	$(PIP) --no-compile --require-hashes -r requirements/quick.txt
 	touch $@
 
 # … and all that tests and docs need. `make -j2 venv` installs it while this package is compiled.
-$(VENV)/.dev: $(VENV)/.quick requirements.lock
-	$(PIP) --no-compile --require-hashes -r requirements.lock
+$(VENV)/.dev: $(VENV)/.quick requirements/all.txt
+	$(PIP) --no-compile --require-hashes -r requirements/all.txt
 	touch $@
 
 schema: $(READY)          ## write the JSON schemas of a map and of a report into docs/
@@ -125,10 +125,10 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
 lock:                     ## work out the files of locked requirements anew (needs uv)
-	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements.lock
-	$(LOCK) --extra quick --group build -c requirements.lock pyproject.toml -o requirements-quick.lock
+	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements/all.txt
+	$(LOCK) --extra quick --group build -c requirements/all.txt pyproject.toml -o requirements/quick.txt
+	$(LOCK) --extra plots --group build -c requirements/all.txt pyproject.toml -o requirements/demo.txt
 	$(LOCK) --extra kafka --extra objects --extra parquet --extra plots --extra serve \
-		-c requirements.lock pyproject.toml -o requirements-image.lock
-	$(LOCK) --extra plots --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
+		-c requirements/all.txt pyproject.toml -o requirements/image.txt
 	$(LOCK) pyproject.toml examples/recipes/requirements.in -o examples/recipes/requirements.txt
 	$(LOCK) pyproject.toml benchmarks/peers.in -o benchmarks/peers.lock

@@ -15,7 +15,6 @@ COPY LICENSE README.md pyproject.toml ./
 COPY .ci .ci
 COPY connectors connectors
 COPY streamcal streamcal
-COPY examples/flights examples/flights
 RUN STREAMCAL_COMPILE=1 /opt/build/bin/python -m hatchling build -t wheel -d /wheels \
     && /opt/streamcal/bin/python -m pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 

@@ -13,8 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
-from streamcal.cli.demo import FILES, data_folder
+from streamcal.cli.demo import FILES
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
@@ -34,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mode", default="auto")
     options = parser.parse_args()
-    folder, connectors = data_folder(), Connectors()
+    folder, connectors = Path(__file__).parents[1] / "examples" / "flights", Connectors()
     calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
     deployment = [connectors.source(str(folder / name)) for name in FILES[1:]]
     pipeline = Pipeline(RecalibratorConfig(mode=options.mode))

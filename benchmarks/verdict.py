@@ -21,8 +21,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.frozen import FROZEN, deploy
+from benchmarks.further import FLIGHTS
 from streamcal import Recalibrator
-from streamcal.cli.demo import FILES, data_folder
+from streamcal.cli.demo import FILES
 from streamcal.quality.sequences import Sequences
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
@@ -158,7 +159,7 @@ def harm(delay: int) -> None:
 
 def flights() -> None:
     """Print what the verdict says of the flights at the end of each month, and with labels of equal delay."""
-    source, events, labels = (data_folder() / name for name in FILES)
+    source, events, labels = (FLIGHTS / name for name in FILES)
     print("| until | verdict |\n|---|---|")
     for until, words in _run(source, events, labels):
         print(f"| {until} | {words} |")

@@ -23,6 +23,7 @@ _RIGHTS = "-dac_override,-dac_read_search"
 HUMBLE = ["setpriv", "--bounding-set", _RIGHTS, "--inh-caps", _RIGHTS] if os.geteuid() == 0 else []
 """What comes before a command that is to give up root's right to read and write what is forbidden."""
 
+FLIGHTS = Path(__file__).parents[1] / "examples" / "flights"
 GOOD = b'{"id":"good","score":0.5}\n'
 
 

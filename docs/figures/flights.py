@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.cli.demo import data_folder
 from streamcal.events import LabelEvent, PredictionEvent
 
 __all__ = ["HOUR", "events", "joined", "rows", "source"]
 
 HOUR: Final = 3600.0
+FLIGHTS: Final = Path(__file__).parents[2] / "examples" / "flights"
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 
 
-def rows(name: str) -> list[dict[str, Any]]:
-    """Return the events of a file: "source", "predictions" or "labels"."""
-    with gzip.open(data_folder() / f"{name}.jsonl.gz", "rb") as lines:
-        return msgspec.json.Decoder(dict[str, Any]).decode_lines(lines.read())
+def rows(name: str, airport: str = "") -> list[dict[str, Any]]:
+    """Return the events of a file, "source", "predictions" or "labels", from an airport, or from all."""
+    with gzip.open(FLIGHTS / f"{name}.jsonl.gz") as lines:
+        events = msgspec.json.Decoder(dict[str, Any]).decode_lines(lines.read())
+    return [event for event in events if event["id"].endswith(airport)]
 
 
 def source() -> tuple[Scores, Labels]:
@@ -39,15 +41,15 @@ def events() -> list[PredictionEvent | LabelEvent]:
     return sorted([*predictions, *labels], key=lambda event: event.time or 0.0)
 
 
-def joined() -> tuple[Scores, Labels, Scores, Scores]:
-    """Return the labelled flights of May to December in the order in which their labels came.
+def joined(airport: str = "") -> tuple[Scores, Labels, Scores, Scores]:
+    """Return the labelled flights of May to December, from an airport or all, as their labels came.
 
     Returns
     -------
     scores float64[n], labels int8[n], and the times of prediction and of label, float64[n], in seconds.
     """
-    predicted = {row["id"]: (row["score"], row["time"]) for row in rows("predictions")}
-    known = rows("labels")
+    predicted = {row["id"]: (row["score"], row["time"]) for row in rows("predictions", airport)}
+    known = rows("labels", airport)
     scores, times = np.array([predicted[row["id"]] for row in known], np.float64).T
     labels = np.array([row["label"] for row in known], np.int8)
     return scores, labels, times, np.array([row["time"] for row in known], np.float64)

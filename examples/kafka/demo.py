@@ -28,11 +28,11 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 
-from streamcal.cli.demo import data_folder  # noqa: E402
 from streamcal.errors import StoreError  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
 from streamcal.run.stored import pipeline_state  # noqa: E402
 
+FLIGHTS = Path(__file__).parents[1] / "flights"
 TOPICS = {
     "events": {"num_partitions": 2},
     "labels": {"num_partitions": 2},
@@ -52,11 +52,10 @@ def make_topics(bootstrap: str, run: str) -> dict[str, str]:
 
 def first(count: int) -> list[tuple[str, bytes]]:
     """Return the first predictions and the labels that have come by then, in order, each with its role."""
-    folder = data_folder()
-    with gzip.open(folder / "predictions.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "predictions.jsonl.gz") as lines:
         predictions = [line.strip() for line in islice(lines, count)]
     last = json.loads(predictions[-1])["time"]
-    with gzip.open(folder / "labels.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "labels.jsonl.gz") as lines:
         labels = [line.strip() for line in lines if json.loads(line)["time"] <= last]
     rows = [("events", line) for line in predictions] + [("labels", line) for line in labels]
     rows.sort(key=lambda row: json.loads(row[1])["time"])
@@ -121,7 +120,7 @@ def main() -> None:
         config.write_text("[join]\nlabel_ttl = 86400\n")
         command = [
             *(sys.executable, "-c", "from streamcal.cli.app import main; main()", "run"),
-            *("--calibration", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
+            *("--calibration", str(FLIGHTS / "source.jsonl.gz"), "--config", str(config)),
             *(part for role, topic in topics.items()
               for part in (f"--{role}", f"kafka://{options.bootstrap}/{topic}")),
             *("--store", str(store)),

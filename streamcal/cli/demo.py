@@ -1,15 +1,21 @@
-"""The shipped example: a year of late flights (examples/flights), run like a user's own stream."""
+"""The shipped example: a year of late flights from JFK (examples/flights), run like a user's own stream."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from rich.console import Console
 
@@ -34,7 +40,9 @@ from streamcal.values import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["copy_files", "data_folder", "run"]
+__all__ = ["copy_files", "run", "write_files"]
+
+_Row = dict[str, str | float]
 
 FILES: Final = ("source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz")
 """Labelled flights of March and April; predictions and labels of May to December."""
@@ -47,18 +55,40 @@ _LINES: Final = (
 _FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
 
 
-def data_folder() -> Path:
-    """Return the folder of the flights: in the installed package, or examples/ in a checkout."""
-    installed = Path(str(files("streamcal"))) / "flights"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "examples" / "flights"
+def read_events() -> tuple[list[_Row], list[_Row], list[_Row]]:
+    """Return the events of the example, those of each of `FILES`, in order of time and id."""
+    packed = (files("streamcal.cli") / "flights.npz.xz").read_bytes()
+    columns = np.load(io.BytesIO(lzma.decompress(packed)))  # made by examples/flights/prepare.py
+    minutes = columns["time"].cumsum()
+    source, predictions, labels = list[_Row](), list[_Row](), list[_Row]()
+    for id_, score, time_, known, label in zip(
+        columns["id"].astype(str).tolist(),
+        (columns["score"] / 1e6).tolist(),
+        (60 * minutes).tolist(),
+        (60 * (minutes + columns["delay"])).tolist(),
+        columns["label"].tolist(),
+        strict=True,
+    ):
+        if id_ < "05":  # of March and April
+            source.append({"id": id_, "score": score, "label": label, "time": time_})
+            continue
+        predictions.append({"id": id_, "score": score, "time": time_})
+        if label < 2:
+            labels.append({"id": id_, "label": label, "time": known})
+    return source, predictions, sorted(labels, key=itemgetter("time", "id"))
+
+
+def write_files(folder: Path) -> None:
+    """Write the events of the example to a folder, made if there is none, as gzip files of JSON lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in zip(FILES, read_events(), strict=True):
+        (folder / name).write_bytes(gzip.compress(msgspec.json.Encoder().encode_lines(rows), 6, mtime=0))
 
 
 def copy_files(folder: Path, console: Console) -> None:
-    """Copy the files of the example to a folder, made if there is none."""
+    """Write the files of the example where a user asked for them, or say why that cannot be."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            (folder / name).write_bytes((data_folder() / name).read_bytes())
+        write_files(folder)
     except OSError as error:
         fail(f"--files: cannot write to {folder}: {error.strerror or error}", Exit.USAGE)
     _say(console, f"{', '.join(FILES)}: in {folder}")
@@ -88,29 +118,29 @@ def run(picture: Path, report: Path, console: Console) -> None:
             if prior is not None:
                 priors.append((joined.labelled_at, prior))
 
-    folder = data_folder()
-    pipeline = Pipeline(observer=observe)
-    connectors = Connectors()
-    calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
-    predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
+    pipeline, connectors, history = Pipeline(observer=observe), Connectors(), RunHistory()
     warn_if_slow()
-    console.print("Late flights from New York, 2013: calibrating on March and April …")
+    console.print("Late flights from JFK, New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
-    inputs, history = Inputs([calibration], [predictions, labels]), RunHistory()
-    meter = Meter(lambda: pipeline.processed, inputs.sources)
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder))
+        source, *stream = (str(Path(folder, name)) for name in FILES)
+        calibration = connectors.source(source, SourceOptions(domain="source"))
+        inputs = Inputs([calibration], [connectors.source(name) for name in stream])
+        meter = Meter(lambda: pipeline.processed, inputs.sources)
 
-    def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
-        meter.show()
-        history.take(outcome)
+        def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
+            meter.show()
+            history.take(outcome)
 
-    with meter.line:
-        Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
+        with meter.line:
+            Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
     status = build_status(pipeline, inputs.sources, history=history, options=RunConfig().shown())
     console.print(run_table(status))
     if drawing:
         write_file("--picture", picture, _draw(pipeline.quality, priors, monthly))
         _say(console, f"picture: {picture}")
-    write_report("the report", report, make_report(status, ["the flights from New York in 2013"]))
+    write_report("the report", report, make_report(status, ["the flights from JFK in 2013"]))
     _say(console, f"report: {report}")
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from streamcal import Recalibrator
 from streamcal.cli.app import app
-from streamcal.cli.demo import data_folder
 from tests.command_line import STREAMCAL, read_lines, streamcal
 from tests.forks import Fork
 
@@ -164,12 +163,6 @@ def test_one_topic_of_a_cluster() -> None:
 
 
 def test_the_picture_of_the_demo(tmp_path: Path) -> None:
-    data = data_folder() / "labels.jsonl.gz"
-    before = data.read_bytes()
-    link = tmp_path / "flights.png"
-    link.symlink_to(data)
-    done = call("demo", "--picture", link)
-    assert (done.exit_code, data.read_bytes()) == (2, before)
     notes = given(tmp_path, "events")
     done = call("demo", "--picture", notes)
     assert (done.exit_code, notes.read_bytes()) == (2, EVENTS)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
-from streamcal.cli.demo import data_folder
+from streamcal.cli.demo import write_files
 from streamcal.run.config import RunConfig
 from streamcal.testing import NormalPair
 
@@ -61,7 +61,7 @@ def test_the_year_of_flights_in_a_notebook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "flights").symlink_to(data_folder())
+    write_files(tmp_path / "flights")
     exec(compile(ENTRANCES[0], "README.md", "exec"), {})
     said = capsys.readouterr().out
     assert re.search(r"^brier +0\.\d+ +\[0\.\d+, 0\.\d+\]$", said, re.MULTILINE)  # of `evaluate`
@@ -125,7 +125,7 @@ def in_shell(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
     done = in_shell(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
+    with gzip.open(tmp_path / "flights" / "predictions.jsonl.gz") as lines:
         predictions = sum(1 for _ in lines)
     assert len((tmp_path / "recalibrated.jsonl").read_bytes().splitlines()) == predictions
     served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from playwright.sync_api import sync_playwright
 
-from streamcal.cli.demo import FILES, data_folder
+from streamcal.cli.demo import FILES
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
 from streamcal.page.latest_status import LatestStatus
@@ -22,6 +22,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from tests.command_line import FLIGHTS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -30,7 +31,7 @@ _DRAWN: Final = "() => document.querySelectorAll('figure canvas').length > 5"
 
 
 def main(folder: Path) -> None:
-    files = [str(data_folder() / name) for name in FILES]
+    files = [str(FLIGHTS / name) for name in FILES]
     connectors, pipeline, history = Connectors(), Pipeline(), RunHistory()
     calibration = connectors.source(files[0], SourceOptions(domain="source"))
     inputs = Inputs([calibration], [connectors.source(name) for name in files[1:]])

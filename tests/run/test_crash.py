@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal.cli.demo import data_folder
 from streamcal.run.ports import SegmentId
+from tests.command_line import FLIGHTS
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50
@@ -39,12 +39,12 @@ TOLD = """
 def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
     """Write the first part of the flights stream, plain or packed; return the paths by option."""
     last = 0.0
-    with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "predictions.jsonl.gz") as lines:
         predictions = list(islice(lines, count))
         last = msgspec.json.decode(predictions[-1])["time"]
-    with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "labels.jsonl.gz") as lines:
         labels = [line for line in lines if msgspec.json.decode(line)["time"] <= last]
-    with gzip.open(data_folder() / "source.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "source.jsonl.gz") as lines:
         source = list(islice(lines, count // 4))
     # What must not be lost either: a bad line, a duplicate, a label that comes before its prediction.
     labels[100:100] = [b"oops\n", labels[0], b'{"id":"nobody","label":1}\n']

@@ -9,8 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from streamcal.cli.demo import data_folder
-from tests.command_line import streamcal
+from tests.command_line import FLIGHTS, streamcal
 
 KILLS = 8
 PREDICTIONS = 4_000
@@ -19,11 +18,11 @@ FILES = 4
 
 def inputs(folder: Path) -> list[str]:
     """Write the first flights, the predictions into several files of either format; return the options."""
-    predictions = pl.read_ndjson(data_folder() / "predictions.jsonl.gz").head(PREDICTIONS)
-    labels = pl.read_ndjson(data_folder() / "labels.jsonl.gz")
+    predictions = pl.read_ndjson(FLIGHTS / "predictions.jsonl.gz").head(PREDICTIONS)
+    labels = pl.read_ndjson(FLIGHTS / "labels.jsonl.gz")
     labels = labels.filter(pl.col("time") <= predictions["time"].max())
     labels[100, "label"] = 7  # a reject must not be lost either
-    source = pl.read_ndjson(data_folder() / "source.jsonl.gz").head(1_500)
+    source = pl.read_ndjson(FLIGHTS / "source.jsonl.gz").head(1_500)
     each = PREDICTIONS // FILES
     for number in range(FILES):
         part = predictions.slice(number * each, each)

@@ -33,12 +33,12 @@ from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from streamcal_connectors.kafka.positions import offset_of
 
 from streamcal import RecalibrationMap
-from streamcal.cli.demo import data_folder
 from streamcal.engine.engine import Engine
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.connectors import Connectors
 from streamcal.run.stored import pipeline_state
+from tests.command_line import FLIGHTS
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics, retried
@@ -68,10 +68,10 @@ Row = tuple[str, bytes, bytes]
 
 
 def flights(count: int = PREDICTIONS) -> tuple[list[bytes], list[bytes]]:
-    with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "predictions.jsonl.gz") as lines:
         predictions = [line.strip() for line in islice(lines, count)]
     last = msgspec.json.decode(predictions[-1])["time"]
-    with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
+    with gzip.open(FLIGHTS / "labels.jsonl.gz") as lines:
         labels = [line.strip() for line in lines if msgspec.json.decode(line)["time"] <= last]
     return predictions, labels
 
@@ -151,7 +151,7 @@ class Stream:
         }
         (folder / "config.toml").write_text(f"[join]\n{join}\n")
         self.source = folder / "source.jsonl"
-        with gzip.open(data_folder() / "source.jsonl.gz") as lines:
+        with gzip.open(FLIGHTS / "source.jsonl.gz") as lines:
             self.source.write_bytes(b"".join(islice(lines, None if FULL else 4000)))
 
     def arguments(self, name: str) -> tuple[list[str], dict[str, str]]:

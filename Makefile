@@ -76,11 +76,10 @@ build/recipes/.ready build/peers/.ready:
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	touch $@
 
-lint: $(QUICK)            ## check style, docstrings, prose and imports; count the lines
+lint: $(QUICK)            ## check style, prose and imports; count the lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/python .ci/docstrings.py
 	$(BIN)/python .ci/prose.py
 	$(BIN)/python .ci/lines.py
 

@@ -209,21 +209,3 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert there.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
-
-
-def test_what_is_said_to_check_a_promise_is_there() -> None:
-    """Each promise of the README is one of the page of all, and links to a page and a test."""
-    text = (ROOT / "README.md").read_text().split("## What is promised")[1].split("\n## ")[0]
-    promises = re.findall(r"^\* \[.+?\]\(docs/.+?\).*?(?=^\*|\n\n)", text, re.DOTALL | re.MULTILINE)
-    assert len(promises) == text.count("\n* ") == 5
-    table = (ROOT / "docs" / "README.md").read_text()
-    rows = [line for line in table.splitlines() if line.startswith("| ") and "`tests/" in line]
-    tests = {name for line in rows for name in re.findall(r"`([^`]+)`", line)}
-    assert all((ROOT / name).is_file() for name in tests)
-    for promise in promises:
-        (named,) = re.findall(r"`(tests/[\w/]+\.py)`", promise)
-        assert named in tests
-
-
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) <= 700

@@ -34,10 +34,7 @@ cdef class BlockSteps:
         predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
         answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
         is_prediction=bint, row=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,
-        served=served_map_c.ServedMap, probability=double, predicted_at=double, latest=double,
+        served=served_map_c.ServedMap, probability=double, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,
     )
     cdef int _loop(self, Py_ssize_t end) except -1
     cdef bint _find_engine(self, Py_ssize_t code) except -1
-    cdef _learn_due(
-        self, double score, double probability, int label, double predicted_at, double time, long long prediction_index, memo
-    )

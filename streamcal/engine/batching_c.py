@@ -2,7 +2,7 @@
 
 The common case is a new prediction with which nothing is due, or a label that meets its prediction. The loop
 ends before any other event: `streamcal.engine.stepping_c.step` takes it. It also ends where something
-expires, and behind a label that begins something.
+expires, and behind one that begins something.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ import numpy.typing as npt
 from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
-from streamcal.events import DOMAINS
 from streamcal.events.blocks import Block
 from streamcal.join.entries import Memo
 from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
-from streamcal.join.outcomes import Joined
 from streamcal.join.rules_c import DONE, JoinRules
 from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats
@@ -32,7 +30,7 @@ AT_MOST: Final = 8192
 """Number of events taken at a time: the next ones use the same memory again."""
 
 END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
-"""Reasons why the loop ends: at the end, before an event for `step`, behind a label that has begun something,
+"""Reasons why the loop ends: at the end, before an event for `step`, behind an event that has begun something,
 before an event by whose time something expires."""
 
 # As C has them.
@@ -73,7 +71,7 @@ class Taken(NamedTuple):
     memos: Sequence[Memo]
     """Values that engines kept with these predictions, where these keep any."""
     emissions: tuple[Emission, ...]
-    """Emissions of the last label."""
+    """Emissions of the last event."""
 
 
 class BlockSteps:
@@ -178,11 +176,7 @@ class BlockSteps:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
             is_prediction = score == score
             if (has_odd and self._odd[at]) or (
-                is_prediction
-                and (
-                    not self._find_engine(self._codes[at] if has_codes else 0)
-                    or self._engine.may_begin(is_target)  # type: ignore[union-attr]
-                )
+                is_prediction and not self._find_engine(self._codes[at] if has_codes else 0)
             ):
                 why = _EVENT
                 break
@@ -197,11 +191,14 @@ class BlockSteps:
             elif not row or not rows.waits_plainly(row, is_target) or not self._find_engine(rows.key_of(row)):
                 why = _EVENT
                 break
-            engine = self._engine
+            engine, begun = self._engine, ()
             if is_prediction:
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
                 probability, memo = served.forecast(score), None
+                if engine.carries:  # type: ignore[union-attr]
+                    kept = () if self._kept is None else self._kept[at]
+                    probability, memo = engine.carry(kept, score, probability)  # type: ignore[union-attr]
                 if engine is not answered or served.version != version or served.weights_now() is not weights:
                     answered, version, weights = engine, served.version, served.weights_now()
                     run = len(self._versions)
@@ -209,15 +206,11 @@ class BlockSteps:
                     self._weights[run, 0] = weights[0]
                     self._weights[run, 1] = weights[1]
                 if is_target:
-                    engine.observe_one(score, time)  # type: ignore[union-attr]
-                if engine.carries:  # type: ignore[union-attr]
-                    kept = () if self._kept is None else self._kept[at]
-                    probability, memo = engine.carry(kept, score, probability)  # type: ignore[union-attr]
+                    begun = engine.observe_one(score, time)  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
-                    rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
-                    if memo is not None:
-                        rows.hold_object(row, memo)
+                    code = self._code
+                    rows.hold(row, score, probability, time, prediction_index, is_target, code, None, None, memo)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability
@@ -237,16 +230,14 @@ class BlockSteps:
                 joins += 1
                 if memo is not None:
                     self._memos.append(memo)
-                if engine.is_due(is_target):  # type: ignore[union-attr]
-                    self._learn_due(score, probability, label, predicted_at, time, prediction_index, memo)
-                    if self._emissions:
-                        at += 1
-                        why = _BEGUN
-                        break
-                else:
-                    latest = time if time == time else _NO_TIME
-                    engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, memo)  # type: ignore[union-attr]
+                latest = time if time == time else _NO_TIME
+                learned = engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, memo)  # type: ignore[union-attr]
+                begun = begun + learned if learned else begun
             at += 1
+            if begun:
+                self._emissions = begun
+                why = _BEGUN
+                break
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
 
@@ -258,28 +249,3 @@ class BlockSteps:
                 return False
             self._engine, self._code = self._engine_of(key), code
         return True
-
-    def _learn_due(
-        self,
-        score: float,
-        probability: float,
-        label: int,
-        predicted_at: float,
-        time: float,
-        prediction_index: int,
-        memo: Memo | None,
-    ) -> None:
-        """Learn a label with which something is due."""
-        engine: Any = self._engine
-        joined = Joined(
-            score,
-            probability,
-            label,
-            DOMAINS[self._is_target],
-            None if predicted_at != predicted_at else predicted_at,
-            None if time != time else time,
-            prediction_index,
-            self._rows.names[self._code],
-            memo=memo,
-        )
-        self._emissions = engine.learn(joined)

@@ -18,34 +18,31 @@ cdef class EventRules:
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
     cdef public bint carries
-    cdef bint _begins_by_scores
     cdef public object on_memo, _complete
     cdef public object config, _priors, _versions
     cdef object _key
     cdef public object _last_written
     cdef public bint keeps_bytes
 
-    @cython.locals(
-        score=double, prediction_index=cython.longlong, probability=double, begins=bint, version=cython.longlong
-    )
+    @cython.locals(score=double, prediction_index=cython.longlong, probability=double)
     cpdef tuple answer(self, event)
     cpdef tuple carry(self, kept, double score, double probability)
     cpdef learn_memo(self, double score, int label, memo)
-    @cython.locals(version=cython.longlong, begins=bint)
-    cpdef bint observe_one(self, double score, double time=*) except -1
-    cdef _expect(self, double score)
-    cdef bint _observe(self, double score) except -1
-    cpdef _begin_cohorts(self)
+    @cython.locals(version=cython.longlong, begins=bint, release=label_release_c.LabelRelease)
+    cpdef tuple observe_one(self, double score, double time=*)
     @cython.locals(release=label_release_c.LabelRelease, some=bint)
     cdef bint _count(self, double score, double time) except -1
-    cpdef bint may_begin(self, bint is_target) noexcept
-    @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
-    cpdef bint is_due(self, bint is_target) noexcept
-    @cython.locals(is_target=bint, latest=double, units=int)
+    cpdef _begin_cohorts(self)
     cpdef tuple learn(self, joined)
-    @cython.locals(came=double)
-    cpdef learn_label(
+    @cython.locals(version=cython.longlong)
+    cpdef tuple learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, memo=*
+    )
+    @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
+    cdef bint _is_due(self, bint is_target) except -1
+    @cython.locals(came=double)
+    cdef _learn_joined(
+        self, double score, int label, bint is_target, double time, long long prediction_index, int units, memo
     )
     @cython.locals(release=label_release_c.LabelRelease, expected=double)
     cdef bint _waits(

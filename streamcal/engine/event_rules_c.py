@@ -65,7 +65,6 @@ class EventRules:
         self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors)
         self.served = self._versions.served
         """Served map."""
-        self._begins_by_scores = priors.takes_scores
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
         self.keeps_bytes = False
@@ -110,20 +109,10 @@ class EventRules:
             event.key,
             event.time,
         )
-        if event.domain == "target":
-            version, alarms = self.served.version, len(self._versions.alarms)
-            self._expect(score)
-            begins = self._observe(score)
-            if self._delayed and event.time is not None and self._versions.predicted(score, event.time):
-                self._set_stops()
-                begins = True
-            if self.release is not None and self._count(
-                score, _NO_TIME if event.time is None else event.time
-            ):
-                return answer, prediction_index, memo, self._begun(version, alarms)
-            if begins:
-                return answer, prediction_index, memo, (self._published(None),)
-        return answer, prediction_index, memo, ()
+        if event.domain != "target":
+            return answer, prediction_index, memo, ()
+        begun = self.observe_one(score, _NO_TIME if event.time is None else event.time)
+        return answer, prediction_index, memo, begun
 
     def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, Memo]:
         """Return the probability to answer with, and what the join is to keep, where the engine `carries`.
@@ -142,26 +131,28 @@ class EventRules:
         if self.on_memo is not None:
             self.on_memo(score, label, memo)
 
-    def observe_one(self, score: float, time: float = _NO_TIME) -> bool:
-        """Note a checked target score and its event time, or NaN; return whether that began a version."""
-        version = self.served.version
-        self._expect(score)
-        begins = self._observe(score)
-        if self.release is not None and self._count(score, time):
-            return bool(self.served.version != version)
-        return begins
+    def observe_one(self, score: float, time: float = _NO_TIME) -> tuple[Emission, ...]:
+        """Note a checked target score and its event time in seconds, or NaN.
 
-    def _observe(self, score: float) -> bool:
-        """Buffer a target score; return whether that began a version."""
-        return self._unlabelled.append(score) and self._drain_scores()
-
-    def _expect(self, score: float) -> None:
-        """Note what is expected of a prediction, as long as labels are held until the first are fair."""
-        if self.release is not None and self.release.unsettled:
-            self.release.expect(self.served.forecast(score))
+        Returns
+        -------
+        The map version that this has begun, if it has, and the alarms that it raised, as in `answer`.
+        """
+        version, release = self.served.version, self.release
+        if release is not None and release.unsettled:  # labels are held until the first are fair
+            release.expect(self.served.forecast(score))
+        begins = self._unlabelled.append(score) and self._drain_scores()
+        if self._delayed and time == time and self._versions.predicted(score, time):
+            self._set_stops()
+            begins = True
+        if release is not None and self._count(score, time):
+            alarms = len(self._versions.alarms)
+            self._learn_released()
+            return self._begun(version, alarms)
+        return (self._published(None),) if begins else ()
 
     def _count(self, score: float, time: float) -> bool:
-        """Let a prediction make labels of others come of age; return whether some were learned."""
+        """Let a prediction make labels of others come of age; return whether some are to be learned."""
         release = self.release
         if release.unsettled or release.on:
             release.note(score)
@@ -172,8 +163,6 @@ class EventRules:
         some: bool = release.end()
         if release.on and self._complete is None:
             self._begin_cohorts()
-        if some:
-            self._learn_released()
         return some
 
     def _begin_cohorts(self) -> None:
@@ -187,41 +176,20 @@ class EventRules:
         self._versions.reform_by(growth)
         self._set_stops()
 
-    def may_begin(self, is_target: bool) -> bool:
-        """Whether the next score may begin a version."""
-        if not is_target:
-            return False
-        if self._begins_by_scores and self._unlabelled.remaining <= 1:
-            return True
-        return self.release is not None and self.release.may_release() and self.release.remaining() <= 1
-
     # A label
 
-    def is_due(self, is_target: bool) -> bool:
-        """Whether something is due with the next label of a domain."""
-        labels = self._target if is_target else self._source
-        stop = self._target_stop if is_target else self._source_stop
-        if is_target and self.release is not None and self.release.unsettled:
-            return True
-        return bool(labels.windowed or labels.n + 1 >= stop)
-
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label.
-
-        Returns
-        -------
-        The map version that the label has begun, if it has, and the alarms that it raised.
-        """
-        is_target = joined.domain == "target"
-        units = _ONE if joined.weight == 1.0 else units_of(joined.weight)
+        """Learn from a prediction that met its label; see `learn_label`."""
         time = joined.labelled_at if joined.matured_at is None else joined.matured_at
-        latest = _NEVER if time is None else time
-        if self.is_due(is_target):
-            return self._learn_due(joined, latest, units)
-        self.learn_label(
-            joined.score, joined.label, is_target, latest, joined.prediction_index, units, joined.memo
+        return self.learn_label(
+            joined.score,
+            joined.label,
+            joined.domain == "target",
+            _NEVER if time is None else time,
+            joined.prediction_index,
+            _ONE if joined.weight == 1.0 else units_of(joined.weight),
+            joined.memo,
         )
-        return ()
 
     def learn_label(
         self,
@@ -232,11 +200,41 @@ class EventRules:
         prediction_index: int,
         units: int = _ONE,
         memo: Memo | None = None,
-    ) -> None:
+    ) -> tuple[Emission, ...]:
         """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units.
 
         ``memo`` is what the join has kept with a prediction of the target.
+
+        Returns
+        -------
+        The map version that the label has begun, if it has, and the alarms that it raised.
         """
+        if not self._is_due(is_target):
+            self._learn_joined(score, label, is_target, time, prediction_index, units, memo)
+            return ()
+        version, alarms = self.served.version, len(self._versions.alarms)
+        self._learn_joined(score, label, is_target, time, prediction_index, units, memo)
+        return self._begun(version, alarms)
+
+    def _is_due(self, is_target: bool) -> bool:
+        """Whether something is due with the next label of a domain."""
+        labels = self._target if is_target else self._source
+        stop = self._target_stop if is_target else self._source_stop
+        if is_target and self.release is not None and self.release.unsettled:
+            return True
+        return bool(labels.windowed or labels.n + 1 >= stop)
+
+    def _learn_joined(
+        self,
+        score: float,
+        label: int,
+        is_target: bool,
+        time: float,
+        prediction_index: int,
+        units: int,
+        memo: Memo | None,
+    ) -> None:
+        """Learn a label of a prediction, now or when it is released."""
         came = time
         if time > self._latest:
             self._latest = time
@@ -438,15 +436,6 @@ class EventRules:
             self._versions.schedule_now(domain)
             self._set_stops()
         return slides
-
-    def _learn_due(self, joined: Joined, time: float, units: int) -> tuple[Emission, ...]:
-        """Learn a label with which something is due; return the emissions."""
-        version, alarms = self.served.version, len(self._versions.alarms)
-        is_target = joined.domain == "target"
-        self.learn_label(
-            joined.score, joined.label, is_target, time, joined.prediction_index, units, joined.memo
-        )
-        return self._begun(version, alarms)
 
     def _begun(self, version: int, alarms: int) -> tuple[Emission, ...]:
         """Return what was begun by labels since this version and this number of alarms."""

@@ -3,6 +3,9 @@ cimport cython
 from streamcal.join cimport rules_c
 
 
+cdef double _NO_TIME
+
+
 cdef class Join:
     cdef object _counts, _tables, _label_delay_limit
     cdef double _watermark
@@ -13,7 +16,7 @@ cdef class Join:
 
     cpdef bint knows(self, str id_) except -1
     cpdef admit(self, event, origin_of=*)
-    @cython.locals(early=object)
+    @cython.locals(rows=rules_c.JoinRules, row=Py_ssize_t)
     cpdef hold(self, event, double probability, long long prediction_index, answer=*, memo=*)
     cpdef finalize(self, event)
     cpdef take_early(self, str id_)

@@ -45,6 +45,8 @@ one (`PER_EVENT`). After a jump of time, everything pending may expire in one mi
 PER_EVENT: Final = 2
 """Number of entries that may expire for each event of a micro-batch, as in a steady stream."""
 
+_NO_TIME: Final = float("nan")
+
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Function that returns the origin of an event; called only when it is needed."""
 
@@ -263,20 +265,28 @@ class Join:
         memo
             what the engine wants back with the label; None: nothing.
         """
-        joined = self.rows.hold(
-            event.id,  # type: ignore[arg-type]
+        rows, id_, time, key = self.rows, event.id, event.time, event.key
+        row, early = rows.known(id_), None  # type: ignore[arg-type]
+        if row:
+            early = rows.take_object(row)
+        else:
+            row = rows.add(id_)  # type: ignore[arg-type]
+        rows.hold(
+            row,
             event.score,
             probability,
-            event.time,
+            _NO_TIME if time is None else time,
             prediction_index,
-            event.domain,
-            event.key,
+            event.domain == "target",
+            0 if key is None else rows.code_of(key),
             answer,
             event.weight,
             memo,
         )
-        self._joined += joined is not None
-        return joined
+        if early is None:
+            return None
+        self._joined += 1
+        return rows.meet(row, early.label, early.time, early.weight)
 
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is to be held until it is matured, if one did.

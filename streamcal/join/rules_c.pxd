@@ -24,26 +24,23 @@ cdef class JoinRules(id_table_c.IdTable):
     @cython.locals(row=Py_ssize_t, end=double)
     cdef bint _is_due(self, Py_ssize_t queue, double ttl) except -1
     cdef int _expire_oldest(self) except -1
-    @cython.locals(data=bytes, row=Py_ssize_t, code=Py_ssize_t)
-    cpdef hold(
-        self, str id_, double score, double probability, time, long long prediction_index, str domain, key,
-        answer, weight, memo
-    )
+    @cython.locals(data=bytes)
+    cpdef Py_ssize_t add(self, str id_) except -1
+    cpdef int hold(
+        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index,
+        bint is_target, Py_ssize_t code, answer, weight, memo
+    ) except -1
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
-    @cython.locals(data=bytes, row=Py_ssize_t)
+    @cython.locals(row=Py_ssize_t)
     cpdef wait_early(self, event)
     cpdef int settle(self, Py_ssize_t row, int state) except -1
     @cython.locals(real=Py_ssize_t, predicted_at=double)
     cpdef joined(self, Py_ssize_t row, int label, time, weight, matured_at)
     cdef void _stamp(self, Py_ssize_t row) noexcept
-    cdef int _begin_wait(self, Py_ssize_t row) except -1
     cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
     cdef memo_of(self, Py_ssize_t row)
-    cdef int hold_new(
-        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
-    ) except -1
     cdef double score_of(self, Py_ssize_t row) noexcept
     cdef double forecast_of(self, Py_ssize_t row) noexcept
     cdef double time_of(self, Py_ssize_t row) noexcept

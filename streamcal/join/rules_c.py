@@ -164,51 +164,46 @@ class JoinRules(id_table_c.IdTable):
 
     # One event
 
+    def add(self, id_: str) -> int:
+        """Return a new row for an id that has none."""
+        data = id_.encode("utf-8", "surrogatepass")
+        return self._add(hashed(data, 0, len(data)), data, 0, len(data))
+
     def hold(
         self,
-        id_: str,
+        row: int,
         score: float,
         probability: float,
-        time: float | None,
+        time: float,
         prediction_index: int,
-        domain: str,
-        key: str | None,
+        is_target: bool,
+        code: int,
         answer: tuple[int, float, float] | None,
         weight: float | None,
         memo: Memo | None,
-    ) -> Joined | None:
-        """Hold an answered prediction; or join it with the label that waited for it.
+    ) -> None:
+        """Hold an answered prediction in a new row, or in that of a label that waited for it.
 
         Parameters
         ----------
+        time
+            event time in seconds; NaN: none.
+        code
+            number of its key.
         answer, weight, memo
             as in `streamcal.join.entries.Pending`, which has them where there are any.
         """
-        data = id_.encode("utf-8", "surrogatepass")
-        row = self.row_of(data, 0, len(data))
-        early: LabelEvent | None = None
-        if row:
-            early = self.take_object(row)
-        else:
-            row = self.new_row(data, 0, len(data))
-        code = 0 if key is None else self.code_of(key)
-        self._write(
-            row,
-            score,
-            probability,
-            _NONE if time is None else time,
-            prediction_index,
-            domain == "target",
-            code,
-        )
+        self._write(row, score, probability, time, prediction_index, is_target, code)
         self._stamp(row)
-        if answer is not None or weight is not None or memo is not None:
+        if answer is not None or weight is not None:
             held = self.held(row)
             held.answer, held.weight, held.memo = answer, weight, memo
-        if early is not None:
-            return self.meet(row, early.label, early.time, early.weight)
-        self._begin_wait(row)
-        return None
+        elif memo is not None:
+            self.hold_object(row, memo)
+        if self._state[row] != _COMES:
+            self._enqueue(row, _WAITS)
+            if self._counts[_WAITING] > self._most:
+                self._expire_oldest()
 
     def meet(self, row: int, label: int, time: float | None, weight: float | None) -> Joined:
         """Join a prediction that waits with its label."""
@@ -218,9 +213,7 @@ class JoinRules(id_table_c.IdTable):
 
     def wait_early(self, event: LabelEvent) -> None:
         """Hold a label whose prediction has not come: its id has no row."""
-        data = event.id.encode("utf-8", "surrogatepass")
-        row = self._add(hashed(data, 0, len(data)), data, 0, len(data))
-        self._flags[row] = 0
+        row = self.add(event.id)
         self.hold_object(row, event)
         self._stamp(row)
         self._enqueue(row, _COMES)
@@ -285,11 +278,6 @@ class JoinRules(id_table_c.IdTable):
         """Write the time of the clock as that at which a row came to its queue."""
         self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
 
-    def _begin_wait(self, row: int) -> None:
-        self._enqueue(row, _WAITS)
-        if self._counts[_WAITING] > self._most:
-            self._expire_oldest()
-
     # One event, by the bytes of its id
 
     def row_of(self, data: Any, start: int, size: int) -> int:
@@ -316,22 +304,6 @@ class JoinRules(id_table_c.IdTable):
             return None
         held = self.objects[row]
         return held.memo if type(held) is Pending else held
-
-    def hold_new(
-        self,
-        row: int,
-        score: float,
-        probability: float,
-        time: float,
-        prediction_index: int,
-        is_target: bool,
-        code: int,
-    ) -> None:
-        """Hold an answered prediction in its new row; ``code`` is the number of its key."""
-        self._flags[row] = 0
-        self._write(row, score, probability, time, prediction_index, is_target, code)
-        self._stamp(row)
-        self._begin_wait(row)
 
     def score_of(self, row: int) -> float:
         """Return the score of a prediction."""

@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 def run(folder: Path, inputs: tuple[Path, Path], name: str, *, learn: bool = True) -> Taken:
     """Run once, with everything new."""
-    with nullcontext() if learn else patch.object(Engine, "learn", lambda *_, **__: ()):
+    with nullcontext() if learn else patch.object(Engine, "learn_label", lambda *_, **__: ()):
         return _run(folder, inputs, name)
 
 

@@ -82,12 +82,11 @@ class TableSink:
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
         """Take rows."""
-        for part in rows.parts if isinstance(rows, Answers) else (rows,):
-            if isinstance(part, AnswerColumns):
-                self._take_rows()
-                self._batches.append(_answers(part, self._schema))
-            else:
-                self._rows += part
+        if isinstance(rows, Answers):
+            self._take_rows()
+            self._batches += [_answers(part, self._schema) for part in rows.parts]
+        else:
+            self._rows += rows
         self._has_rows = self._has_rows or bool(rows)
         if len(self._rows) + sum(map(len, self._batches)) >= _GROUP_ROWS:
             self._flush()

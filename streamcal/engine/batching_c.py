@@ -30,7 +30,7 @@ AT_MOST: Final = 8192
 """Number of events taken at a time: the next ones use the same memory again."""
 
 END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
-"""Reasons why the loop ends: at the end, before an event for `step`, behind an event that has begun something,
+"""Reasons why the loop ends: at the end, before an event for `step`, behind one that has begun something,
 before an event by whose time something expires."""
 
 # As C has them.
@@ -171,6 +171,7 @@ class BlockSteps:
         weights: tuple[float, float] | None = None
         version, answered = -1, None  # of the latest prediction
         memo: Memo | None = None
+        begun: tuple[Emission, ...] = ()
         why = _END
         while at < end:
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
@@ -210,7 +211,9 @@ class BlockSteps:
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     code = self._code
-                    rows.hold(row, score, probability, time, prediction_index, is_target, code, None, None, memo)
+                    rows.hold(
+                        row, score, probability, time, prediction_index, is_target, code, None, None, memo
+                    )
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability

@@ -22,7 +22,6 @@ cdef class LabelRelease(HeldLabels):
     cpdef bint sampled(self) noexcept
     @cython.locals(i=Py_ssize_t, age=double)
     cpdef long long complete_until(self) noexcept
-    cpdef bint may_release(self) noexcept
     @cython.locals(i=Py_ssize_t)
     cpdef expect(self, double probability)
     @cython.locals(cohort=Py_ssize_t)

@@ -123,10 +123,6 @@ class LabelRelease(HeldLabels):
                     return int(self._start[i] + self._size[i])
         return 0
 
-    def may_release(self) -> bool:
-        """Return whether the end of a cohort may release labels."""
-        return bool(self.on or (self.unsettled and self.held > 0))
-
     # Predictions
 
     def expect(self, probability: float) -> None:

@@ -146,8 +146,7 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
     )
     if not isinstance(found, RecalibrationMap) or not plain:
         return None
-    answers = Answers()
-    answers.add(
+    return Answers(
         AnswerColumns(
             block.ids,
             scores,
@@ -159,7 +158,6 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
             np.zeros(len(scores), np.intp),
         )
     )
-    return answers
 
 
 def _answer(

@@ -14,7 +14,7 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinState
 from streamcal.quality.figures import QualityState, Raised
 from streamcal.run.order import TimesRead
-from streamcal.run.rows import AlarmRow, MapRow, RejectRow
+from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
 
 __all__ = [
@@ -45,7 +45,7 @@ class PriorSnapshot(NamedTuple):
 class Outcome(msgspec.Struct):
     """Rows that a micro-batch gave, for the sinks."""
 
-    answers: Sequence[Recalibrated]
+    answers: list[Recalibrated] | Answers
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[AlarmRow] = []

@@ -28,6 +28,7 @@ from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
+    AnswerColumns,
     Answers,
     RejectRow,
     alarm_rows,
@@ -197,8 +198,7 @@ class Pipeline(RunState):
         for each in emit(left, self.engines.of) if left else ():
             self._emit(each, outcome)
         if isinstance(events, Block) and in_columns:
-            outcome.answers = answers = Answers()
-            self._take_block(batch, events, outcome, answers)
+            self._take_block(batch, events, outcome)
         else:
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(events), outcome, rows)
@@ -273,9 +273,10 @@ class Pipeline(RunState):
             before = alarms.index(msgspec.structs.replace(emission, key=None))
             outcome.alarms += alarm_rows(emission.key, alarms[: before + 1], self.join.clock, before)
 
-    def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
+    def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""
         at = steps = 0
+        outcome.answers = Answers() if self._row_of is None else []
         if self._taking is None or self._taking.join is not self.join:  # `restore` replaces it
             self._taking = BlockSteps(self.join, self.engines.of, self.engines.known)
         taking = self._taking
@@ -283,7 +284,7 @@ class Pipeline(RunState):
         while at < len(block):
             taken = taking.take(at)
             self.processed += taken.end - at
-            self._emit_block(taken, block, outcome, answers)
+            self._emit_block(taken, block, outcome)
             few, at = taken.end - at < _FEW, taken.end
             if taken.expires:
                 for each in emit(self.join.expire(), self.engines.of):
@@ -291,20 +292,24 @@ class Pipeline(RunState):
             steps = min(2 * max(steps, _FEW), _MOST) if few else int(taken.is_event)
             end = min(at + steps, len(block))
             if at < end:
-                events = ((index, block[index]) for index in range(at, end))
-                self._step(batch, events, outcome, answers.single)
+                events, rows = ((index, block[index]) for index in range(at, end)), list[Recalibrated]()
+                self._step(batch, events, outcome, rows)
                 at = end
+                if isinstance(outcome.answers, list):
+                    outcome.answers += rows
+                elif rows:
+                    outcome.answers.parts.append(AnswerColumns.of(rows))
 
-    def _emit_block(self, taken: Taken, block: Block, outcome: Outcome, rows: Answers) -> None:
+    def _emit_block(self, taken: Taken, block: Block, outcome: Outcome) -> None:
         """Take what came of some events of a block into an outcome."""
         at, ends = taken.at, taken.ends
         if len(at):
             columns = answer_columns(block, taken)
-            if self._row_of is None:
-                rows.add(columns)
-            else:
+            if isinstance(outcome.answers, Answers):
+                outcome.answers.parts.append(columns)
+            elif self._row_of is not None:
                 kept = block.kept or [()] * len(block)
-                rows.single.extend(map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()]))
+                outcome.answers += map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()])
             self._unrated.add_predictions(columns.scores, columns.times)
         if len(ends):
             labels, times = block.labels[ends], block.times[ends]

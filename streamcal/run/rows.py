@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, overload
 
 import msgspec
 import numpy as np
@@ -101,6 +101,22 @@ class AnswerColumns(NamedTuple):
     which: npt.NDArray[np.intp]
     """Index of the version and weights of each answer; answers of two keys never share one."""
 
+    @classmethod
+    def of(cls, answers: Sequence[Recalibrated]) -> Self:
+        """Return answers that were given one by one as columns."""
+        keys, shared = [each.key for each in answers], dict[Any, int]()
+        which = [shared.setdefault((e.map_version, e.weights, e.key), len(shared)) for e in answers]
+        return cls(
+            StringColumn.of([each.id for each in answers]),
+            np.array([each.score for each in answers]),
+            np.array([each.probability for each in answers]),
+            keys if any(key is not None for key in keys) else None,
+            np.array([each.time for each in answers], np.float64),
+            [version for version, _, _ in shared],
+            np.array([weights for _, weights, _ in shared]),
+            np.array(which, np.intp),
+        )
+
     @property
     def event_times(self) -> list[float | None]:
         """Times of the events, None where there is none."""
@@ -164,45 +180,22 @@ def answer_columns(block: Block, taken: Taken) -> AnswerColumns:
 
 
 class Answers(Sequence[Recalibrated]):
-    """Rows of answers, in order: some one by one, others as columns."""
+    """Rows of answers as columns, part after part."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("parts",)
 
-    def __init__(self) -> None:
-        self._parts: list[list[Recalibrated] | AnswerColumns] = []
-
-    @property
-    def single(self) -> list[Recalibrated]:
-        """The list that rows are appended to, one by one, until columns are added."""
-        if not self._parts or isinstance(self._parts[-1], AnswerColumns):
-            self._parts.append([])
-        last = self._parts[-1]
-        return last if isinstance(last, list) else []
-
-    @property
-    def parts(self) -> Sequence[list[Recalibrated] | AnswerColumns]:
-        """All rows, in order."""
-        return self._parts
-
-    def add(self, columns: AnswerColumns) -> None:
-        """Append answers as columns."""
-        self._parts.append(columns)
+    def __init__(self, *parts: AnswerColumns) -> None:
+        self.parts = [*parts]
 
     def lines(self) -> list[msgspec.Struct]:
         """Return rows of the same JSON, quicker to encode."""
-        return list(
-            chain.from_iterable(
-                part.lines() if isinstance(part, AnswerColumns) else part for part in self._parts
-            )
-        )
+        return list(chain.from_iterable(part.lines() for part in self.parts))
 
     def __len__(self) -> int:
-        return sum(len(part.ids) if isinstance(part, AnswerColumns) else len(part) for part in self._parts)
+        return sum(len(part.ids) for part in self.parts)
 
     def __iter__(self) -> Iterator[Recalibrated]:
-        return chain.from_iterable(
-            part.rows() if isinstance(part, AnswerColumns) else part for part in self._parts
-        )
+        return chain.from_iterable(part.rows() for part in self.parts)
 
     @overload
     def __getitem__(self, index: int) -> Recalibrated: ...

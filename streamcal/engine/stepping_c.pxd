@@ -1,7 +1,11 @@
 # The types with which stepping_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.engine cimport event_rules_c, served_map_c
 from streamcal.join cimport join_c, rules_c
 
-cimport cython
+cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED, _ONE
+cdef Py_ssize_t _UNKNOWN
+cdef double _NO_TIME
 
 @cython.locals(rows=rules_c.JoinRules, expired=tuple, outcomes=tuple)
 cpdef tuple step(event, join_c.Join join, engine_of, origin_of=*)
@@ -11,3 +15,35 @@ cdef tuple _prediction(event, join_c.Join join, engine, origin_of)
 cdef tuple _met(met, engine)
 cdef tuple _label(event, join_c.Join join, engine_of, origin_of)
 cdef tuple _labelled(event, join_c.Join join, engine_of, origin_of)
+
+
+@cython.final
+cdef class BlockSteps:
+    cdef readonly object join
+    cdef object _engine_of, _known, _block
+    cdef rules_c.JoinRules _rows
+    cdef event_rules_c.EventRules _engine
+    cdef Py_ssize_t _code, _at, _predictions, _joins
+    cdef long long _renumbered
+    cdef long long[:, ::1] _whole
+    cdef double[:, ::1] _real, _weights
+    cdef bytes _ids
+    cdef const long long[::1] _starts, _sizes
+    cdef const double[::1] _scores, _times
+    cdef const signed char[::1] _labels
+    cdef const unsigned char[::1] _odd
+    cdef const int[::1] _codes
+    cdef bint _is_target
+    cdef list _versions, _memos
+    cdef object _kept
+    cdef tuple _emissions
+
+    @cython.locals(
+        rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, has_odd=bint, has_codes=bint,
+        predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
+        answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
+        is_prediction=bint, row=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,
+        served=served_map_c.ServedMap, probability=double, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,
+    )
+    cdef int _loop(self, Py_ssize_t end) except -1
+    cdef bint _find_engine(self, Py_ssize_t code) except -1

@@ -14,8 +14,8 @@ from streamcal.certificates.record import (
     DRIFT_OF,
     DriftCode,
 )
-from streamcal.engine.batching_c import Taken
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
+from streamcal.engine.stepping_c import Taken
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.class_fields import by_class

@@ -350,7 +350,7 @@ class Join:
             early: LabelEvent = rows.objects[row]
             first: int | None = early.label
             if first != event.label and self.matures:
-                self._counts.corrected += 1
+                self._counts.conflicting += 1
                 rows.objects[row] = _with_origin(event, origin_of)
                 rows.note(row)
                 return None
@@ -367,7 +367,7 @@ class Join:
         self._counts.duplicate += 1
         if event.label == first:
             return _rejected(event, origin_of, "duplicate_label")
-        self._counts.corrected += 1
+        self._counts.conflicting += 1
         return _rejected(event, origin_of, "conflicting_label", first=first, label=event.label)
 
     # State
@@ -419,7 +419,7 @@ class Join:
             if held.told[0] == label:
                 self._counts.duplicate += 1
                 return _rejected(event, origin_of, "duplicate_label")
-            self._counts.corrected += 1
+            self._counts.conflicting += 1
         held.told = label, time
         self.rows.note(row)
         if not label or held.time is None or time is None:

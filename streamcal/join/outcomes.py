@@ -85,7 +85,7 @@ class JoinCounts(msgspec.Struct):
     as 0 without them."""
     duplicate: _Count = 0
     """Predictions and labels whose id already had one."""
-    corrected: _Count = 0
+    conflicting: _Count = 0
     """Labels that differ from an earlier label of the same id; also counted as duplicates if they changed
     nothing."""
     expired: _Count = 0

@@ -156,7 +156,7 @@ def label_rows(status: Status) -> list[tuple[str, int]]:
         ("  late (after their prediction expired)", counts.late),
         ("  unmatched (prediction never came)", counts.unmatched),
         ("duplicate", counts.duplicate),
-        ("  corrected (label unlike the first)", counts.corrected),
+        ("  conflicting (label unlike the first)", counts.conflicting),
         *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
         ("expired (label never came in time)", counts.expired),
         ("pending at the end", status.pending),

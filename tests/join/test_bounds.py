@@ -80,7 +80,7 @@ def test_or_is_refused(jump: object) -> None:
 
 
 def test_a_state_from_before_times_were_judged_can_be_read() -> None:
-    counts = '{"predictions":0,"labels":0,"joined":0,"early":0,"late":0,"duplicate":0,"corrected":0}'
+    counts = '{"predictions":0,"labels":0,"joined":0,"early":0,"late":0,"duplicate":0,"conflicting":0}'
     old = f'{{"clock":5.0,"start":5.0,"counts":{counts},"pending":{{}},"early":{{}},"settled":{{}}}}'
     join = Join.from_bytes(old.encode())
     assert join.clock == 5.0

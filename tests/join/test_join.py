@@ -70,13 +70,13 @@ def test_the_first_label_wins() -> None:
         "duplicate label: there was one with id 'a' before",
         "conflicting label: the label of id 'a' is 1 already, which stays, got 0",
     ]
-    assert join.counts == counts(predictions=1, labels=3, joined=1, duplicate=2, corrected=1)
+    assert join.counts == counts(predictions=1, labels=3, joined=1, duplicate=2, conflicting=1)
 
 
 def test_two_early_labels() -> None:
     join, recorder, _ = drive([LabelEvent("a", 1), LabelEvent("a", 0), PredictionEvent("a", 0.3)])
     assert [joined.label for joined in recorder.learned] == [1]
-    assert join.counts == counts(predictions=1, labels=2, joined=1, early=1, duplicate=1, corrected=1)
+    assert join.counts == counts(predictions=1, labels=2, joined=1, early=1, duplicate=1, conflicting=1)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_label_event_may_repeat_the_score() -> None:
     )
     assert recorder.learned == [Joined(0.3, 0.5, 1, "target", prediction_index=3)]
     assert out[-1].code == "conflicting_label"  # type: ignore[union-attr]
-    assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, corrected=1)
+    assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, conflicting=1)
 
 
 def test_expiry_by_event_time() -> None:
@@ -213,7 +213,7 @@ def test_nothing_is_silent(events: list[Event], max_pending: int) -> None:
     labelled = [event for event in events if not isinstance(event, PredictionEvent)]
     refused = [o for o in out if isinstance(o, Rejected) and not isinstance(o.event, PredictionEvent)]
     assert c.labels == len(labelled) == c.joined + len(refused)
-    assert c.corrected <= c.duplicate
+    assert c.conflicting <= c.duplicate
 
 
 @given(EVENTS, st.integers(0, 60))

@@ -62,7 +62,7 @@ def test_labels_are_learned_in_the_order_of_predictions() -> None:
         (3.0, 4.0, 1, 13.0),
     ]
     assert reasons == ["duplicate label: there was one with id 'b' before"]
-    assert join.counts == JoinCounts(4, 4, joined=2, duplicate=1, corrected=1, implied=1)
+    assert join.counts == JoinCounts(4, 4, joined=2, duplicate=1, conflicting=1, implied=1)
 
 
 def test_a_positive_that_comes_later_contradicts() -> None:

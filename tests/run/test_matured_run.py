@@ -63,7 +63,7 @@ def test_micro_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert states[0] == states[1]
     counts = pipeline.join.counts
     assert counts.predictions == counts.joined + counts.implied + pipeline.join.pending
-    assert min(counts.joined, counts.implied, counts.contradicted, counts.corrected) > 4
+    assert min(counts.joined, counts.implied, counts.contradicted, counts.conflicting) > 4
     assert pipeline.tally.rejected == counts.late + counts.duplicate
 
 

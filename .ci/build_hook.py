@@ -78,6 +78,7 @@ def compile_in_place(root: Path) -> None:
             shared_utility_qualified_name=_SHARED,
             quiet=True,
             force=True,
+            nthreads=os.cpu_count() or 0,
         )
         command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
         command.build_temp, command.inplace, command.parallel = made, True, os.cpu_count()

@@ -110,6 +110,8 @@ def step(
 
 def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
     """Return outcomes without the joined labels."""
+    if len(outcomes) == 1 and type(outcomes[0]) is Joined:  # as usual with a label
+        return ()
     return tuple([outcome for outcome in outcomes if type(outcome) is not Joined])  # type: ignore[misc]
 
 

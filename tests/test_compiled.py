@@ -18,7 +18,7 @@ import streamcal
 from streamcal.certificates import paths_c, shift_likelihood_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
-from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
+from streamcal.maps import curves_c, line_c, logistic_c, shift_c, steps_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit, wide_logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
@@ -221,13 +221,13 @@ def test_cells(level: int) -> None:
             name: sys.modules[f"streamcal.{name}"]
             if suffix == "compiled"
             else uncompiled(f"streamcal.{name}")
-            for name in ("maps.logistic_c", "sketch.tally_c", "maps.isotonic_c")
+            for name in ("maps.logistic_c", "sketch.tally_c", "maps.curves_c")
         }
         out = np.empty(len(cells))
         of["maps.logistic_c"].cell_logits(cells.astype(np.int64), level, out)
         occupied, counts = np.empty(200, np.int32), np.empty((2, 200), np.int64)
         number = of["sketch.tally_c"].count_sorted(packed, occupied, counts)
-        starts, means = of["maps.isotonic_c"].isotonic(
+        starts, means = of["maps.curves_c"].isotonic(
             rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
         )
         made.append((out, occupied[:number], counts[:, :number], starts, means))
@@ -360,7 +360,7 @@ def test_isotonic_regression_is_that_of_scipy() -> None:
             rng.normal(0.0, 1.0, size) + np.linspace(0.0, 2.0, size),
             rng.uniform(0.1, 9.0, size),
         )
-        starts, means = isotonic_c.isotonic(values, weights)
+        starts, means = curves_c.isotonic(values, weights)
         fitted = isotonic_regression(values, weights=weights)
         assert np.array_equal(starts, fitted.blocks)
         assert np.repeat(means, np.diff(starts)) == pytest.approx(fitted.x, rel=1e-12, abs=1e-14)

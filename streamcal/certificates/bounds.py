@@ -20,7 +20,7 @@ from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
-from streamcal.maps.isotonic_c import isotonic
+from streamcal.maps.curves_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.isotonic_c import isotonic
+from streamcal.maps.curves_c import isotonic
 from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
 from streamcal.maps.logistic_c import group
 from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit

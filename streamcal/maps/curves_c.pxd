@@ -1,0 +1,48 @@
+# The types with which curves_c.py is compiled; see docs/architecture.md.
+cimport cython
+cimport libc.math as math
+
+cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
+cdef int _LINE, _STEPS
+cdef double _APART, _NOWHERE
+
+@cython.locals(last=Py_ssize_t, i=Py_ssize_t, mean=double, size=double, start=Py_ssize_t, total=double)
+cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)
+
+
+@cython.final
+cdef class Curves:
+    cdef const double[:, ::1] _cells
+    cdef double[:, ::1] _bins, _blocks, _scratch, _values
+    cdef double[::1] _moved
+    cdef long long[::1] _splits, _ends, _block
+    cdef long long[:, ::1] _starts
+    cdef Py_ssize_t _drawn, _lined, _knots
+    cdef bint _monotone
+
+    @cython.locals(bins=Py_ssize_t, apart=Py_ssize_t, before=double, b=Py_ssize_t, k=Py_ssize_t, rate=double)
+    cpdef draw(self, const long long[::1] splits)
+    @cython.locals(
+        b=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double, logits=double,
+    )
+    cdef void _sum(
+        self, const double[:, ::1] cells, const long long[::1] splits, Py_ssize_t count, double[:, ::1] out
+    ) noexcept
+    @cython.locals(
+        count=Py_ssize_t, blocks="double[:, ::1]", b=Py_ssize_t, k=Py_ssize_t, rate=double, totals=double,
+        doubt=double, above=double, below=double,
+    )
+    cdef Py_ssize_t _pool(self, Py_ssize_t bins, const long long[::1] splits, Py_ssize_t of) except -1
+    cpdef double judge(self, int curve, double[::1] forecasts) except -1
+    @cython.locals(
+        lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double, weight=double,
+        others=double, misses=double, loss=double,
+    )
+    cdef double _judge_steps(self, double[::1] forecasts) noexcept
+    @cython.locals(
+        is_line=bint, knots="double[::1]", last=Py_ssize_t, lost=double, own=Py_ssize_t, passed=Py_ssize_t,
+        i=Py_ssize_t, x=double, left=Py_ssize_t, right=Py_ssize_t, width=double, part=double, below=Py_ssize_t,
+        above=Py_ssize_t, log_odds=double, forecast=double, positives=double, noise=double, misses=double,
+        weight=double,
+    )
+    cdef double _judge_line(self, int curve, double[::1] forecasts) noexcept

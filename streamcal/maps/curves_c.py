@@ -1,0 +1,236 @@
+"""The loops of `streamcal.maps.curves`: bins pooled so that their rates ascend, and curves through them.
+
+Compiled where there is a C compiler; `curves_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.maps.recalibration_map import APART
+from streamcal.values import Counts, Floats
+
+__all__ = ["BENT", "LINE", "STEPS", "Curves", "isotonic", "pool"]
+
+LINE, BENT, STEPS = 0, 1, 2
+"""Curves: a line through the means of the blocks, one through those of all bins, and steps."""
+
+_POSITIVES, _TOTALS, _SQUARES, _LOGITS = 0, 1, 2, 3  # rows of what bins and blocks hold
+_ROWS: Final = 4
+
+# As C has them.
+_LINE, _STEPS, _APART, _NOWHERE = LINE, STEPS, APART, float("-inf")
+
+
+def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
+    """Return the blocks of the weighted least squares fit that does not descend, and their values.
+
+    Parameters
+    ----------
+    values, weights
+        float64[m], m at least 1; weights positive.
+
+    Returns
+    -------
+    The first index of each block, then m, int64[b + 1]; the mean of each block, strictly ascending,
+    float64[b].
+    """
+    starts, means, sizes = np.empty(len(values) + 1, np.int64), values.copy(), weights.copy()
+    blocks = pool(means, sizes, starts, len(values))
+    return starts[: blocks + 1], means[:blocks]
+
+
+def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
+    """Pool neighbours that do not ascend, in place; return how many blocks there are.
+
+    Parameters
+    ----------
+    means, sizes
+        values and weights, float64[m]; on return, the front holds the values and weights of the blocks.
+    starts
+        int64[m + 1]; on return, the first index of each block, then m.
+    m
+        number of values; the arrays may be longer.
+    """
+    last = -1
+    for i in range(m):
+        mean, size, start = means[i], sizes[i], i
+        while last >= 0 and means[last] >= mean:
+            total = sizes[last] + size
+            mean = (sizes[last] * means[last] + size * mean) / total
+            size = total
+            start = starts[last]
+            last -= 1
+        last += 1
+        means[last], sizes[last], starts[last] = mean, size, start
+    starts[last + 1] = m
+    return last + 1
+
+
+class Curves:
+    """The curves through the rates of bins, and their errors on the cells that the bins consist of.
+
+    Parameters
+    ----------
+    cells
+        labels 1 and all labels of each cell, the squares of their weights, and the logit of its score, in
+        ascending order: float64[4, m]. No cell is empty.
+    monotone
+        whether neighbouring bins are pooled so that the rates do not descend.
+    """
+
+    def __init__(self, cells: Floats, *, monotone: bool) -> None:
+        m = cells.shape[1]
+        self._cells, self._monotone = cells, monotone
+        self._bins, self._blocks = np.empty((_ROWS, m)), np.empty((_ROWS, m))
+        self._scratch: Floats = np.empty((2, m))
+        self._splits: Counts = np.empty(m + 1, np.int64)
+        self._ends: Counts = np.empty(m + 1, np.int64)
+        self._block: Counts = np.empty(m, np.int64)
+        # Of the steps, and of the lines: first cell of each block, then m; and value or log-odds of each.
+        self._starts: Counts = np.empty((2, m + 1), np.int64)
+        self._values: Floats = np.empty((2, m))
+        self._moved: Floats = np.empty(m)
+        self._drawn = self._lined = self._knots = 0
+
+    def draw(self, splits: Counts) -> None:
+        """Draw the curves of bins that begin at these cells, int64[B + 1] from 0 to m."""
+        bins = len(splits) - 1
+        self._sum(self._cells, splits, bins, self._bins)
+        self._drawn = self._pool(bins, splits, 0)
+        # Bins beyond 2⁻⁴⁰ have the same logit: to a line they are one.
+        apart, before = 0, _NOWHERE
+        for b in range(bins):
+            if self._bins[_LOGITS, b] - before >= _APART:
+                self._splits[apart] = splits[b]
+                apart += 1
+            before = self._bins[_LOGITS, b]
+        self._splits[apart] = splits[bins]
+        if apart < bins:
+            self._sum(self._cells, self._splits, apart, self._bins)
+        self._lined = self._pool(apart, self._splits, 1)
+        self._knots = apart
+        for k in range(self._lined):
+            rate = self._values[1, k]
+            self._values[1, k] = math.log(rate / (1.0 - rate))
+            # A label moves the rate of its block by w/Σw, and the log-odds of its knots by w/(Σw·p(1−p)).
+            self._moved[k] = 1.0 / (self._blocks[_TOTALS, k] * rate * (1.0 - rate))
+            for b in range(self._ends[k], self._ends[k + 1]):
+                self._block[b] = k
+
+    def _sum(self, cells: Floats, splits: Counts, count: int, out: Floats) -> None:
+        """Put the sums of groups of cells, and their mean logits, into ``out``."""
+        for b in range(count):
+            positives = totals = squares = logits = 0.0
+            for i in range(splits[b], splits[b + 1]):
+                positives += cells[_POSITIVES, i]
+                totals += cells[_TOTALS, i]
+                squares += cells[_SQUARES, i]
+                logits += cells[_TOTALS, i] * cells[_LOGITS, i]
+            out[_POSITIVES, b], out[_TOTALS, b], out[_SQUARES, b] = positives, totals, squares
+            out[_LOGITS, b] = logits / totals
+
+    def _pool(self, bins: int, splits: Counts, of: int) -> int:
+        """Pool bins to blocks, and put the first cells and the values of these; return their number.
+
+        Values are rates inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1). These do not pass the
+        rate of a neighbouring block that is inside.
+        """
+        count, blocks = bins, self._blocks
+        for b in range(bins):
+            self._scratch[0, b] = self._bins[_POSITIVES, b] / self._bins[_TOTALS, b]
+            self._scratch[1, b] = self._bins[_TOTALS, b]
+            self._ends[b] = b
+        self._ends[bins] = bins
+        if self._monotone:
+            count = pool(self._scratch[0], self._scratch[1], self._ends, bins)
+        self._sum(self._bins, self._ends, count, blocks)
+        for k in range(count):
+            self._starts[of, k] = splits[self._ends[k]]
+            self._scratch[0, k] = blocks[_POSITIVES, k] / blocks[_TOTALS, k]
+        self._starts[of, count] = splits[bins]
+        for k in range(count):
+            rate, totals = self._scratch[0, k], blocks[_TOTALS, k]
+            doubt = 0.5 / (totals * (totals / blocks[_SQUARES, k]) + 1.0)  # by the effective number
+            if rate == 0.0:
+                above = self._scratch[0, k + 1] if k + 1 < count else 0.0
+                rate = min(doubt, above) if above > 0.0 else doubt
+            elif rate == 1.0:
+                below = self._scratch[0, k - 1] if k else 1.0
+                rate = max(1.0 - doubt, below) if below < 1.0 else 1.0 - doubt
+            self._values[of, k] = rate
+        return count
+
+    def judge(self, curve: int, forecasts: Floats) -> float:
+        """Return the squared errors that are expected of a curve on new labels, summed.
+
+        They are those on the labels that it was fitted to, plus twice the covariance of each label with its
+        own forecast; of steps, the leave-one-out errors. The value in the middle of each cell is put into
+        ``forecasts``, float64[m].
+        """
+        return self._judge_steps(forecasts) if curve == _STEPS else self._judge_line(curve, forecasts)
+
+    def _judge_steps(self, forecasts: Floats) -> float:
+        lost = 0.0
+        for k in range(self._drawn):
+            positives = totals = squares = 0.0
+            for i in range(self._starts[0, k], self._starts[0, k + 1]):
+                positives += self._cells[_POSITIVES, i]
+                totals += self._cells[_TOTALS, i]
+                squares += self._cells[_SQUARES, i]
+                forecasts[i] = self._values[0, k]
+            # See `streamcal.maps.binning.leave_one_out_losses`.
+            weight = squares / totals
+            positives, totals = positives / weight, totals / weight
+            others, misses = max(totals - 1.0, 1.0), totals - positives
+            loss = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
+            lost += weight * (loss if totals > 1.0 else 1.0)
+        return lost
+
+    def _judge_line(self, curve: int, forecasts: Floats) -> float:
+        is_line = curve == _LINE
+        knots = self._blocks[_LOGITS] if is_line else self._bins[_LOGITS]
+        last = (self._lined if is_line else self._knots) - 1
+        lost, own, passed = 0.0, 0, 0
+        for i in range(self._cells.shape[1]):
+            x = self._cells[_LOGITS, i]
+            while self._starts[1, own + 1] <= i:
+                own += 1
+            while passed <= last and knots[passed] <= x:
+                passed += 1
+            left, right = max(passed - 1, 0), min(passed, last)
+            width = knots[right] - knots[left]
+            part = (x - knots[left]) / width if width > 0.0 else 0.0
+            below, above = left, right
+            if not is_line:
+                below, above = self._block[left], self._block[right]
+            log_odds = self._values[1, below]
+            log_odds += part * (self._values[1, above] - log_odds)
+            forecast = 1.0 / (1.0 + math.exp(-log_odds))
+            forecasts[i] = forecast
+            positives, noise = self._cells[_POSITIVES, i], forecast * (1.0 - forecast)
+            misses = self._cells[_TOTALS, i] - positives
+            weight = ((1.0 - part) if below == own else 0.0) + (part if above == own else 0.0)
+            lost += positives * (1.0 - forecast) ** 2 + misses * forecast**2
+            lost += 2.0 * self._cells[_SQUARES, i] * noise**2 * weight * self._moved[own]
+        return lost
+
+    def steps(self) -> tuple[Counts, Floats]:
+        """Return the first cell of each block, then m, int64[K + 1]; and the value of each, float64[K]."""
+        count = self._drawn
+        starts: Any = np.asarray(self._starts)[0, : count + 1].copy()
+        return starts, np.asarray(self._values)[0, :count].copy()
+
+    def line(self, curve: int) -> tuple[Floats, Floats]:
+        """Return the knots of a line that it bends at, and the log-odds there, float64[k] each."""
+        log_odds: Floats = np.asarray(self._values)[1, : self._lined].copy()
+        knots: Floats = np.asarray(self._blocks)[_LOGITS, : self._lined].copy()
+        if curve != LINE:
+            knots = np.asarray(self._bins)[_LOGITS, : self._knots].copy()
+            log_odds = log_odds[np.asarray(self._block)[: self._knots]]
+        rises = np.diff(log_odds) != 0.0  # a knot inside a level stretch is not needed
+        bends = np.concatenate((rises, [True])) | np.concatenate(([True], rises))
+        return knots[bends], log_odds[bends]

@@ -250,7 +250,7 @@ def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
     try:
         from streamcal.page.server import PageServer
     except ImportError:
-        fail("--page needs starlette and uvicorn: pip install '.[serve]' in a checkout", Exit.USAGE)
+        fail("--page needs granian and starlette: pip install '.[serve]' in a checkout", Exit.USAGE)
     with failing(Exit.USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
         server = PageServer(*parse_address(address))
     stack.callback(server.close)

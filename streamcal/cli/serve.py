@@ -31,9 +31,7 @@ from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
 __all__ = ["serve"]
 
-NEEDED: Final = (
-    "serving needs starlette, uvicorn, httptools and uvloop: pip install 'streamcal-engine[serve]'"
-)
+NEEDED: Final = "serving needs granian and starlette: pip install 'streamcal-engine[serve]'"
 
 _LEAST_TOKEN: Final = 16  # characters
 
@@ -59,9 +57,10 @@ def serve(given: _ServeOptions) -> None:
     /openapi.json. It is the pipeline of `streamcal run`, and the same store.
     """
     set_up_logging(as_json=given.log_json)
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
+    if any(find_spec(name) is None for name in ("granian", "starlette")):
         fail(NEEDED, Exit.USAGE)
-    from streamcal.serve.server import BACKLOG, Server
+    from streamcal.page.http_server import BACKLOG
+    from streamcal.serve.server import Server
 
     host, loopback = given.host, is_loopback(given.host)
     if given.token_file is None and not loopback:
@@ -88,6 +87,7 @@ def serve(given: _ServeOptions) -> None:
             options,
             state,
             calibration,
+            listener,
             token=token,
             loopback=loopback,
             alarms=None if url is None else lambda: _open_webhook(connectors, url, stack),
@@ -95,7 +95,8 @@ def serve(given: _ServeOptions) -> None:
         log.info("%s", version_line())
         log.info("listening at %s", http_url(host, listener.getsockname()[1]))
         with ending(stop):
-            server.run(listener)
+            stop.then = server.stop
+            server.run()
     log.warning("stopped: everything that was answered is in the store")
     if stop.status:
         raise typer.Exit(stop.status)

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -170,6 +170,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
+        self.then: Callable[[], object] = lambda: None
+        """What else to do at a signal."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._take)
 
@@ -184,6 +186,7 @@ class Stop:
 
     def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a handler
         self.by = signal.Signals(number)
+        self.then()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

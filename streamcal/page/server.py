@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from threading import Thread
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamcal.page.addresses import http_url, is_loopback, listen, names_this_machine
+from streamcal.page.http_server import BACKLOG, HttpServer
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 
 __all__ = ["PageServer"]
 
-_BACKLOG: Final = 128
 _FAREWELL: Final = 2  # seconds for viewers to get the last record
 
 
@@ -42,9 +42,9 @@ class PageServer:
                 f"the page has no password, and {host!r} is no loopback address such as 127.0.0.1; to see it"
                 " from elsewhere, use an SSH tunnel, a port-forward, or `streamcal serve` with --token-file"
             )
-        self._socket = listen(host, port, _BACKLOG)
+        self._socket = listen(host, port, BACKLOG)
         self._host, self.port = host, int(self._socket.getsockname()[1])
-        self._server: uvicorn.Server | None = None
+        self._server: HttpServer | None = None
         self._thread: Thread | None = None
 
     @property
@@ -54,28 +54,15 @@ class PageServer:
 
     def show(self, latest: LatestStatus) -> None:
         """Answer from now on."""
-        routes = page_routes(latest, lambda: self._server is None or self._server.should_exit)
-        config = uvicorn.Config(
-            _OwnHosts(Starlette(routes=routes)),
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_FAREWELL,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="page", daemon=True
-        )
+        routes = page_routes(latest, lambda: self._server is None or self._server.stopping)
+        self._server = server = HttpServer(_OwnHosts(Starlette(routes=routes)), self._socket)
+        self._thread = Thread(target=lambda: asyncio.run(server.run()), name="page", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Listen no more; viewers get the last record first, but are not waited for long."""
         if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
+            self._server.stop()
             self._thread.join(2.0 * _FAREWELL)
         self._socket.close()
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
 from streamcal.page.addresses import names_this_machine
@@ -26,7 +26,7 @@ from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document
 from streamcal.serve.queries import Queries
-from streamcal.serve.reading import BodyReader
+from streamcal.serve.reading import BodyReader, drain
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
 __all__ = ["NO_KEY", "App"]
@@ -95,15 +95,25 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        more, waited = True, False
+
+        async def received() -> Message:
+            nonlocal more
+            message = await receive()
+            more = message.get("more_body", False)
+            return message
+
         answer: ASGIApp
         try:
             self._check_caller(scope)
             kind = _EVENTS.get(scope["path"])
-            answer = self._others if kind is None else await self._events(kind, scope, receive)
+            answer = self._others if kind is None else await self._events(kind, scope, received)
             if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
                 scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         except RefusedError as error:
-            answer = _problem(error.problem)
+            answer, waited = _problem(error.problem), error.problem.status == 408
+        if more and not waited and not (answer is self._others and scope["path"].endswith("/infer")):
+            await drain(received)
         await answer(scope, receive, send)
 
     # Events

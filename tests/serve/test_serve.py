@@ -384,7 +384,7 @@ def test_framing() -> None:
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = (
-        "import sys; sys.modules['uvloop'] = None; from streamcal.cli import serve, app;"
+        "import sys; sys.modules['granian'] = None; from streamcal.cli import serve, app;"
         "serve.find_spec = lambda name: None; sys.argv = ['streamcal', 'serve', '--store', 'x'];"
         "app.main()"
     )

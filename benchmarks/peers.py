@@ -1,417 +1,488 @@
-"""Peers: known methods that recalibrate a stream, and the plain mixture of "sixty lines".
+"""Calibrators of other packages, as their users run them: fitted anew every day, beside streamcal by day.
 
-A `Method` predicts and learns blocks of events. Most peers take one event at a time, as a `Single`; `InTurn`
-makes a method of one. Before the first fit the probability is the score. What scikit-learn fits is served by
-a binary search or a formula of our own: its ``predict`` is made for arrays, and a call for a single score
-would be most of a peer's time.
+``make peers`` installs them into ``build/peers`` (6 GB, as netcal needs torch) and puts the tables into
+docs/benchmarks.md. A package that cannot be imported is left out, and named.
+
+A forecast knows the labels that came before its day: of the flights by their times; of any other stream, a
+day is a twentieth of its events, and labels come in it. What is fitted gets the latest 5,000 or 30,000
+labels, those of the source first.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable
-from operator import mul
-from typing import Final, Protocol
+import contextlib
+import io
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple, Protocol
+
+# ruff: noqa: E402  # numpy reads these when it is imported
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
-from sixty_lines import REFIT_EVERY, CumulativePlatt, Floats, Labels, Places, SixtyLines
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
+from sklearn.base import BaseEstimator, ClassifierMixin
 
-from streamcal.maps.binning import cube_root
-from streamcal.maps.uniform_mass import uniform_mass_binning
+from benchmarks.measuring import options, publish
+from benchmarks.methods import LEAST, Floats, Labels, Protected, brier_losses, log_losses
+from benchmarks.streams import KINDS, REPORT, load, read_flights
+from streamcal import Recalibrator, SegmentedRecalibrator
 
-__all__ = [
-    "PEERS",
-    "CumulativeBinning",
-    "CumulativePlatt",
-    "InTurn",
-    "Method",
-    "OnlineBeta",
-    "OnlinePlatt",
-    "OnlinePlattCalibeating",
-    "Protected",
-    "Single",
-    "SixtyLines",
-    "SlidingBeta",
-    "SlidingIsotonic",
-    "SlidingPlatt",
-]
+WINDOWS: Final = (5_000, 30_000)
+DAYS: Final = 20  # of a stream without times
+DAY: Final = 86_400  # seconds
+STREAMS: Final = tuple(name for name in REPORT if name not in KINDS["learning"])
+"""Those of the half that reports which have a source."""
 
-WINDOW: Final = 5_000
-_NEAREST: Final = 1e-6  # a score nearer than that to 0 or 1 has the logit of this one: ±13.8
+Names = Any
+Predict = Callable[[Floats, Names], Floats]
+Fit = Callable[[Floats, Labels, Names], Predict]
+
+
+class Days(NamedTuple):
+    """A stream by day."""
+
+    scores: Floats
+    labels: Labels
+    names: Names
+    """str[n, F], what MCGrad and segments may know; F may be 0."""
+    begins: list[int]
+    """The first event of each day, and the number of all."""
+    order: Any
+    """int64[n], the events in the order in which their labels come."""
+    known: list[int]
+    """How many labels have come before each day."""
+    source: tuple[Floats, Labels, Names]
 
 
 class Method(Protocol):
-    """A way to recalibrate a stream, in blocks of events."""
+    """A way to recalibrate a stream by day."""
 
-    def predict(self, scores: Floats) -> Floats:
-        """Return the probabilities of the next n scores, float64[n]."""
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:
+        """Learn the labels of a day."""
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
-        """Learn n scores with their labels.
-
-        Parameters
-        ----------
-        scores, labels
-            float64[n] in [0, 1]; int8[n], 0 or 1; in the order in which the labels came.
-        places
-            int64[n], which predictions they answer, counted from 0; None: labels of the source, for which no
-            prediction was asked.
-        """
+    def predict(self, scores: Floats, names: Names) -> Floats:
+        """Return the probabilities of a day."""
 
 
-class Single(Protocol):
-    """A way to recalibrate a stream, one event at a time."""
+class Refitted:
+    """What is fitted anew to the latest labels."""
 
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
+    def __init__(self, fit: Fit, window: int) -> None:
+        self._fit, self._window = fit, window
+        self._parts: tuple[Any, ...] | None = None
 
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label, 0 or 1."""
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:  # noqa: ARG002
+        """Keep the latest labels, and fit them where both classes are there."""
+        new = (scores, labels, names)
+        old = new if self._parts is None else tuple(map(np.concatenate, zip(self._parts, new, strict=True)))
+        self._parts = tuple(part[-self._window :] for part in old)
+        if self._parts[1].min() < self._parts[1].max():
+            self.predict = self._fit(*self._parts)  # type: ignore[method-assign]
 
-
-class InTurn:
-    """A method that hands its events to a `Single` one by one."""
-
-    def __init__(self, single: Single) -> None:
-        self.single = single
-
-    def predict(self, scores: Floats) -> Floats:
-        """Return the probabilities of scores, float64[n]."""
-        return np.array([self.single.predict(score) for score in scores.tolist()])
-
-    def learn(self, scores: Floats, labels: Labels, _places: Places | None = None, /) -> None:
-        """Learn n scores with their labels; which predictions they answer does not matter."""
-        for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-            self.single.learn(score, label)
+    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
+        """Return the scores: there was nothing to fit yet."""
+        return scores
 
 
-class _Sliding(ABC):
-    """A map fitted to the latest labels, anew after every so many.
+class Streamcal:
+    """An engine with default options, told by day."""
 
-    Parameters
-    ----------
-    window
-        how many labels it is fitted to.
-    every
-        after how many labels it is fitted anew.
-    """
+    def __init__(self) -> None:
+        self._engine = Recalibrator()
 
-    def __init__(self, window: int = WINDOW, every: int = REFIT_EVERY) -> None:
-        self._every = every
-        self._scores = np.empty(window)
-        self._labels = np.empty(window, np.int8)
-        self._n = 0
-        self._fitted = False
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: Any) -> None:  # noqa: ARG002
+        """Learn the labels of a day."""
+        self._engine.learn_many(scores, labels, domain)
 
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label."""
-        place = self._n % len(self._scores)
-        self._scores[place], self._labels[place] = score, label
-        self._n += 1
-        if self._n % self._every == 0:
-            known = min(self._n, len(self._scores))
-            self._fitted |= self._fit(self._scores[:known], self._labels[:known])
-
-    @abstractmethod
-    def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
-        """Fit the map; return whether it could be."""
+    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
+        """Return the probabilities of a day, and observe its scores."""
+        probabilities = self._engine.predict_many(scores)
+        self._engine.observe_many(scores)
+        return probabilities
 
 
-class SlidingIsotonic(_Sliding):
-    """scikit-learn's isotonic regression of the labels in a sliding window, linear between its steps."""
+class Segmented:
+    """An engine with segments, told by day."""
 
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        if not self._fitted:
-            return score
-        ends, values = self._ends, self._values
-        above = bisect_right(ends, score)
-        if above == 0:
-            return values[0]
-        if above == len(ends):
-            return values[-1]
-        left, right = ends[above - 1], ends[above]
-        low, high = values[above - 1], values[above]
-        return low if low == high else low + (high - low) * (score - left) / (right - left)
+    def __init__(self, fields: int) -> None:
+        self._engine = SegmentedRecalibrator([f"field {place}" for place in range(fields)])
 
-    def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
-        fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(scores, labels)
-        self._ends: list[float] = fitted.X_thresholds_.tolist()
-        self._values: list[float] = fitted.y_thresholds_.tolist()
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: Any) -> None:
+        """Learn the labels of a day."""
+        self._engine.learn_many(scores, labels, list(map(tuple, names.tolist())), domain)
+
+    def predict(self, scores: Floats, names: Names) -> Floats:
+        """Return the probabilities of a day, and observe its scores."""
+        values = list(map(tuple, names.tolist()))
+        probabilities = self._engine.predict_many(scores, values)
+        self._engine.observe_many(scores, values)
+        return probabilities
+
+
+class River:
+    """river's logistic regression on the logit, which learns label by label."""
+
+    def __init__(self) -> None:
+        from river.linear_model import LogisticRegression
+
+        self._model = LogisticRegression()
+
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:  # noqa: ARG002
+        """Learn the labels of a day."""
+        for z, y in zip(logits(scores).tolist(), labels.tolist(), strict=True):
+            self._model.learn_one({"logit": z}, bool(y))
+
+    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
+        """Return the probabilities of a day."""
+        return np.array([self._model.predict_proba_one({"logit": z})[True] for z in logits(scores).tolist()])
+
+
+class OwnProtected:
+    """`methods.Protected`, which gives the probabilities of protected-classification 0.1.5; see `checked`."""
+
+    def __init__(self) -> None:
+        self._method = Protected()
+
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:  # noqa: ARG002
+        """Learn the labels of a day."""
+        self._method.learn(scores, labels)
+
+    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
+        """Return the probabilities of a day."""
+        return self._method.predict(scores)
+
+
+class Raw(OwnProtected):
+    """The scores as they are."""
+
+    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:
+        """Learn nothing."""
+
+    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
+        """Return the scores."""
+        return scores
+
+
+class Scored(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of scikit-learn, already fitted, whose one feature is its score."""
+
+    classes_ = np.array([0, 1])
+    n_features_in_ = 1
+
+    def fit(self, X: Floats, y: Labels) -> Scored:  # noqa: ARG002
+        """Return itself."""
+        return self
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Return the scores of both classes."""
+        return two(X[:, 0])
+
+    def decision_function(self, X: Floats) -> Floats:
+        """Return the logits."""
+        return logits(X[:, 0])
+
+    def predict(self, X: Floats) -> Any:
+        """Return the class whose score is higher."""
+        return (X[:, 0] >= 0.5).astype(int)
+
+    def __sklearn_is_fitted__(self) -> bool:
         return True
 
 
-class SlidingPlatt(_Sliding):
-    """Platt scaling of the labels in a sliding window: scikit-learn's logistic regression on the logit.
-
-    While all labels of the window are alike there is nothing to fit, and the map stays what it was.
-    """
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        return _sigmoid(self._slope * logit(score) + self._intercept) if self._fitted else score
-
-    def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
-        if labels.min() == labels.max():
-            return False
-        inside = np.clip(scores, _NEAREST, 1.0 - _NEAREST)
-        fitted = LogisticRegression().fit(np.log(inside / (1.0 - inside)).reshape(-1, 1), labels)
-        self._slope, self._intercept = float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
-        return True
+def logits(scores: Floats) -> Floats:
+    inside = np.clip(scores, LEAST, 1.0 - LEAST)
+    return np.log(inside) - np.log1p(-inside)
 
 
-class SlidingBeta(_Sliding):
-    """Beta calibration of the labels in a sliding window: p = sigmoid(a·log z − b·log(1 − z) + c), a, b ≥ 0.
-
-    Kull, Silva Filho and Flach, "Beta calibration" (2017): logistic regression on log z and −log(1 − z),
-    without a penalty; where a coefficient comes out negative, its column is left out and the rest fitted
-    again. While all labels of the window are alike, the map stays what it was.
-    """
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        if not self._fitted:
-            return score
-        inside = min(max(score, _NEAREST), 1.0 - _NEAREST)
-        return _sigmoid(self._a * math.log(inside) - self._b * math.log(1.0 - inside) + self._c)
-
-    def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
-        if labels.min() == labels.max():
-            return False
-        inside = np.clip(scores, _NEAREST, 1.0 - _NEAREST)
-        columns = np.column_stack((np.log(inside), -np.log1p(-inside)))
-        kept = np.array([True, True])
-        while True:
-            # So weak a penalty only keeps the fit finite where the classes can be separated.
-            fitted = LogisticRegression(C=1e6, max_iter=1_000).fit(columns[:, kept], labels)
-            if (fitted.coef_[0] >= 0.0).all():
-                break
-            kept[np.flatnonzero(kept)[fitted.coef_[0].argmin()]] = False
-            if not kept.any():
-                return False
-        slopes = np.zeros(2)
-        slopes[kept] = fitted.coef_[0]
-        self._a, self._b = slopes.tolist()
-        self._c = float(fitted.intercept_[0])
-        return True
+def two(scores: Floats) -> Floats:
+    return np.column_stack((1.0 - scores, scores))
 
 
-class _OnlineNewton(ABC):
-    """Online logistic regression: p = sigmoid(θ·x), an online Newton step in θ after every label.
-
-    With the gradient g of the label's log loss, A ← A + g gᵀ and θ ← θ − A⁻¹g / γ, from the identity and
-    A = ρI: Gupta and Ramdas, "Online Platt Scaling with Calibeating" (2023), with their γ = 0.1 and ρ = 100.
-    Their projection onto the ball of radius 100 is left out.
-
-    Raises
-    ------
-    ArithmeticError
-        by `learn`, where the projection would have acted.
-    """
-
-    RADIUS: Final = 100.0
-    IDENTITY: tuple[float, ...]
-    """The first θ, with which p is the score."""
-
-    def __init__(self) -> None:
-        self.parameters = list(self.IDENTITY)
-        # A⁻¹ is kept by the formula of Sherman and Morrison.
-        self._inverse = [[0.01 * (i == j) for j in self._all] for i in self._all]
-
-    @property
-    def _all(self) -> range:
-        return range(len(self.IDENTITY))
-
-    @staticmethod
-    @abstractmethod
-    def columns(score: float) -> tuple[float, ...]:
-        """Return x of a score."""
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        return _sigmoid(sum(map(mul, self.parameters, self.columns(score))))
-
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label."""
-        columns, parameters, inverse = self.columns(score), self.parameters, self._inverse
-        excess = _sigmoid(sum(map(mul, parameters, columns))) - label
-        along = [excess * sum(map(mul, row, columns)) for row in inverse]
-        scale = 1.0 / (1.0 + excess * sum(map(mul, along, columns)))
-        for i, row in enumerate(inverse):
-            for j in self._all:
-                row[j] -= scale * along[i] * along[j]
-            parameters[i] -= 10.0 * scale * along[i]
-        if math.hypot(*parameters) > self.RADIUS:
-            raise ArithmeticError(f"{tuple(parameters)} left the ball of {self.RADIUS}")
+# What makes a `Fit`; the import comes first, so that a package that is not there is known at once.
 
 
-class OnlinePlatt(_OnlineNewton):
-    """Online Platt scaling: p = sigmoid(a·logit z + b)."""
+def sklearn(method: str) -> Fit:
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
 
-    IDENTITY = (1.0, 0.0)
+    def fit(scores: Floats, labels: Labels, _: Names) -> Predict:
+        model = CalibratedClassifierCV(FrozenEstimator(Scored()), method=method)
+        model.fit(scores[:, np.newaxis], labels)
+        return lambda asked, _: model.predict_proba(asked[:, np.newaxis])[:, 1]
 
-    @staticmethod
-    def columns(score: float) -> tuple[float, ...]:
-        """Return (logit z, 1)."""
-        return logit(score), 1.0
-
-
-class OnlineBeta(_OnlineNewton):
-    """Online beta scaling: p = sigmoid(a·log z − b·log(1 − z) + c)."""
-
-    IDENTITY = (1.0, 1.0, 0.0)
-
-    @staticmethod
-    def columns(score: float) -> tuple[float, ...]:
-        """Return (log z, −log(1 − z), 1)."""
-        inside = min(max(score, _NEAREST), 1.0 - _NEAREST)
-        return math.log(inside), -math.log(1.0 - inside), 1.0
+    return fit
 
 
-class OnlinePlattCalibeating:
-    """Online Platt scaling with calibeating: the mean label of the events whose forecasts were alike.
+def netcal(module: str, name: str) -> Fit:
+    from importlib import import_module
 
-    "Tracking" of Gupta and Ramdas (2023), after Foster and Hart, "Calibeating" (2023): the forecasts of
-    `OnlinePlatt` fall into bins of width 0.1, and the mean of the labels of a bin is what is served. A bin
-    without labels serves the forecast itself. A label counts in the bin of the forecast that was made for it.
-    """
+    make = getattr(import_module(f"netcal.{module}"), name)
 
-    BINS: Final = 10
+    def fit(scores: Floats, labels: Labels, _: Names) -> Predict:
+        model = make()
+        with contextlib.redirect_stderr(io.StringIO()):  # its progress
+            model.fit(scores, labels.astype(int))
+        return lambda asked, _: np.asarray(model.transform(asked), np.float64).reshape(-1)
 
-    def __init__(self) -> None:
-        self._first = OnlinePlatt()
-        self._asked: list[int] = []  # the bin of every forecast
-        self._positives, self._labels = [0] * self.BINS, [0] * self.BINS
-
-    def predict(self, scores: Floats) -> Floats:
-        """Return the probabilities of scores, float64[n]."""
-        served = []
-        for forecast in map(self._first.predict, scores.tolist()):
-            place = self._bin(forecast)
-            self._asked.append(place)
-            labels = self._labels[place]
-            served.append(self._positives[place] / labels if labels else forecast)
-        return np.array(served)
-
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
-        """Learn n scores with their labels; those of the source count as asked just now."""
-        for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
-            place = self._bin(self._first.predict(score)) if places is None else self._asked[places[i]]
-            self._labels[place] += 1
-            self._positives[place] += label
-            self._first.learn(score, label)
-
-    def _bin(self, forecast: float) -> int:
-        return min(int(forecast * self.BINS), self.BINS - 1)
+    return fit
 
 
-class CumulativeBinning:
-    """The paper's uniform-mass binning of all labels so far, B = ⌊n^(1/3)⌋ (section 4.2).
+def betacal() -> Fit:
+    from betacal import BetaCalibration
 
-    It is fitted anew each time n has grown by a tenth, from 64 labels on, as streamcal's own maps are.
-    """
+    def fit(scores: Floats, labels: Labels, _: Names) -> Predict:
+        model = BetaCalibration("abm").fit(scores, labels)
+        return lambda asked, _: model.predict(asked)
 
-    def __init__(self) -> None:
-        self._scores: list[float] = []
-        self._labels: list[int] = []
-        self._due = 64
-        self._inner_edges: list[float] = []
-        self._values: list[float] = []
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        return self._values[bisect_right(self._inner_edges, score)] if self._values else score
-
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label."""
-        self._scores.append(score)
-        self._labels.append(label)
-        n = len(self._labels)
-        if n >= self._due:
-            self._due = math.ceil(1.1 * n)
-            fitted = uniform_mass_binning(np.array(self._scores), np.array(self._labels), cube_root(n))
-            self._inner_edges, self._values = list(fitted.edges[1:-1]), list(fitted.values)
+    return fit
 
 
-class Protected:
-    """Protected probabilistic classification: Cox calibrators that jump, beside the score as it is.
+def venn_abers() -> Fit:
+    from venn_abers import VennAbers
 
-    Vovk, Petej and Gammerman, "Protected probabilistic classification" (2021), with the settings of
-    `protected-classification` 0.1.5 on PyPI: odds to the power ½, 1 or 2, times e^−1, 1 or e, at jumping
-    rates .01, .001 and .0001; half of the first weight is passive. Forecasts are merged for the Brier loss.
-    The package's own code predicts and learns an event in one call of 3 ms, so labels cannot be late there.
-    Labels of the source are earlier labels of the stream.
-    """
+    def fit(scores: Floats, labels: Labels, _: Names) -> Predict:
+        model = VennAbers()
+        model.fit(two(scores), labels.astype(int))
+        return lambda asked, _: model.predict_proba(two(asked))[0][:, 1]
 
-    BETAS: Final = (1.0, 0.5, 2.0)
-    # One for each way to raise or lower one of the two classes: two of them are the same.
-    SHIFTS: Final = (0.0, -1.0, 1.0, 1.0, -1.0)
-    RATES: Final = (1e-2, 1e-3, 1e-4)
-    PASSIVE: Final = 0.5
-
-    def __init__(self) -> None:
-        self._betas = np.tile(self.BETAS, len(self.SHIFTS))
-        self._shifts = np.repeat(self.SHIFTS, len(self.BETAS))
-        self._rates = np.array(self.RATES)[:, np.newaxis]
-        self._passive = self.PASSIVE
-        self._active = np.zeros((len(self.RATES), len(self._betas)))
-        self._active[:, 0] = (1.0 - self.PASSIVE) / len(self.RATES)
-        self._jump()
-
-    def predict(self, scores: Floats) -> Floats:
-        """Return the probabilities of scores, float64[n]."""
-        said = self._said(scores)
-        weights = np.append(self._active.sum(axis=0), self._passive)
-        # The two classes count twice in the package's Brier loss.
-        if_one, if_zero = (-np.log(np.exp(-2.0 * (said - label) ** 2) @ weights) for label in (1.0, 0.0))
-        return np.clip((2.0 + if_zero - if_one) / 4.0, 0.0, 1.0)
-
-    def learn(self, scores: Floats, labels: Labels, _places: Places | None = None, /) -> None:
-        """Learn n scores with their labels."""
-        for factors in np.exp(-2.0 * (self._said(scores) - labels[:, np.newaxis]) ** 2):
-            self._active *= factors[:-1]
-            self._passive *= factors[-1]
-            total = self._active.sum() + self._passive
-            self._active /= total
-            self._passive /= total
-            self._jump()
-
-    def _jump(self) -> None:
-        evenly = self._active.mean(axis=1, keepdims=True)
-        self._active = (1.0 - self._rates) * self._active + self._rates * evenly
-
-    def _said(self, scores: Floats) -> Floats:
-        """Return what each calibrator says, and last the score itself; float64[n, K + 1]."""
-        inside = np.clip(scores, _NEAREST, 1.0 - _NEAREST)[:, np.newaxis]
-        calibrated = expit(self._betas * (np.log(inside) - np.log1p(-inside)) + self._shifts)
-        return np.hstack((calibrated, scores[:, np.newaxis]))
+    return fit
 
 
-PEERS: Final[dict[str, Callable[[], Method]]] = {
-    "sliding isotonic": lambda: InTurn(SlidingIsotonic()),
-    "sliding Platt": lambda: InTurn(SlidingPlatt()),
-    "sliding beta": lambda: InTurn(SlidingBeta()),
-    "online Platt": lambda: InTurn(OnlinePlatt()),
-    "online beta": lambda: InTurn(OnlineBeta()),
-    "online Platt, calibeating": OnlinePlattCalibeating,
-    "cumulative binning": lambda: InTurn(CumulativeBinning()),
-    "protected classification": Protected,
-    "sixty lines": SixtyLines,
+def mapie() -> Fit:
+    from mapie.calibration import TopLabelCalibrator
+
+    def fit(scores: Floats, labels: Labels, _: Names) -> Predict:
+        model = TopLabelCalibrator(estimator=Scored(), calibrator="isotonic", cv="prefit")
+        model.fit(scores[:, np.newaxis], labels.astype(int))
+
+        def predict(asked: Floats, _: Names) -> Floats:
+            both = model.predict_proba(asked[:, np.newaxis])  # of the likelier class; the other is NaN
+            return np.where(np.isnan(both[:, 1]), 1.0 - both[:, 0], both[:, 1])
+
+        return predict
+
+    return fit
+
+
+def mcgrad() -> Fit:
+    import pandas as pd
+    from mcgrad.methods import MCGrad
+
+    logging.getLogger("mcgrad").setLevel(logging.ERROR)
+
+    def frame(scores: Floats, names: Names) -> Any:
+        return pd.DataFrame(
+            {"score": scores, **{f"{place}": names[:, place] for place in range(names.shape[1])}}
+        )
+
+    def fit(scores: Floats, labels: Labels, names: Names) -> Predict:
+        columns = {"categorical_feature_column_names": list(map(str, range(names.shape[1])))}
+        model = MCGrad().fit(frame(scores, names).assign(label=labels), "score", "label", **columns)
+        return lambda asked, told: np.asarray(model.predict(frame(asked, told), "score", **columns))
+
+    return fit
+
+
+FITS: Final[dict[str, Callable[[], Fit]]] = {
+    "scikit-learn: isotonic": partial(sklearn, "isotonic"),
+    "scikit-learn: sigmoid": partial(sklearn, "sigmoid"),
+    "scikit-learn: temperature": partial(sklearn, "temperature"),
+    "netcal: HistogramBinning": partial(netcal, "binning", "HistogramBinning"),
+    "netcal: BBQ": partial(netcal, "binning", "BBQ"),
+    "netcal: LogisticCalibration": partial(netcal, "scaling", "LogisticCalibration"),
+    "netcal: BetaCalibration": partial(netcal, "scaling", "BetaCalibration"),
+    "betacal": betacal,
+    "venn-abers": venn_abers,
+    "MAPIE: TopLabelCalibrator": mapie,
+    "MCGrad": mcgrad,
 }
-"""The peers by their names in the tables."""
+SLOW: Final = ("netcal: BBQ", "MCGrad")  # seconds a fit on 30,000 labels: they get 5,000 only
+OTHERS: Final[dict[str, Callable[[], Method]]] = {
+    "raw scores": Raw,
+    "streamcal": Streamcal,
+    "river: LogisticRegression": River,
+    "protected-classification": OwnProtected,
+}
+PACKAGES: Final = (
+    "scikit-learn", "river", "netcal", "mapie", "venn-abers", "protected-classification", "betacal", "mcgrad"
+)  # fmt: skip
 
 
-def logit(score: float) -> float:
-    """Return log(z / (1 − z)), within ±13.8."""
-    inside = min(max(score, _NEAREST), 1.0 - _NEAREST)
-    return math.log(inside / (1.0 - inside))
+class Outcome(NamedTuple):
+    """How a method did on a stream."""
+
+    brier: float
+    log_loss: float
+    gap: float
+    seconds: float
+    """Of processor time, for all days."""
 
 
-def _sigmoid(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
+def methods(fields: int) -> Iterable[tuple[str, Callable[[], Method]]]:
+    """Yield the methods by name; what is not installed is left out, and said."""
+    yield from OTHERS.items()
+    if fields:
+        yield "streamcal, segments", partial(Segmented, fields)
+    for name, make in FITS.items():
+        try:
+            fit = make()
+        except ImportError as error:
+            print(f"left out: {name}: {error}", flush=True)
+            continue
+        for window in WINDOWS[:1] if name in SLOW else WINDOWS:
+            yield f"{name}, {window:,}", partial(Refitted, fit, window)
+
+
+def by_day(name: str) -> Days:
+    """Return a stream by day."""
+    if name == "flights":
+        return _flights()
+    stream = load(name)
+    n = len(stream.scores)
+    begins = [n * day // DAYS for day in range(DAYS + 1)]
+    nothing = np.empty((n, 0), str)
+    assert stream.source_scores is not None
+    assert stream.source_labels is not None
+    source = (stream.source_scores, stream.source_labels, np.empty((len(stream.source_scores), 0), str))
+    return Days(stream.scores, stream.labels, nothing, begins, np.arange(n), begins[:-1], source)
+
+
+def _flights() -> Days:
+    came = {row["id"]: row for row in read_flights("labels")}
+    rows = sorted(
+        (row for row in read_flights("predictions") if row["id"] in came), key=lambda row: row["time"]
+    )
+    source = read_flights("source")
+    days = np.array([row["time"] // DAY for row in rows])
+    arrivals = np.array([came[row["id"]]["time"] for row in rows])
+    order = np.argsort(arrivals, kind="stable")
+    begins = np.flatnonzero(np.diff(days, prepend=-1)).tolist()
+    known = np.searchsorted(arrivals[order], days[begins] * DAY).tolist()
+
+    def names(rows: list[dict[str, Any]]) -> Names:
+        return np.array([(row["id"].split("-")[1][:2], row["id"].split("-")[2]) for row in rows])
+
+    return Days(
+        np.array([row["score"] for row in rows], np.float64),
+        np.array([came[row["id"]]["label"] for row in rows], np.int8),
+        names(rows),
+        [*begins, len(rows)],
+        order,
+        known,
+        (
+            np.array([row["score"] for row in source], np.float64),
+            np.array([row["label"] for row in source], np.int8),
+            names(source),
+        ),
+    )
+
+
+def run(method: Method, days: Days) -> Outcome:
+    """Return what the forecasts of a method are worth."""
+    start = time.process_time()
+    method.learn(*days.source, "source")
+    forecasts, learned = np.empty(len(days.scores)), 0
+    for day, known in enumerate(days.known):
+        if known > learned:
+            places = days.order[learned:known]
+            method.learn(days.scores[places], days.labels[places], days.names[places], "target")
+            learned = known
+        block = slice(days.begins[day], days.begins[day + 1])
+        forecasts[block] = np.clip(method.predict(days.scores[block], days.names[block]), 0.0, 1.0)
+    seconds = time.process_time() - start
+    brier, log_loss = (loss(forecasts, days.labels).mean() for loss in (brier_losses, log_losses))
+    return Outcome(float(brier), float(log_loss), float((forecasts - days.labels).mean()), seconds)
+
+
+def judged(name: str) -> dict[str, Outcome]:
+    """Return the outcome of every method on a stream."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    days = by_day(name)
+    found = {}
+    for each, make in methods(days.names.shape[1]):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # what packages say while they fit
+                found[each] = run(make(), days)
+        except Exception as error:  # whatever another package raises on these data
+            print(f"{name}: {each} failed: {error!r:.200}", flush=True)
+    print(
+        f"{name} is done, {sum(each.seconds for each in found.values()):.0f} s of processor time", flush=True
+    )
+    return found
+
+
+def summary(streams: Mapping[str, Mapping[str, Outcome]]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of streams: losses as ratios to those of the raw scores."""
+    for method in dict.fromkeys(each for found in streams.values() for each in found):
+        done = {name: found for name, found in streams.items() if method in found}
+        row = [method, str(len(done))]
+        for loss in ("brier", "log_loss"):
+            ratios = np.array([
+                getattr(found[method], loss) / getattr(found["raw scores"], loss) for found in done.values()
+            ])  # fmt: skip
+            best = sum(
+                getattr(found[method], loss) <= min(getattr(each, loss) for each in found.values())
+                for found in done.values()
+            )
+            geometric = float(np.exp(np.log(ratios).mean()))
+            row += [f"{geometric:.4f}", f"{ratios.max():.4f}", str((ratios > 1.0).sum()), str(best)]
+        yield [*row, f"{sum(found[method].seconds for found in done.values()):.0f}"]
+
+
+def flights(found: Mapping[str, Outcome]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of the flights."""
+    for name, each in found.items():
+        yield [name, f"{each.brier:.5f}", f"{each.log_loss:.5f}", f"{each.gap:+.4f}", f"{each.seconds:.0f}"]
+
+
+def checked(n: int = 200) -> float:
+    """Return by how much `methods.Protected` differs from the package at most, on so many events in turn."""
+    from protected_classification import ProtectedClassification
+
+    stream = load("truth-stationary")
+    scores, labels = stream.scores[:n], stream.labels[:n]
+    theirs = np.asarray(ProtectedClassification().calibrate_probs(two(scores), labels.astype(int)))[:, 1]
+    ours, method = [], Protected()
+    for place in range(n):
+        one = slice(place, place + 1)
+        ours.append(float(method.predict(scores[one])[0]))
+        method.learn(scores[one], labels[one])
+    return float(np.abs(theirs - ours).max())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__)
+    parser.add_argument("--streams", nargs="+", default=STREAMS, choices=STREAMS, help="these alone")
+    parser.add_argument("--jobs", type=int, default=1, help="how many streams at a time; default 1")
+    asked = parser.parse_args(arguments)
+    # The longest first.
+    names = ["stocks-logistic"] if asked.quick else sorted(asked.streams, key=lambda name: name != "flights")
+    if find_spec("protected_classification") is not None:
+        print(f"methods.Protected and protected-classification differ by {checked():.1e} at most")
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        streams = dict(zip(names, pool.map(judged, names), strict=True))
+    year = streams.pop("flights", None)
+    if streams:
+        header = ["method, labels of a fit", "streams"]
+        for loss in ("Brier", "log loss"):
+            header += [f"{loss} / raw", "worst", "above raw", "best"]
+        publish("peers", [*header, "s"], summary(streams), write=asked.write)
+    if year:
+        header = ["method, labels of a fit", "Brier", "log loss", "gap", "s"]
+        publish("peers-flights", header, flights(year), write=asked.write)
+    known = {name for names in packages_distributions().values() for name in names}
+    found = (f"{package} {version(package)}" for package in PACKAGES if package in known)
+    print(f"\n{', '.join(found)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,102 +1,455 @@
-"""Coverage, width and power of what is said about served forecasts: ``python benchmarks/verdict.py``.
+"""Can I believe the verdict? Coverage, width and power of what it says, and the worth of its advice.
 
-Tables of docs/proofs/verdict.md: how many of 1,000 streams of each truth violate an interval at any of 30
-looks; how wide the intervals are beside those for one look; after how many labels a deviation is told; how
-often one is told of calibrated forecasts.
+    python -m benchmarks.verdict [--parts advice kinds coverage widths power false flights] [--streams 1000]
+
+Tables of docs/proofs/verdict.md. Advice: streams on which something is wrong or changes, what is said of
+them, and Brier score and gap from the change on, before and after the advice is followed. Kinds: of 23 kinds
+of streams, how often the verdict tells a deviation that is not there, and names a cause that is none. The
+others: how many streams of each truth violate an interval at any of 30 looks; how wide the intervals are
+beside those for one look; after how many labels a deviation is told; how often one is told of calibrated
+forecasts; and what is said of the flights, month by month.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import sys
 import tempfile
 import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from benchmarks.frozen import FROZEN, deploy
-from benchmarks.further import FLIGHTS
-from streamcal import Recalibrator
+import streamcal
+from benchmarks.measuring import options, publish
+from benchmarks.streams import FLIGHTS
 from streamcal.cli.demo import FILES
 from streamcal.quality.sequences import Sequences
+from streamcal.quality.verdict import Arrival, Verdict, judge
+from streamcal.quality.watch import ForecastWatch
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.outcome import Outcome
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from tests.quality.forecasts import TRUTHS, Stream, calibrated, logistic, misses, rare, told_after
+from streamcal.values import Floats
+from tests.quality import forecasts
+
+DAY: Final = 86_400.0
+DAYS: Final = 100
+N = 30_000  # predictions
+BASE: Final = 0.17
+APART: Final = 1.5  # distance of the classes in standard deviations of their scores
+MICRO_BATCH: Final = 1_000  # events, as a service has them
+
+Table = tuple[tuple[str, ...], Iterator[Sequence[str]]]
 
 
-def coverage(streams: int) -> None:
-    """Print how many streams violate an interval."""
-    print("| truth | gaps before | gaps after | gains |\n|---|--:|--:|--:|")
-    for truth in TRUTHS:
-        missed = [
-            misses(truth(np.random.default_rng(seed), 3_000), range(100, 3_001, 100))
-            for seed in range(streams)
-        ]
-        counts = [sum(each[name] for each in missed) for name in ("before", "after", "gain")]
-        print(f"| {truth.__name__} | {' | '.join(map(str, counts))} |", flush=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = options(__doc__)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--streams", type=int, default=1_000, help="of each truth; of each kind, 1 in 50")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS), help="these alone")
+    asked = parser.parse_args(arguments)
+    if asked.quick:
+        asked.parts, asked.streams, asked.kinds = ["kinds", "power"], 10, ["labels at once"]
+    for part in asked.parts:
+        header, rows = PARTS[part](asked)
+        publish(part, header, rows, write=asked.write)
 
 
-def widths() -> None:
-    """Print the widths over all labels at 10⁴, over those of the normal interval for one look."""
-    print("| truth | gap | gain |\n|---|--:|--:|")
-    for truth in TRUTHS:
-        stream, sequences, n = truth(np.random.default_rng(0), 10_000), Sequences(), 10_000
-        forecasts = np.stack([stream.scores, stream.forecasts])
-        sequences.add(forecasts, stream.labels, np.full(n, np.nan))
-        gaps, gains = sequences.sums.gaps("after"), sequences.sums.gains()
-        before, after = (forecasts - stream.labels) ** 2
-        once = [
-            2.0 * 1.96 * each.std() / n**0.5 for each in (stream.forecasts - stream.labels, before - after)
-        ]
-        ours = gaps.high[0, 0] - gaps.low[0, 0], gains.high[0] - gains.low[0]
-        print(f"| {truth.__name__} | {ours[0] / once[0]:.2f} | {ours[1] / once[1]:.2f} |", flush=True)
+# Streams whose truth is known
 
 
-def reversed_ranking(rng: np.random.Generator, before: int) -> Stream:
+class Stream(NamedTuple):
+    """Predictions, what is true of them, and when their labels come."""
+
+    times: Floats
+    scores: Floats
+    means: Floats
+    """True probabilities."""
+    labels: Floats
+    delays: Floats
+    """In seconds; NaN: no label ever comes."""
+    changes: float = np.inf
+    """Time at which something changes."""
+    cause: str | None = None
+    """What changes."""
+    mode: str = "auto"
+    calibration: tuple[Floats, Floats] | None = None
+    """Scores and labels of the source."""
+
+
+def sigmoid(x: Floats) -> Floats:
+    """Return 1/(1 + e^−x)."""
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def drawn(
+    rng: np.random.Generator, n: int | None = None, rate: float | Floats = BASE, *, source: bool = False
+) -> Stream:
+    """Return a stream with labels at once, and scores that are off."""
+    n = N if n is None else n
+    times = np.sort(rng.uniform(0.0, DAYS * DAY, n))
+    labels = (rng.random(n) < rate).astype(float)
+    x = rng.normal(APART * labels, 1.0)
+    means = sigmoid(APART * x - APART**2 / 2.0 + np.log(rate / (1.0 - np.asarray(rate))))
+    stream = Stream(times, sigmoid(1.1 * x - 1.6), means, labels, np.ones(n))
+    if source:
+        before = drawn(rng, 20_000 if np.max(rate) < 0.01 else 5_000, 2.0 * np.mean(rate))
+        stream = stream._replace(calibration=(before.scores, before.labels))
+    return stream
+
+
+def weekly(times: Floats) -> Floats:
+    """Return the delays of what is told at the end of each week."""
+    return np.asarray(np.ceil(times / (7.0 * DAY)) * 7.0 * DAY - times)
+
+
+def late(stream: Stream, label: int, rng: np.random.Generator, slow: float, fast: float) -> Stream:
+    """Let labels of one class come later, after exponential delays of so many days in the mean."""
+    means = np.where(stream.labels == label, slow, fast) * DAY
+    return stream._replace(delays=rng.exponential(1.0, len(means)) * means)
+
+
+def tied(stream: Stream, rng: np.random.Generator) -> Stream:
+    """Give a stream four scores."""
+    places = np.searchsorted(np.quantile(stream.scores, [0.25, 0.5, 0.75]), stream.scores)
+    means = np.array([stream.means[places == each].mean() for each in range(4)])[places]
+    labels = (rng.random(len(means)) < means).astype(float)
+    return stream._replace(scores=np.array([0.2, 0.4, 0.6, 0.8])[places], means=means, labels=labels)
+
+
+def saturated(rng: np.random.Generator) -> Stream:
+    """Return a stream many of whose scores are 0 or 1."""
+    made = drawn(rng)
+    scores = np.where(made.scores < 0.15, 0.0, np.where(made.scores > 0.5, 1.0, made.scores))
+    return made._replace(scores=scores)
+
+
+def bulk(label: int | None, rng: np.random.Generator, rate: float = BASE) -> Stream:
+    """Tell labels of a class, or of both, weekly."""
+    made = drawn(rng, rate=rate)
+    told = np.ones(N) if label is None else made.labels == label
+    return made._replace(delays=np.where(told, weekly(made.times), 1.0))
+
+
+def after_the_end(first: int, rng: np.random.Generator, *, source: bool = False) -> Stream:
+    """Tell all labels after the last prediction, those of one class first."""
+    made = drawn(rng, source=source)
+    wait = np.where(made.labels == first, 1.0, 3.0) * DAY + rng.uniform(0.0, DAY, N)
+    return made._replace(delays=DAYS * DAY - made.times + wait)
+
+
+def some(rng: np.random.Generator) -> Stream:
+    """Label a third of the predictions, at random, exponentially late."""
+    made = drawn(rng)
+    delays = np.where(rng.random(N) < 1 / 3, rng.exponential(DAY, N), np.nan)
+    return made._replace(delays=delays)
+
+
+def hourly(rng: np.random.Generator) -> Stream:
+    """Tell labels at the end of the hour, negatives first."""
+    made = drawn(rng)
+    return made._replace(delays=np.ceil(made.times / 3600) * 3600 - made.times + 600 * made.labels)
+
+
+def outage(rng: np.random.Generator) -> Stream:
+    """Tell no positives for ten days, and all of them then."""
+    made = drawn(rng)
+    out = (made.labels == 1.0) & (made.times > 50 * DAY) & (made.times < 60 * DAY)
+    return made._replace(delays=np.where(out, 60 * DAY - made.times, 1.0))
+
+
+def frozen(stream: Stream, rng: np.random.Generator, cause: str) -> Stream:
+    """Serve a map of before a change in the middle of a stream."""
+    before = drawn(rng, 5_000)
+    calibration = before.scores, before.labels
+    return stream._replace(changes=50 * DAY, cause=cause, mode="source", calibration=calibration)
+
+
+def balance(rng: np.random.Generator) -> Stream:
+    """Move the class balance from .17 to .34."""
+    rate = np.where(np.arange(N) < N // 2, BASE, 2.0 * BASE)
+    return frozen(drawn(rng, rate=rate), rng, "class_balance")
+
+
+def relation(rng: np.random.Generator) -> Stream:
+    """Let the scores mean something else: less, and more on average."""
+    made, later = drawn(rng), np.arange(N) >= N // 2
+    log_odds = np.log(made.means / (1.0 - made.means))
+    means = np.where(later, sigmoid(0.3 * log_odds - 0.3), made.means)
+    labels = (rng.random(N) < means).astype(float)
+    return frozen(made._replace(means=means, labels=labels), rng, "relation")
+
+
+def population(rng: np.random.Generator) -> Stream:
+    """Let high scores become frequent, where the map is too high."""
+    made, later = drawn(rng), np.arange(N) >= N // 2
+    x = (np.log(made.scores / (1.0 - made.scores)) + 1.6) / 1.1 + np.where(later, 1.2, -0.8)
+    log_odds = APART * x - APART**2 / 2.0 + np.log(BASE / (1.0 - BASE))
+    means = sigmoid(log_odds - 0.4 * np.maximum(x - 1.5, 0.0) ** 2)
+    labels = (rng.random(N) < means).astype(float)
+    made = made._replace(scores=sigmoid(1.1 * x - 1.6), means=means, labels=labels)
+    straight = drawn(rng, 5_000)
+    made = frozen(made, rng, "scores")
+    return made._replace(calibration=(straight.scores, straight.labels))
+
+
+def reversed_(rng: np.random.Generator) -> Stream:
+    """Give the score of the other class."""
+    made = drawn(rng)
+    before = drawn(rng, 5_000)
+    return made._replace(
+        scores=1.0 - made.scores, changes=0.0, cause="ranking_reversed", mode="source",
+        calibration=(before.scores, before.labels),
+    )  # fmt: skip
+
+
+def off(rng: np.random.Generator) -> Stream:
+    """Serve a map of another population's labels, from the first prediction on."""
+    made, other = drawn(rng), drawn(rng, 5_000, 0.3)
+    return made._replace(mode="source", calibration=(other.scores, other.labels))
+
+
+KINDS: Final[dict[str, Callable[[np.random.Generator], Stream]]] = {
+    "labels at once": drawn,
+    "exponential, 1 day": lambda rng: late(drawn(rng), 1, rng, 1.0, 1.0),
+    "weekly": lambda rng: bulk(None, rng),
+    "negatives weekly": lambda rng: bulk(0, rng),
+    "positives weekly": lambda rng: bulk(1, rng),
+    "positives after 10 days, negatives after 1": lambda rng: late(drawn(rng), 1, rng, 10.0, 1.0),
+    "negatives after 10 days, positives after 1": lambda rng: late(drawn(rng), 0, rng, 10.0, 1.0),
+    "a source, positives after 10 days": lambda rng: late(drawn(rng, source=True), 1, rng, 10.0, 1.0),
+    "a source, 1e-3, positives later": lambda rng: late(
+        drawn(rng, rate=1e-3, source=True), 1, rng, 10.0, 1.0
+    ),
+    "a source, 1e-3, negatives later": lambda rng: late(
+        drawn(rng, rate=1e-3, source=True), 0, rng, 10.0, 1.0
+    ),
+    "four scores": lambda rng: tied(drawn(rng), rng),
+    "1e-3": lambda rng: drawn(rng, rate=1e-3),
+    "scores of 0 and 1": saturated,
+    "drained, positives first": lambda rng: after_the_end(1, rng),
+    "drained, negatives first, a source": lambda rng: after_the_end(0, rng, source=True),
+    "a third labelled": some,
+    "hourly, negatives first": hourly,
+    "an outage of ten days for positives": outage,
+    "a map that is off": off,
+    "the balance moves": balance,
+    "the relation changes": relation,
+    "the population changes": population,
+    "the score of the other class": reversed_,
+}
+
+
+class Look(NamedTuple):
+    """A verdict, and what was known then."""
+
+    verdict: Verdict
+    until: float
+    """Event time of the latest prediction that it is about."""
+
+
+def replayed(stream: Stream) -> tuple[list[Look], streamcal.Backtest, Floats]:
+    """Replay a stream; return all verdicts, what came out, and what was served."""
+    looks = list[Look]()
+    look = ForecastWatch._look
+
+    def noted(watch: ForecastWatch, arrival: Arrival) -> Verdict | None:
+        until = watch.sequences.latest if arrival.fair else (watch.clock or 0.0) - arrival.age
+        looks.append(Look(judge(watch.sums(arrival), arrival), until or 0.0))
+        return look(watch, arrival)
+
+    ForecastWatch._look = noted  # type: ignore[method-assign]
+    runner.MAX_EVENTS = MICRO_BATCH  # type: ignore[misc]
+    ids, told = np.arange(len(stream.times)), stream.times + stream.delays
+    order = np.argsort(told, kind="stable")[: int(np.isfinite(told).sum())]
+    source = None
+    if stream.calibration is not None:
+        source = pl.DataFrame(dict(zip(("score", "label"), stream.calibration, strict=True)))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            done = streamcal.backtest(
+                pl.DataFrame({"id": ids, "score": stream.scores, "time": stream.times}),
+                pl.DataFrame({"id": ids[order], "label": stream.labels[order], "time": told[order]}),
+                source,
+                mode=stream.mode,  # type: ignore[arg-type]
+                join={"label_ttl": "P200D"},
+            )
+    finally:
+        ForecastWatch._look = look  # type: ignore[method-assign]
+    quality = done._pipeline.quality
+    looks.append(Look(quality.verdict(), looks[-1].until if looks else 0.0))
+    return looks, done, done.frame.sort("id")["probability"].to_numpy()
+
+
+def is_wrong(look: Look, stream: Stream, served: Floats) -> bool:
+    """Return whether a deviation is told that is not there by half of what is sure."""
+    verdict = look.verdict
+    if not verdict.deviates:
+        return False
+    since = -np.inf if verdict.since is None else verdict.since
+    part = (stream.times >= since) & (stream.times <= look.until)
+    if verdict.band is not None:
+        part &= (served >= verdict.band[0]) & (served < verdict.band[1])
+    scores, means, served = stream.scores[part], stream.means[part], served[part]
+    if not len(means):
+        return False
+    if verdict.state in ("too low", "too high"):
+        least = min(abs(verdict.low or 0.0), abs(verdict.high or 0.0))
+        return bool(np.mean(served - means) * (1 if verdict.state == "too high" else -1) < 0.5 * least)
+    if verdict.state == "worse than the score":
+        return bool(np.mean((scores - means) ** 2 - (served - means) ** 2) >= 0.0)
+    return bool(np.corrcoef(scores, means)[0, 1] >= 0.0)
+
+
+# Kinds of streams, and advice
+
+
+def kinds(asked: Any) -> Table:
+    """Return a row for each kind of stream, over their looks."""
+    count = max(asked.streams // 50, 1)
+
+    def rows() -> Iterator[Sequence[str]]:
+        for kind in asked.kinds:
+            all_ = told = wrong = causes = false = unsure = 0
+            for seed in range(count):
+                stream = KINDS[kind](np.random.default_rng([seed, len(kind)]))
+                looks, _, served = replayed(stream)
+                all_ += len(looks)
+                for look in looks:
+                    cause = look.verdict.cause
+                    told += look.verdict.deviates
+                    wrong += is_wrong(look, stream, served)
+                    causes += cause is not None
+                    false += cause is not None and (cause != stream.cause or look.until < stream.changes)
+                unsure += looks[-1].verdict.state == "cannot tell"
+            yield [kind, *map(str, (count, all_, told, wrong, causes, false, unsure))]
+
+    header = ("kind of stream", "streams", "looks", "a deviation told", "wrong", "a cause named", "falsely")
+    return (*header, "cannot tell at the end"), rows()
+
+
+ADVICE: Final[dict[str, tuple[str, Callable[[Stream], Stream]]]] = {
+    "the balance moves": ('mode "auto"', lambda stream: stream._replace(mode="auto")),
+    "the relation changes": ('mode "auto"', lambda stream: stream._replace(mode="auto")),
+    "the population changes": ('mode "auto"', lambda stream: stream._replace(mode="auto")),
+    "a map that is off": ('mode "auto"', lambda stream: stream._replace(mode="auto")),
+    "the score of the other class": (
+        "the score of class 1",
+        lambda stream: stream._replace(scores=1.0 - stream.scores),
+    ),
+}
+
+
+def advice(asked: Any) -> Table:
+    """Return a row for each kind of stream: what following the advice changes, from the change on."""
+    count = min(max(asked.streams // 50, 1), 5)
+
+    def rows() -> Iterator[Sequence[str]]:
+        for kind, (what, follow) in ADVICE.items():
+            found = list[tuple[float, ...]]()
+            for seed in range(count):
+                stream = KINDS[kind](np.random.default_rng([seed, len(kind)]))
+                later = stream.times >= (0.0 if stream.changes == np.inf else stream.changes)
+                row = list[float]()
+                for each in (stream, follow(stream)):
+                    looks, _, served = replayed(each)
+                    row += [np.mean((served - part)[later] ** power) for part, power in judged(stream)]
+                    if each is stream:
+                        said = looks[-1].verdict
+                found.append(tuple(row))
+            old, gap, new, moved = np.mean(found, axis=0)
+            better = sum(row[2] < row[0] and abs(row[3]) < abs(row[1]) for row in found)
+            gaps = f"{gap:+.3f} → {moved:+.3f} ({better} of {count} better)"
+            what_ = f"{said.state}: {said.cause or 'cause not clear'}"
+            yield [kind, what_, what, f"{old:.4f} → {new:.4f}", gaps]
+
+    return ("stream", "said", "advice followed", "Brier score", "gap"), rows()
+
+
+def judged(stream: Stream) -> tuple[tuple[Floats, int], tuple[Floats, int]]:
+    """Return what forecasts are compared with for the Brier score and for the gap, and the power of that."""
+    return (stream.labels, 2), (stream.means, 1)
+
+
+# Coverage, width and power
+
+
+def coverage(asked: Any) -> Table:
+    """Return how many streams violate an interval."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for truth in forecasts.TRUTHS:
+            missed = [
+                forecasts.misses(truth(np.random.default_rng(seed), 3_000), range(100, 3_001, 100))
+                for seed in range(asked.streams)
+            ]
+            counts = [sum(each[name] for each in missed) for name in ("before", "after", "gain")]
+            yield [truth.__name__, *map(str, counts)]
+
+    return ("truth", "gaps before", "gaps after", "gains"), rows()
+
+
+def widths(_: Any) -> Table:
+    """Return the widths over all labels at 10⁴, over those of the normal interval for one look."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for truth in forecasts.TRUTHS:
+            stream, sequences, n = truth(np.random.default_rng(0), 10_000), Sequences(), 10_000
+            both = np.stack([stream.scores, stream.forecasts])
+            sequences.add(both, stream.labels, np.full(n, np.nan))
+            gaps, gains = sequences.sums.gaps("after"), sequences.sums.gains()
+            before, after = (both - stream.labels) ** 2
+            parts = stream.forecasts - stream.labels, before - after
+            once = [2.0 * 1.96 * each.std() / n**0.5 for each in parts]
+            ours = gaps.high[0, 0] - gaps.low[0, 0], gains.high[0] - gains.low[0]
+            yield [truth.__name__, f"{ours[0] / once[0]:.2f}", f"{ours[1] / once[1]:.2f}"]
+
+    return ("truth", "gap", "gain"), rows()
+
+
+def reversed_ranking(rng: np.random.Generator, before: int) -> forecasts.Stream:
     """Forecasts that are right before so many labels, and reversed after, at the same base rate."""
     n = before + 2_000
-    forecasts = logistic(rng.normal(-1.0, 1.5, n))
-    turned = np.sort(forecasts)[::-1][np.argsort(np.argsort(forecasts))]
-    means = np.where(np.arange(n) < before, forecasts, turned)
-    return Stream(forecasts, forecasts, (rng.random(n) < means).astype(float), means)
+    made = forecasts.logistic(rng.normal(-1.0, 1.5, n))
+    turned = np.sort(made)[::-1][np.argsort(np.argsort(made))]
+    means = np.where(np.arange(n) < before, made, turned)
+    return forecasts.Stream(made, made, (rng.random(n) < means).astype(float), means)
 
 
-def too_low(rng: np.random.Generator, before: int) -> Stream:
+def too_low(rng: np.random.Generator, before: int) -> forecasts.Stream:
     """Forecasts .03 too low, base rate .17."""
     n = before + 8_000
     means = np.clip(rng.beta(2.0, 12.0, n) + 0.03, 0.0, 1.0)
-    return Stream(means - 0.03, means - 0.03, (rng.random(n) < means).astype(float), means)
+    return forecasts.Stream(means - 0.03, means - 0.03, (rng.random(n) < means).astype(float), means)
 
 
-def half(rng: np.random.Generator, before: int) -> Stream:
+def half(rng: np.random.Generator, before: int) -> forecasts.Stream:
     """Forecasts of .01 where the base rate is .02."""
     n = before + 8_000
-    forecasts = np.minimum(0.01 * np.exp(rng.normal(0.0, 0.8, n) - 0.32), 0.5)
-    return Stream(forecasts, forecasts, (rng.random(n) < 2.0 * forecasts).astype(float), 2.0 * forecasts)
+    made = np.minimum(0.01 * np.exp(rng.normal(0.0, 0.8, n) - 0.32), 0.5)
+    return forecasts.Stream(made, made, (rng.random(n) < 2.0 * made).astype(float), 2.0 * made)
 
 
-def label_shift(rng: np.random.Generator, before: int) -> Stream:
+def label_shift(rng: np.random.Generator, before: int) -> forecasts.Stream:
     """Forecasts right for a class prior of .2, which moves to .3 after so many labels."""
     n = before + 8_000
     labels = (rng.random(n) < np.where(np.arange(n) < before, 0.2, 0.3)).astype(float)
-    forecasts = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(0.25))
-    return Stream(forecasts, forecasts, labels, labels)
+    made = forecasts.logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(0.25))
+    return forecasts.Stream(made, made, labels, labels)
 
 
-def power(streams: int) -> None:
-    """Print after how many labels deviations are told."""
-    print("| deviation | from label | told after: median | 9 of 10 | most |\n|---|--:|--:|--:|--:|")
-    cases = (
+def power(asked: Any) -> Table:
+    """Return after how many labels deviations are told."""
+    makers = (
         (reversed_ranking, 0),
         (reversed_ranking, 5_000),
         (too_low, 0),
@@ -104,79 +457,64 @@ def power(streams: int) -> None:
         (label_shift, 0),
         (label_shift, 5_000),
     )
-    for make, before in cases:
-        found = [told_after(make(np.random.default_rng(seed), before), before, 25) for seed in range(streams)]
-        after = np.array([np.inf if each is None else each[0] for each in found])
-        middle, most = np.quantile(after, [0.5, 0.9], method="higher")
-        print(
-            f"| {make.__name__} | {before:,} | {middle:,.0f} | {most:,.0f} | {after.max():,.0f} |",
-            flush=True,
-        )
+
+    def rows() -> Iterator[Sequence[str]]:
+        for make, before in makers:
+            found = [
+                forecasts.told_after(make(np.random.default_rng(seed), before), before, 25)
+                for seed in range(max(asked.streams // 10, 10))
+            ]
+            after = np.array([np.inf if each is None else each[0] for each in found])
+            middle, most = np.quantile(after, [0.5, 0.9], method="higher")
+            yield [
+                make.__name__.replace("_", " "),
+                f"{before:,}",
+                *(f"{value:,.0f}" for value in (middle, most, after.max())),
+            ]
+
+    return ("deviation", "from label", "told after: median", "9 of 10", "most"), rows()
 
 
-def false_verdicts(streams: int) -> None:
-    """Print of how many calibrated streams a deviation is told, looked at 40 times."""
-    print("| calibrated forecasts | streams | a deviation told |\n|---|--:|--:|")
-    for name, make in (("base rate .24", calibrated), ("base rate .005", rare)):
-        told = 0
-        for seed in range(streams):
-            stream = make(np.random.default_rng(seed), 20_000)
-            right = Stream(stream.means, stream.means, stream.labels, stream.means)
-            told += told_after(right, 0, 500) is not None
-        print(f"| {name} | {streams:,} | {told} |", flush=True)
+def false_verdicts(asked: Any) -> Table:
+    """Return of how many calibrated streams a deviation is told, looked at 40 times."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, make in (("base rate .24", forecasts.calibrated), ("base rate .005", forecasts.rare)):
+            told = 0
+            for seed in range(asked.streams):
+                stream = make(np.random.default_rng(seed), 20_000)
+                right = forecasts.Stream(stream.means, stream.means, stream.labels, stream.means)
+                told += forecasts.told_after(right, 0, 500) is not None
+            yield [name, f"{asked.streams:,}", str(told)]
+
+    return ("calibrated forecasts", "streams", "a deviation told"), rows()
 
 
-def harm(delay: int) -> None:
-    """Print how often what is served is surely worse than the score, on streams of frozen models.
-
-    Predictions and labels come in batches of 500; labels so many predictions late.
-    """
-    print(f"labels {delay:,} late:\n")
-    print("| stream | mode | looks | surely worse | gain in Brier score at the end |")
-    print("|---|---|--:|--:|--:|")
-    for name, deployment in FROZEN.items():
-        given = deploy(deployment)
-        scores, labels = given["scores"], given["labels"]
-        for mode in ("auto", "target", "composite"):
-            engine, sequences = Recalibrator(mode=mode), Sequences()
-            engine.learn_many(given["source_scores"], given["source_labels"], "source")
-            served, looks, worse = np.empty(len(scores)), 0, 0
-            for begin in range(0, len(scores) + delay, 500):
-                part = slice(begin, min(begin + 500, len(scores)))
-                if begin < len(scores):
-                    served[part] = engine.predict_many(scores[part])
-                known = slice(max(begin - delay, 0), max(min(begin + 500 - delay, len(scores)), 0))
-                if known.stop > known.start:
-                    engine.learn_many(scores[known], labels[known])
-                    forecasts = np.stack([scores[known], served[known]])
-                    sequences.add(forecasts, labels[known].astype(float), np.full(len(served[known]), np.nan))
-                    gains = sequences.sums.gains()
-                    looks, worse = looks + 1, worse + bool((gains.high < -0.01 * gains.level).any())
-            gains = sequences.sums.gains()
-            interval = f"{gains.mean[0]:+.4f} [{gains.low[0]:+.4f}, {gains.high[0]:+.4f}]"
-            print(f"| {name} | {mode} | {looks} | {worse} | {interval} |", flush=True)
+# Flights
 
 
-def flights() -> None:
-    """Print what the verdict says of the flights at the end of each month, and with labels of equal delay."""
-    source, events, labels = (FLIGHTS / name for name in FILES)
-    print("| until | verdict |\n|---|---|")
-    for until, words in _run(source, events, labels):
-        print(f"| {until} | {words} |")
-    with tempfile.TemporaryDirectory() as folder:
-        delayed = Path(folder) / "labels.jsonl"
-        with gzip.open(events) as lines:
-            times = {event["id"]: event["time"] for event in map(json.loads, lines)}
-        with gzip.open(labels) as lines:
-            rows = [{**row, "time": times[row["id"]] + 6 * 3600} for row in map(json.loads, lines)]
-        delayed.write_text(
-            "".join(json.dumps(row) + "\n" for row in sorted(rows, key=lambda row: row["time"]))
-        )
-        *_, (_, words) = _run(source, events, delayed)
-        print(f"| year, each label 6 hours after its prediction | {words} |", flush=True)
+def flights(_: Any) -> Table:
+    """Return what is said of the flights at the end of each month, and with labels of equal delay."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        source, events, labels = (FLIGHTS / name for name in FILES)
+        yield from said_of(source, events, labels)
+        with tempfile.TemporaryDirectory() as folder:
+            delayed = Path(folder) / "labels.jsonl"
+            with gzip.open(events) as lines:
+                times = {event["id"]: event["time"] for event in map(json.loads, lines)}
+            with gzip.open(labels) as lines:
+                rows = [{**row, "time": times[row["id"]] + 6 * 3600} for row in map(json.loads, lines)]
+            delayed.write_text(
+                "".join(json.dumps(row) + "\n" for row in sorted(rows, key=lambda row: row["time"]))
+            )
+            *_, (_, words) = said_of(source, events, delayed)
+        yield ["year, each label 6 hours after its prediction", words]
+
+    return ("until", "verdict"), rows()
 
 
-def _run(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
+def said_of(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
     """Return the verdict at the end of each month, and at the end."""
     connectors, pipeline, said = Connectors(), Pipeline(), list[tuple[str, str]]()
     calibration = connectors.source(str(source), SourceOptions(domain="source"))
@@ -202,23 +540,15 @@ def _run(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
     return said
 
 
-def main() -> None:
-    """Print all tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=1_000, help="streams of each truth")
-    streams = parser.parse_args().streams
-    for delay in (0, 3_000):
-        harm(delay)
-        print()
-    flights()
-    print()
-    widths()
-    print()
-    power(max(streams // 10, 10))
-    print()
-    false_verdicts(streams)
-    print()
-    coverage(streams)
+PARTS: Final[dict[str, Callable[[Any], Table]]] = {
+    "advice": advice,
+    "kinds": kinds,
+    "coverage": coverage,
+    "widths": widths,
+    "power": power,
+    "false": false_verdicts,
+    "flights": flights,
+}
 
 
 if __name__ == "__main__":

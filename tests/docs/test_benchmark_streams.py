@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +13,9 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks import measuring, methods, quality, streams
 from streamcal import Recalibrator
-from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-import adaptation
-import concept_drift
-import elsewhere
-import frozen
-import further
-import hard
-import pages
-import peers
-import replay
-import streams
-import truths
 
 pytestmark = pytest.mark.nightly
 
@@ -47,7 +31,7 @@ PROTECTED = (
 ASKED = np.concatenate(([0.0, 1.0], SCORES[:50], np.linspace(0.001, 0.999, 200)))
 
 
-def taught(method: peers.Single, n: int, scores: np.ndarray = SCORES) -> list[float]:
+def taught(method: methods.Single, n: int, scores: np.ndarray = SCORES) -> list[float]:
     """Return the answers to `ASKED` after n labels."""
     for score, label in zip(scores[:n].tolist(), LABELS[:n].tolist(), strict=True):
         method.learn(score, label)
@@ -63,7 +47,7 @@ def write(folder: Path, **files: list[dict[str, object]]) -> None:
 def test_flights_come_in_the_order_of_their_predictions_and_without_those_that_have_no_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(further, "FLIGHTS", tmp_path)
+    monkeypatch.setattr(streams, "FLIGHTS", tmp_path)
     monkeypatch.setattr(streams, "CACHE", tmp_path / "cache")
     predictions = [
         {"id": id_, "score": score, "time": 1} for id_, score in (("b", 0.2), ("c", 0.3), ("a", 0.1))
@@ -111,15 +95,15 @@ def test_a_frozen_model_is_fitted_before_its_source_and_its_source_comes_before_
     rng = np.random.default_rng(5)
     features = rng.standard_normal((300, 2))
     labels = (features[:, 0] + rng.standard_normal(300) > 0).astype(np.int8)
-    deployment = frozen.Deployment(lambda: (features, labels), "logistic", 100, 50)
-    made = frozen.deploy(deployment)
+    deployment = streams.Deployment(lambda: (features, labels), "logistic", 100, 50)
+    made = streams.deploy(deployment)
     assert made["source_labels"].tolist() == labels[100:150].tolist()
     assert made["labels"].tolist() == labels[150:].tolist()
     # What comes after the first hundred rows does not move the model.
-    others = frozen.Deployment(
+    others = streams.Deployment(
         lambda: (features, np.append(labels[:100], 1 - labels[100:])), "logistic", 100, 50
     )
-    np.testing.assert_array_equal(frozen.deploy(others)["scores"], made["scores"])
+    np.testing.assert_array_equal(streams.deploy(others)["scores"], made["scores"])
     fitted = LogisticRegression()
     scale = features[:100].mean(axis=0), features[:100].std(axis=0)
     fitted.fit((features[:100] - scale[0]) / scale[1], labels[:100])
@@ -128,15 +112,15 @@ def test_a_frozen_model_is_fitted_before_its_source_and_its_source_comes_before_
 
 
 def test_a_forest_votes_in_hundredths() -> None:
-    made = frozen.deploy(frozen.FROZEN["cancer-forest"])
+    made = streams.deploy(streams.FROZEN["cancer-forest"])
     np.testing.assert_allclose(100 * made["scores"], np.round(100 * made["scores"]), atol=1e-9)
     assert (len(made["source_scores"]), len(made["scores"])) == (150, 219)
 
 
-@pytest.mark.parametrize("name", truths.TRUTHS)
+@pytest.mark.parametrize("name", streams.TRUTHS)
 def test_what_is_right_under_a_law_is_the_rate_of_its_samples(name: str) -> None:
-    made = truths.draw(name)
-    again = truths.draw(name)
+    made = streams.draw(name)
+    again = streams.draw(name)
     assert all((made[column] == again[column]).all() for column in made)
     residual = made["labels"] - made["truth"]
     # In every tenth of the deployment, and for every tenth of the forecasts: within five standard errors. The
@@ -180,7 +164,7 @@ def test_a_model_whose_score_is_none_is_refused() -> None:
 @pytest.mark.parametrize("decimals", [17, 1])  # 1: many ties
 def test_sliding_isotonic_is_that_of_scikit_learn_on_the_window_of_the_last_refit(decimals: int) -> None:
     scores = np.round(SCORES, decimals)
-    answers = taught(peers.SlidingIsotonic(window=100, every=30), 369, scores)
+    answers = taught(methods.SlidingIsotonic(window=100, every=30), 369, scores)
     fitted = IsotonicRegression(out_of_bounds="clip").fit(scores[260:360], LABELS[260:360])
     np.testing.assert_allclose(answers, fitted.predict(ASKED), rtol=0, atol=1e-12)
 
@@ -191,14 +175,14 @@ def test_sliding_platt_is_that_of_scikit_learn_on_the_window_of_the_last_refit()
         return np.log(inside / (1 - inside))[:, np.newaxis]
 
     # Whether the window begins at its oldest label or in its middle moves the solver's last digits.
-    answers = taught(peers.SlidingPlatt(window=100, every=30), 369)
+    answers = taught(methods.SlidingPlatt(window=100, every=30), 369)
     fitted = LogisticRegression(tol=1e-10).fit(logits(SCORES[260:360]), LABELS[260:360])
     np.testing.assert_allclose(answers, fitted.predict_proba(logits(ASKED))[:, 1], rtol=0, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_sliding_platt_keeps_its_map_while_all_labels_are_alike() -> None:
-    method = peers.SlidingPlatt(window=10, every=10)
+    method = methods.SlidingPlatt(window=10, every=10)
     for _ in range(10):
         method.learn(0.3, 0)
     assert method.predict(0.3) == 0.3
@@ -207,76 +191,6 @@ def test_sliding_platt_keeps_its_map_while_all_labels_are_alike() -> None:
     for _ in range(20):
         method.learn(0.3, 0)
     assert method.predict(0.3) == before != 0.3
-
-
-@pytest.mark.parametrize("beta", [False, True])
-def test_online_platt_and_beta_take_online_newton_steps(beta: bool) -> None:
-    method = peers.OnlineBeta() if beta else peers.OnlinePlatt()
-    parameters = np.array([1.0, 1.0, 0.0] if beta else [1.0, 0.0])
-    curvature = 100.0 * np.eye(len(parameters))
-    for score, label in zip(SCORES, LABELS, strict=True):
-        log, log_other = np.log(score), -np.log(1 - score)
-        x = np.array([log, log_other, 1.0] if beta else [log + log_other, 1.0])
-        gradient = (1 / (1 + np.exp(-parameters @ x)) - label) * x
-        curvature += np.outer(gradient, gradient)
-        parameters = parameters - np.linalg.solve(curvature, gradient) / 0.1
-    taught(method, len(SCORES))
-    np.testing.assert_allclose(method.parameters, parameters, rtol=1e-9)
-
-
-def test_online_platt_says_where_it_would_need_the_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers.OnlinePlatt, "RADIUS", 1.01)
-    with pytest.raises(ArithmeticError, match=r"\(1\.02\d*, 0\.\d*\) left the ball"):
-        peers.OnlinePlatt().learn(0.9, 1)
-
-
-@pytest.mark.slow
-def test_sliding_beta_is_the_least_log_loss_on_the_window_of_the_last_refit() -> None:
-    answers = np.array(taught(peers.SlidingBeta(window=200, every=30), 369))
-    columns = np.column_stack((np.log(SCORES[160:360]), -np.log1p(-SCORES[160:360]), np.ones(200)))
-    parameters, labels = np.zeros(3), LABELS[160:360]
-    for _ in range(50):  # Newton's method: both slopes come out positive, so nothing is left out
-        rates = 1 / (1 + np.exp(-columns @ parameters))
-        hessian = columns.T @ (columns * (rates * (1 - rates))[:, np.newaxis])
-        parameters += np.linalg.solve(hessian, columns.T @ (labels - rates))
-    assert parameters[:2].min() > 0.0
-    inside = np.clip(ASKED, 1e-6, 1 - 1e-6)
-    exponents = np.column_stack((np.log(inside), -np.log1p(-inside), np.ones(len(inside)))) @ parameters
-    np.testing.assert_allclose(answers, 1 / (1 + np.exp(-exponents)), atol=1e-3)
-
-
-def test_sliding_beta_is_monotone_where_its_slopes_would_not_be() -> None:
-    rng = np.random.default_rng(1)
-    scores = rng.random(500)
-    method = peers.SlidingBeta(window=500, every=500)
-    for score in scores.tolist():  # labels follow the distance from ½
-        method.learn(score, int(rng.random() < 2 * abs(score - 0.5)))
-    answers = [method.predict(score) for score in np.linspace(0, 1, 50).tolist()]
-    assert (np.diff(answers) >= 0.0).all()
-
-
-def test_calibeating_serves_the_mean_label_of_the_bin_of_the_forecast_that_was_made() -> None:
-    method, first = peers.OnlinePlattCalibeating(), peers.OnlinePlatt()
-    held: list[tuple[int, int]] = []  # (bin, label) of what was learned
-    bins: list[int] = []
-    # Labels come out of order; a label is never learned before its prediction.
-    order, known = replay.arrivals(
-        len(SCORES), replay.exponential(len(SCORES), 30, np.random.default_rng(0)), 1
-    )
-    learned = 0
-    for i in range(len(SCORES)):
-        for place in order[learned : known[i]].tolist():
-            assert place < i
-            one = slice(place, place + 1)
-            method.learn(SCORES[one], LABELS[one], np.array([place]))
-            first.learn(SCORES[place], LABELS[place])
-            held.append((bins[place], LABELS[place]))
-        learned = known[i]
-        forecast = first.predict(SCORES[i])
-        bins.append(min(int(10 * forecast), 9))
-        alike = [each for where, each in held if where == bins[i]]
-        expected = np.mean(alike) if alike else forecast
-        assert method.predict(SCORES[i : i + 1]) == pytest.approx(expected, abs=1e-12)
 
 
 def fitted(columns: np.ndarray, labels: np.ndarray, identity: list[float], ridge: float) -> np.ndarray:
@@ -329,9 +243,9 @@ def test_sixty_lines_are_the_mixture_of_twelve_maps_that_the_issue_defines() -> 
     scores = rng.random(3_700)
     scores[:3] = 0.0, 1.0, 1e-7
     labels = (rng.random(len(scores)) < 0.8 * scores**2).astype(np.int8)
-    method = peers.SixtyLines()
+    method = methods.SixtyLines()
     method.learn(scores[:1_700], labels[:1_700])  # of the source: fitted, and no weights moved
-    order, known = replay.arrivals(2_000, 150, 100)
+    order, known = methods.arrivals(2_000, 150, 100)
     weights, said, learned, fits = np.full(12, 1 / 12), np.empty((12, 2_000)), 0, 0
     for begin in range(0, 2_000, 100):
         for place in order[learned : known[begin]].tolist():
@@ -353,74 +267,17 @@ def test_sixty_lines_are_the_mixture_of_twelve_maps_that_the_issue_defines() -> 
     assert weights.max() > 0.2  # they have moved
 
 
-def test_platt_on_all_labels_waits_for_a_positive() -> None:
-    method = peers.CumulativePlatt()
-    method.learn(SCORES, np.zeros_like(LABELS))
-    method.learn(SCORES, np.zeros_like(LABELS))
-    assert method.predict(ASKED).tolist() == ASKED.tolist()
-    for _ in range(3):
-        method.learn(SCORES, LABELS)
-    scores = np.tile(SCORES, 5)
-    labels = np.concatenate((np.zeros(800), *[LABELS] * 3))
-    columns = np.column_stack((np.log(scores / (1 - scores)), np.ones(len(scores))))
-    slope, intercept = fitted(columns, labels, [1, 0], 1.0)
-    inside = np.clip(ASKED, 1e-7, 1 - 1e-7)
-    expected = expit(slope * np.log(inside / (1 - inside)) + intercept)
-    np.testing.assert_allclose(method.predict(ASKED), expected, atol=1e-4)
-
-
 def test_protected_classification_is_that_of_the_package() -> None:
     """Check the last five against what `protected-classification` 0.1.5 gave, with numpy 2.4."""
     scores = np.linspace(0.02, 0.98, 40)
     labels = (np.arange(40) % 3 == 0).astype(np.int8)
-    served = replay.replay(peers.Protected(), scores, labels)
+    served = methods.replay(methods.Protected(), scores, labels)
     np.testing.assert_allclose(served[-5:], PROTECTED, atol=1e-12)
 
 
-@pytest.mark.slow  # it makes an environment, once
-def test_the_package_of_the_same_name_runs_apart_and_learns_nothing_too_early() -> None:
-    try:
-        elsewhere.interpreter()
-    except elsewhere.UnavailableError as error:
-        pytest.skip(f"{elsewhere.NAME}: {error}")
-    rng = np.random.default_rng(0)
-    scores = rng.random(2_000)
-    labels = (rng.random(2_000) < scores**2).astype(np.int8)
-    late, _ = elsewhere.forecasts(streams.Stream("s", scores, labels), *replay.arrivals(2_000, 100, 1))
-    np.testing.assert_allclose(late[:600], scores[:600], atol=1e-9)  # 499 labels are known to the 599th
-    assert np.abs(late[601:] - scores[601:]).max() > 0.05
-    changed = np.append(labels[:1_500], 1 - labels[1_500:])
-    again, _ = elsewhere.forecasts(streams.Stream("s", scores, changed), *replay.arrivals(2_000, 100, 1))
-    np.testing.assert_array_equal(again[:1_600], late[:1_600])
-    sourced, seconds = elsewhere.forecasts(
-        streams.Stream("s", scores[1_000:], labels[1_000:], scores[:1_000], labels[:1_000]),
-        *replay.arrivals(1_000, 100, 1),
-    )
-    assert seconds > 0.0
-    np.testing.assert_array_equal(sourced[600:], late[1_600:])  # the source's labels count as earlier ones
-
-
-def test_a_package_that_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    elsewhere.interpreter.cache_clear()
-    monkeypatch.setattr(elsewhere, "CACHE", tmp_path / "none")
-    monkeypatch.setattr(sys, "version_info", (3, 11, 0))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(elsewhere.UnavailableError, match=r"3\.12 or newer"):
-        elsewhere.interpreter()
-    elsewhere.interpreter.cache_clear()
-
-
-def test_cumulative_binning_is_the_papers_on_the_labels_of_the_last_refit() -> None:
-    first, later = taught(peers.CumulativeBinning(), 70), taught(peers.CumulativeBinning(), 80)
-    assert first == uniform_mass_binning(SCORES[:64], LABELS[:64], 4).predict_many(ASKED).tolist()
-    assert (
-        later == uniform_mass_binning(SCORES[:79], LABELS[:79], 4).predict_many(ASKED).tolist()
-    )  # after 64, 71, 79
-
-
-@pytest.mark.parametrize("name", peers.PEERS)
+@pytest.mark.parametrize("name", methods.PEERS)
 def test_a_peer_gives_the_score_until_it_has_a_fit(name: str) -> None:
-    method = peers.PEERS[name]()
+    method = methods.PEERS[name]()
     # The mixture of protected classification leaves the score before any label: it has jumped once.
     tolerance = 0.01 if name == "protected classification" else 1e-12
     assert method.predict(np.array([0.25, 0.5])) == pytest.approx([0.25, 0.5], abs=tolerance)
@@ -444,7 +301,7 @@ class Counting:
 @pytest.mark.parametrize("delay", [0, 1, 3, 20])
 def test_an_answer_knows_the_labels_of_events_before_the_delay_alone(delay: int) -> None:
     method = Counting()
-    answers = replay.replay(method, np.arange(10.0), np.zeros(10, np.int8), delay, block=1)
+    answers = methods.replay(method, np.arange(10.0), np.zeros(10, np.int8), delay, block=1)
     assert answers.tolist() == [max(0, i - delay) for i in range(10)]
     assert method.places == list(range(max(0, 9 - delay)))
 
@@ -452,27 +309,17 @@ def test_an_answer_knows_the_labels_of_events_before_the_delay_alone(delay: int)
 def test_a_block_knows_what_came_before_it_in_the_order_of_arrival() -> None:
     method = Counting()
     delays = [5, 0, 0, 2, 1, 0, 0, 0]
-    answers = replay.replay(method, np.arange(8.0), np.zeros(8, np.int8), delays, block=3)
+    answers = methods.replay(method, np.arange(8.0), np.zeros(8, np.int8), delays, block=3)
     assert answers.tolist() == [0, 0, 0, 2, 2, 2, 6, 6]
     # Those that arrive together come in the order of their predictions: 0, 3, 4 and 5 all arrive at 5.
     assert method.places == [1, 2, 0, 3, 4, 5]
 
 
-def test_an_engine_in_the_harness_is_told_when_its_score_was_answered() -> None:
-    stream = streams.Stream("s", SCORES, LABELS)
-    method = replay.Streamcal("target")
-    outcome = adaptation.run(method, stream, 100)
-    # Of the last block nobody asked after its labels had come.
-    assert (method.engine.target.labels, method.engine.prediction_count) == (200, 400)
-    assert outcome.mean("Brier") == pytest.approx(outcome.losses["Brier"].mean())
-    assert outcome.losses["Brier"][:100] == pytest.approx((SCORES[:100] - LABELS[:100]) ** 2)
-
-
 def test_an_engine_in_blocks_is_what_it_is_one_by_one() -> None:
     """Check with labels in another order that each tells when its score was answered."""
-    delays = replay.exponential(len(SCORES), 50, np.random.default_rng(0))
-    served = replay.replay(replay.Streamcal(), SCORES, LABELS, delays, block=20)
-    engine, order = Recalibrator(), replay.arrivals(len(SCORES), delays, 20)
+    delays = methods.exponential(len(SCORES), 50, np.random.default_rng(0))
+    served = methods.replay(methods.Streamcal(), SCORES, LABELS, delays, block=20)
+    engine, order = Recalibrator(), methods.arrivals(len(SCORES), delays, 20)
     seen: list[int] = []
     learned = 0
     for i, score in enumerate(SCORES.tolist()):
@@ -485,156 +332,91 @@ def test_an_engine_in_blocks_is_what_it_is_one_by_one() -> None:
         engine.observe_one(score)
 
 
-def test_ece_is_the_mean_gap_of_bins_of_equal_mass_with_ties_kept_together() -> None:
-    forecasts = np.array([0.1, 0.2, 0.3, 0.8])
-    labels = np.array([0, 0, 1, 1], np.int8)
-    assert adaptation.ece(forecasts, labels, 2) == pytest.approx(0.5 * abs(0.15 - 0) + 0.5 * abs(0.55 - 1))
-    assert adaptation.ece(forecasts, labels, 1) == pytest.approx(abs(0.35 - 0.5))
-    # One forecast for all is one bin, however its events are ordered.
-    assert adaptation.ece(np.full(4, 0.5), labels, 4) == 0.0
-
-
-def test_the_worst_gap_is_that_of_the_window_that_is_off_most() -> None:
-    excess = np.array([0.5, -0.1, 0.2, -0.4, -0.3, 0.1, 0.0])
-    assert adaptation.worst_gap(excess, 2) == pytest.approx(0.2)
-    assert adaptation.worst_gap(excess, 3) == pytest.approx(0.2)
-    assert adaptation.worst_gap(-excess, 2) == pytest.approx(-0.2)
-    assert adaptation.worst_gap(excess[3:], 2) == pytest.approx(-0.35)
-    # What is left over belongs to the last window; a short stream is one window.
-    assert adaptation.worst_gap(excess[4:], 2) == pytest.approx(-0.2 / 3)
-    assert adaptation.worst_gap(excess, 5_000) == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize(("gap", "text"), [(0.01234, "+0.0123"), (-0.01234, "−0.0123"), (-1e-9, "+0.0000")])
-def test_a_gap_has_a_sign(gap: float, text: str) -> None:
-    assert adaptation.signed(gap) == text
-
-
-def test_log_loss_is_clipped() -> None:
-    losses = replay.log_losses(np.array([1.0, 0.5, 0.25]), np.array([0, 1, 0], np.int8))
-    assert losses == pytest.approx([-np.log(1e-6), -np.log(0.5), -np.log(0.75)])
-    assert replay.log_losses(np.array([0.0]), np.array([1]), 1e-7) == pytest.approx(-np.log(1e-7))
-
-
-def test_the_default_is_compared_with_the_best_peer_by_each_loss() -> None:
-    def outcome(brier: np.ndarray, log: np.ndarray) -> adaptation.Outcome:
-        return adaptation.Outcome({"Brier": brier, "log loss": log}, 0.0, 0.0, 0.0, 0.0)
-
-    losses = np.random.default_rng(0).random(300)
-    outcomes = {
-        ("raw scores", "at once"): outcome(losses + 0.1, losses),
-        ("composite", "at once"): outcome(0.1 * losses, 0.1 * losses),  # no peer: one of our own
-        ("online Platt", "at once"): outcome(losses, 2 * losses),
-        ("sixty lines", "at once"): outcome(2 * losses, losses),
-        ("auto", "at once"): outcome(1.02 * losses, 1.01 * losses),
-        (adaptation.TRUTH, "at once"): outcome(0.9 * losses, losses),  # nobody's forecasts
-        ("online Platt", "500 late"): outcome(0.5 * losses, losses),
-    }
-    found = adaptation.verdict("s", outcomes, "at once").by
-    assert (found["Brier"].best, found["Brier"].peer.value) == ("online Platt", pytest.approx(1.02))
-    assert (found["log loss"].best, found["log loss"].peer.value) == ("sixty lines", pytest.approx(1.01))
-    assert found["Brier"].raw.value == pytest.approx(1.02 * losses.mean() / (losses.mean() + 0.1))
-    blocks = 0.02 * losses.reshape(30, 10).mean(axis=1)
-    assert found["Brier"].peer.error == pytest.approx(blocks.std(ddof=1) / np.sqrt(30) / losses.mean())
-
-
-def test_verdicts_are_counted() -> None:
-    def compared(peer: float, error: float, raw: float) -> adaptation.Compared:
-        return adaptation.Compared("p", adaptation.Ratio(peer, error), adaptation.Ratio(raw, 0.0))
-
-    cases = [compared(0.9, 0.01, 0.9), compared(1.002, 0.01, 1.0021), compared(1.05, 0.03, 1.0)]
-    assert adaptation.counted(cases) == ["3", "1", "2", "3", "0.9840", "1.0500", "1"]
-
-
 def test_long_delays_need_long_deployments() -> None:
-    assert adaptation.lateness(219) == ["at once", "500 late"]
-    assert adaptation.lateness(4_000) == ["at once", "500 late", "exponential"]
-    assert adaptation.lateness(10_000) == list(adaptation.DELAYS)
-    assert np.mean(adaptation.delays("exponential", 30_000)) == pytest.approx(2_000, rel=0.03)
-
-
-def test_hard_cases_are_judged_by_the_mean_over_seeds() -> None:
-    def figures(*values: float, least: float | None = None) -> list[list[hard.Figure]]:
-        return [[hard.Figure("x", value, 1.0, least)] for value in values]
-
-    found = {"a": figures(0.9, 1.1), "b": figures(0.9, 1.2), "c": figures(0.5, 0.6, least=0.8)}
-    lines = hard.table(found).splitlines()[2:]
-    assert [line.split(" | ")[-1] for line in lines] == ["yes |", "**no** |", "**no** |"]
-    assert lines[2].startswith("| c: x | 0.8 to 1 | 0.55 | 0.5 to 0.6 |")
-
-
-def test_the_truths_of_hard_cases_have_the_rate_that_they_say() -> None:
-    for rate, spread in ((2e-4, 1.4), (0.3, 1.2)):
-        scores, labels = hard.calibrated(1_000_000, rate, spread, np.random.default_rng(0))
-        # Five standard errors, the scores' spread included: it is at most a few of their means.
-        assert scores.mean() == pytest.approx(rate, rel=0.02)
-        assert abs(labels.mean() - rate) < 5 * np.sqrt(rate / 1e6)
-
-
-def test_tables_go_to_their_marks_alone() -> None:
-    page = "a\n<!-- table: x -->\nold\n<!-- end -->\nb\n<!-- table: y -->\nkept\n<!-- end -->\n"
-    assert pages.fill(page, {"x": r"new \1"}) == page.replace("old", r"new \1")
-    with pytest.raises(ValueError, match="table: z"):
-        pages.fill(page, {"z": "new"})
-
-
-def test_the_page_has_a_mark_for_every_table() -> None:
-    halves = (f"adaptation-{half}" for half in adaptation.HALVES)
-    names = (*adaptation.PAGE, *halves, "hard", "concept-drift", "false-alarms")
-    pages.fill(pages.PAGE.read_text("utf-8"), dict.fromkeys(names, ""))
-
-
-def test_the_risk_under_a_law_is_that_of_the_papers_distribution() -> None:
-    law, pair = concept_drift.Law("D(0.3)", 0.3), NormalPair(0.3)
-    served = uniform_mass_binning(SCORES, LABELS, 7)
-    assert law.risk(served.predict_many) == pytest.approx(pair.risk(served).total, rel=1e-3)
-    assert law.risk(pair.optimal) < 1e-12
-
-
-@pytest.mark.parametrize("law", concept_drift.DRIFTS, ids=lambda law: law.name)
-def test_the_rate_of_a_law_is_that_of_its_samples(law: concept_drift.Law) -> None:
-    scores, labels = law.sample(100_000, np.random.default_rng(7))
-    logits = np.log(scores / (1 - scores))
-    residual = labels - np.interp(logits, concept_drift.X, law.rate)
-    bins = np.digitize(logits, np.quantile(logits, np.arange(1, 10) / 10))
-    means = np.array([residual[bins == b].mean() for b in range(10)])
-    # Hoeffding for each of 10 bins of 10,000, residuals of range 1: one of them fails with probability 1e-6.
-    assert np.abs(means).max() < np.sqrt(np.log(2 * 10 / 1e-6) / (2 * 10_000))
-
-
-def test_a_drift_makes_the_map_before_it_worse_than_the_raw_scores() -> None:
-    before = NormalPair(0.3).optimal
-    for law in concept_drift.DRIFTS:
-        assert law.risk(before) > law.risk(lambda scores: scores)
-
-
-def test_what_never_happens_counts_as_the_latest() -> None:
-    assert concept_drift.spread([300, 100, 200]) == "200 [100, 300]"
-    assert concept_drift.spread([300, None, 200]) == "300 [200, never]"
-    assert concept_drift.spread([None, 100, None]) == "never [100, never]"
-    assert concept_drift.spread([None]) == "never"
-
-
-def test_a_stream_and_a_peer_of_ones_own(tmp_path: Path) -> None:
-    """A CSV file with a source, and a class that is found in the folder where the command is called."""
-    rows = [f"{score},{label},{'source' if i < 200 else 'target'}" for i, (score, label) in enumerate(PAIRS)]
-    (tmp_path / "mine.csv").write_text("\n".join(["score,label,domain", *rows]) + "\n")
-    (tmp_path / "half.py").write_text(
-        "class Half:\n    def predict(self, score): return 0.5\n    def learn(self, score, label): pass\n"
-    )
-    read = adaptation.read(tmp_path / "mine.csv")
-    assert read.source_scores is not None
-    assert (len(read.source_scores), len(read.scores)) == (200, 200)
-    command = [sys.executable, adaptation.__file__, "--stream", "mine.csv", "--peer", "half:Half"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| half:Half |")]
-    assert row.split(" | ")[4:6] == ["0.2500", "0.6931"]
-    assert "| `composite` |" in done.stdout
+    assert quality.lateness(219) == ["at once", "500 late"]
+    assert quality.lateness(4_000) == ["at once", "500 late", "exponential"]
+    assert quality.lateness(10_000) == list(quality.DELAYS)
+    assert np.mean(quality.delays("exponential", 30_000)) == pytest.approx(2_000, rel=0.03)
 
 
 def test_a_file_that_is_no_stream_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("p,label\n0.5,1\n")
     with pytest.raises(ValueError, match="columns score and label; it lacks score"):
-        adaptation.read(path)
+        quality.read(path)
+
+
+def test_online_platt_takes_online_newton_steps() -> None:
+    method, parameters, curvature = methods.OnlinePlatt(), np.array([1.0, 0.0]), 100.0 * np.eye(2)
+    for score, label in zip(SCORES, LABELS, strict=True):
+        x = np.array([np.log(score / (1 - score)), 1.0])
+        gradient = (expit(parameters @ x) - label) * x
+        curvature += np.outer(gradient, gradient)
+        parameters = parameters - np.linalg.solve(curvature, gradient) / 0.1
+    taught(method, len(SCORES))
+    np.testing.assert_allclose(method.parameters, parameters, rtol=1e-9)
+
+
+def test_ours_is_compared_with_the_raw_scores_and_the_best_peer_by_each_loss() -> None:
+    losses = np.random.default_rng(0).random(300)
+    made = {
+        quality.RAW: (losses + 0.1, losses),
+        "online Platt": (losses, 2 * losses),
+        "sixty lines": (2 * losses, losses),
+        quality.OURS: (1.02 * losses, 1.01 * losses),
+    }
+    found = quality.case(
+        "s", "at once", {a: dict(zip(quality.MEASURES, b, strict=True)) for a, b in made.items()}
+    )
+    best, ratio = found.best["Brier"]
+    assert (best, ratio.value) == ("online Platt", pytest.approx(1.02))
+    assert found.best["log loss"][0] == "sixty lines"
+    assert found.best["log loss"][1].value == pytest.approx(1.01)
+    assert found.raw["Brier"].value == pytest.approx(1.02 * losses.mean() / (losses.mean() + 0.1))
+    blocks = 0.02 * losses.reshape(30, 10).mean(axis=1)
+    assert ratio.error == pytest.approx(blocks.std(ddof=1) / np.sqrt(30) / losses.mean())
+    whole = next(row for row in quality.summary([found]) if row[:2] == ["Brier", "all"])
+    assert whole[2:] == ["1", "0", "0", "0", "1.0200", "1.0200"]
+
+
+def test_a_table_goes_to_its_place_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(measuring, "PAGE", page)
+    page.write_text("a\n<!-- table: x -->\nold\n<!-- end -->\nb\n<!-- table: y -->\nkept\n<!-- end -->\n")
+    measuring.publish("x", ("k", "v"), [("1", r"\2")], write=True)
+    assert page.read_text() == (
+        "a\n<!-- table: x -->\n| k | v |\n| --- | ---: |\n| 1 | \\2 |\n<!-- end -->\n"
+        "b\n<!-- table: y -->\nkept\n<!-- end -->\n"
+    )
+    with pytest.raises(ValueError, match="one table z, has 0"):
+        measuring.publish("z", ("k",), [], write=True)
+
+
+def test_losses_are_compared_with_those_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "before.json"
+    measuring.compared({"a": 2.0, "b": 4.0}, path, None)
+    measuring.compared({"a": 3.0, "b": 4.0, "new": 1.0}, None, path)
+    rows = capsys.readouterr().out.splitlines()[-4:]
+    assert rows == ["| a | 1.50000 |", "| b | 1.00000 |", "| mean | 1.25000 |", "| largest | 1.50000 |"]
+
+
+@pytest.mark.slow
+def test_a_stream_and_a_peer_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CSV file with a source, and a class that is found on the path."""
+    rows = [f"{score},{label},{'source' if i < 200 else 'target'}" for i, (score, label) in enumerate(PAIRS)]
+    (tmp_path / "mine.csv").write_text("\n".join(["score,label,domain", *rows]) + "\n")
+    (tmp_path / "right.py").write_text(
+        "class Half:\n    def predict(self, score): return 0.5\n    def learn(self, score, label): pass\n"
+    )
+    read = quality.read(tmp_path / "mine.csv")
+    assert read.source_scores is not None
+    assert (len(read.source_scores), len(read.scores)) == (200, 200)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(quality, "PEERS", {})
+    quality.main(["--stream", str(tmp_path / "mine.csv"), "--peer", "right:Half"])
+    row = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| mine.csv | at once")
+    )
+    assert row.split(" | ")[4] == "right:Half"

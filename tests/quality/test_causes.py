@@ -2,7 +2,7 @@
 
 Streams and seeds are fixed, and verdicts are looked at some dozens of times on each. If one stream in 100
 had a wrong sentence, seeds that were drawn would fail here with probability 0.05. More of them: ``python
-benchmarks/causes.py``.
+-m benchmarks.verdict --parts kinds advice``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import causes
-from benchmarks.causes import ADVICE, DAY, KINDS, Stream, is_wrong, replayed
+from benchmarks import verdict
+from benchmarks.verdict import ADVICE, DAY, KINDS, Stream, is_wrong, replayed
 from streamcal.run.run_state import RunState
 
 pytestmark = [pytest.mark.slow, pytest.mark.statistical]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.statistical]
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams of two fifths of those of the benchmark."""
-    monkeypatch.setattr(causes, "N", 12_000)
+    monkeypatch.setattr(verdict, "N", 12_000)
 
 
 HARD = (

@@ -1,6 +1,6 @@
 """How `streamcal serve` fares while strangers attack it: its memory, and the latency of a good client.
 
-    python benchmarks/attacks.py [--seconds 60] [--only NAME]
+    python -m tests.serve.attacks [--seconds 60] [--only NAME]
 
 Each attack is run by a process of its own. Meanwhile one client sends a prediction over a connection that it
 keeps, and asks for the health over a new one, again and again. Asked: memory grows by at most 32 MB, the good
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from serve import serve
 
-TOKEN = "0123456789abcdef"  # noqa: S105  # of a server that lives a minute
+from benchmarks.speed import serve
+
+TOKEN = "0123456789abcdef"  # of a server that lives a minute
 MOST_GROWTH = 32.0
 """Megabytes."""
 MOST_WAIT = 100.0

@@ -52,14 +52,14 @@ release-check: $(CORE)    ## build what a release has, twice, and try it out; CO
 docs: $(READY)            ## build the site into build/site, strictly: open build/site/index.html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/site
 
-bench: $(READY)           ## measure against the yardsticks, side by side
-	$(BIN)/python benchmarks/bench.py
+bench: $(READY)           ## answer the eight questions of docs/benchmarks.md; hours
+	$(BIN)/python -m benchmarks
 
 bench-gate: $(READY)      ## fail if a hot path takes more than 1.3 times the instructions that it did; needs valgrind
 	$(BIN)/python benchmarks/gate.py
 
 peers: $(CORE) build/peers/.ready   ## compare with the calibrators of other packages: ten minutes, 6 GB
-	PYTHONPATH=$(CURDIR) build/peers/bin/python benchmarks/packages.py --write --jobs 2
+	PYTHONPATH=$(CURDIR) build/peers/bin/python -m benchmarks.peers --write --jobs 2
 
 recipes: $(CORE) build/recipes/.ready   ## run examples/recipes against the real things; needs prometheus
 	rm -rf build/recipes/sdist

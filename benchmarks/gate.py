@@ -3,7 +3,7 @@
 ``make bench-gate`` fails if a path takes more than 1.3 times the instructions that were kept; ``--write``
 keeps those of now, which is for a commit that says why. Instructions are counted by valgrind: the same
 figures within one part in a hundred, whatever else the machine does, in a minute of one processor. They are
-not time: for that see `bench.py`. They depend on the version of Python, so the numbers of each are kept.
+not time: for that see `benchmarks.speed`. They depend on the version of Python, so that of each is kept.
 """
 
 from __future__ import annotations

@@ -321,7 +321,6 @@ class Outcome(NamedTuple):
 
     brier: float
     log_loss: float
-    gap: float
     seconds: float
     """Of processor time, for all days."""
 
@@ -399,7 +398,7 @@ def run(method: Method, days: Days) -> Outcome:
         forecasts[block] = np.clip(method.predict(days.scores[block], days.names[block]), 0.0, 1.0)
     seconds = time.process_time() - start
     brier, log_loss = (loss(forecasts, days.labels).mean() for loss in (brier_losses, log_losses))
-    return Outcome(float(brier), float(log_loss), float((forecasts - days.labels).mean()), seconds)
+    return Outcome(float(brier), float(log_loss), seconds)
 
 
 def judged(name: str) -> dict[str, Outcome]:
@@ -420,28 +419,21 @@ def judged(name: str) -> dict[str, Outcome]:
     return found
 
 
-def summary(streams: Mapping[str, Mapping[str, Outcome]]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of streams: losses as ratios to those of the raw scores."""
-    for method in dict.fromkeys(each for found in streams.values() for each in found):
-        done = {name: found for name, found in streams.items() if method in found}
-        row = [method, str(len(done))]
-        for loss in ("brier", "log_loss"):
-            ratios = np.array([
-                getattr(found[method], loss) / getattr(found["raw scores"], loss) for found in done.values()
-            ])  # fmt: skip
-            best = sum(
-                getattr(found[method], loss) <= min(getattr(each, loss) for each in found.values())
-                for found in done.values()
+def summary(outcomes: Mapping[str, Mapping[str, Outcome]]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table: losses over those of the raw scores, and those of the flights."""
+    year = outcomes.get("flights", {})
+    streams = {name: found for name, found in outcomes.items() if name != "flights"}
+    for method in dict.fromkeys(each for found in outcomes.values() for each in found):
+        row, done = ["", "", ""], [found for found in streams.values() if method in found]
+        if done:
+            brier, log_loss = (
+                [getattr(found[method], loss) / getattr(found["raw scores"], loss) for found in done]
+                for loss in ("brier", "log_loss")
             )
-            geometric = float(np.exp(np.log(ratios).mean()))
-            row += [f"{geometric:.4f}", f"{ratios.max():.4f}", str((ratios > 1.0).sum()), str(best)]
-        yield [*row, f"{sum(found[method].seconds for found in done.values()):.0f}"]
-
-
-def flights(found: Mapping[str, Outcome]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of the flights."""
-    for name, each in found.items():
-        yield [name, f"{each.brier:.5f}", f"{each.log_loss:.5f}", f"{each.gap:+.4f}", f"{each.seconds:.0f}"]
+            means = (np.exp(np.log(ratios).mean()) for ratios in (brier, log_loss))
+            row = [f"{value:.4f}" for value in (*means, max(brier))]
+        flown = year.get(method)
+        yield [method, *row, *((f"{flown.brier:.5f}", f"{flown.log_loss:.5f}") if flown else ("", ""))]
 
 
 def checked(n: int = 200) -> float:
@@ -470,15 +462,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"methods.Protected and protected-classification differ by {checked():.1e} at most")
     with ProcessPoolExecutor(asked.jobs) as pool:
         streams = dict(zip(names, pool.map(judged, names), strict=True))
-    year = streams.pop("flights", None)
-    if streams:
-        header = ["method, labels of a fit", "streams"]
-        for loss in ("Brier", "log loss"):
-            header += [f"{loss} / raw", "worst", "above raw", "best"]
-        publish("peers", [*header, "s"], summary(streams), write=asked.write)
-    if year:
-        header = ["method, labels of a fit", "Brier", "log loss", "gap", "s"]
-        publish("peers-flights", header, flights(year), write=asked.write)
+    header = ("method, labels of a fit", "Brier / raw", "log loss / raw", "worst Brier / raw")
+    publish("peers", (*header, "flights: Brier", "log loss"), summary(streams), write=asked.write)
     known = {name for names in packages_distributions().values() for name in names}
     found = (f"{package} {version(package)}" for package in PACKAGES if package in known)
     print(f"\n{', '.join(found)}")

@@ -37,18 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def rows(asked: Any) -> Iterator[list[str]]:
-    """Yield the times of the first thousand events of a stream, and of its last tenth."""
+    """Yield the times of the first thousand labels of a stream, and of its last tenth."""
     for name, make in STREAMS.items():
         taken = np.array([make(asked.events, seed) for seed in range(asked.seeds)])
         n = taken.shape[2]
-        parts = (("first 1,000", slice(0, 1_000)), (f"last {n // 10:,} of {n:,}", slice(n - n // 10, n)))
-        for place, kind in enumerate(("prediction", "label")):
-            for what, part in parts:
-                ends = np.percentile(taken[:, place, part], SHARES, axis=1)
-                figures = [
-                    f"{each:,.1f}" if each < 100 else f"{each:,.0f}" for each in np.median(ends, axis=1)
-                ]
-                yield [f"{kind}, {name}", what, *figures]
+        last = f"last {n // 10:,} of {n:,}", slice(n - n // 10, n)
+        first = "first 1,000", slice(0, 1_000)
+        for kind, place, (what, part) in (("prediction", 0, last), ("label", 1, first), ("label", 1, last)):
+            ends = np.percentile(taken[:, place, part], SHARES, axis=1)
+            figures = [f"{each:,.1f}" if each < 100 else f"{each:,.0f}" for each in np.median(ends, axis=1)]
+            yield [f"{kind}, {name}", what, *figures]
 
 
 def sample(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

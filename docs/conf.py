@@ -37,7 +37,6 @@ include_patterns = [
     "docs/*/*.md",
     "examples/*/README.md",
     "examples/notebooks/*.ipynb",
-    "benchmarks/README.md",
 ]
 exclude_patterns = [".*", "build", "dist", "streamcal", "connectors", "tests"]
 html_theme = "furo"
@@ -106,7 +105,7 @@ NOTEBOOKS = sorted(f"examples/notebooks/{page.stem}" for page in ROOT.glob("exam
 EXAMPLES = sorted(
     page.relative_to(ROOT).with_suffix("").as_posix() for page in ROOT.glob("examples/*/README.md")
 )
-MORE = ["benchmarks/README", *sorted(page.stem for page in ROOT.glob("*.md") if page.stem != root_doc)]
+MORE = sorted(page.stem for page in ROOT.glob("*.md") if page.stem != root_doc)
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001

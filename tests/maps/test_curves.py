@@ -86,7 +86,7 @@ def test_each_truth_gets_the_curve_that_suits_it() -> None:
 def test_the_risk_is_a_fraction_of_that_of_steps(n: int, seeds: int, most: float) -> None:
     """Mean risk on D(0.5). Steps have 1.2e-3 and 2.3e-4, and fail.
 
-    Over 200 seeds (``python benchmarks/curves.py``) the mean is at least 5 standard errors of these samples
+    Over 200 seeds the mean is at least 5 standard errors of these samples
     below the limit: the test errs with a probability below 1e-6. The seeds are fixed.
     """
     truth = NormalPair(0.5)

@@ -1,4 +1,4 @@
-"""Coverage of the intervals of means of squares; benchmarks/coverage.py has more settings."""
+"""Coverage of the intervals of means of squares."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What fails how often: an interval of a family may ever miss in at most `DELTA` = 0.05 of the streams. At that
 rate, more than 15 of 100 streams would with probability 4e-5 (binomial tail). 1,000 streams:
-``python benchmarks/verdict.py``.
+``python -m benchmarks.verdict``.
 """
 
 from __future__ import annotations

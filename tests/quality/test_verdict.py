@@ -3,7 +3,7 @@
 What fails how often: a deviation is told of calibrated forecasts with probability at most `DELTA` for each
 family of intervals, and the tolerance makes that less. Of 60 calibrated streams more than 9 would be told
 with probability 1e-3 if it were 0.05 in truth. Seeds are fixed. More streams: ``python
-benchmarks/verdict.py``.
+-m benchmarks.verdict``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks import measuring, methods, quality, streams
+from benchmarks.__main__ import EIGHT
 from streamcal import Recalibrator
 from streamcal.testing import NormalPair
 
@@ -420,3 +422,12 @@ def test_a_stream_and_a_peer_of_ones_own(
         line for line in capsys.readouterr().out.splitlines() if line.startswith("| mine.csv | at once")
     )
     assert row.split(" | ")[4] == "right:Half"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EIGHT)
+def test_each_of_the_eight_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    importlib.import_module(f"benchmarks.{name}").main(["--quick"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(lines) > 2
+    assert all(line.count(" | ") >= 1 for line in lines)

@@ -23,7 +23,7 @@ from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit, wide_logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.multiclass import rows_c, softmax_c
-from streamcal.quality import groups_c
+from streamcal.quality import sums_c
 from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from streamcal.sketch.decoding import encoded
 from tests.uncompiled import classed, joined, learned, uncompiled
@@ -69,7 +69,7 @@ def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
 
 def test_sums_of_groups() -> None:
     found = []
-    for module in (groups_c, uncompiled("streamcal.quality.groups_c")):
+    for module in (sums_c, uncompiled("streamcal.quality.sums_c")):
         rng = np.random.default_rng(3)
         sums, at = np.zeros((5, 6)), rng.integers(0, 5, 400)
         module.add_labels(sums, at, rng.random((2, 400)), (rng.random(400) < 0.3).astype(float))

@@ -83,9 +83,9 @@ def draw(scores: Scores, formed: RecalibrationMap, before: Judged, after: Judged
     left, right = figure.subfigures(1, 2)
     axes = left.subplots()
     for judged, colour, marker in ((before, VERMILION, "o"), (after, BLUE, "s")):
-        axes.plot(
-            *judged.quality().diagram(BINS), color=colour, marker=marker, markersize=4.5, label=judged.name
-        )
+        mass, forecasts, late = judged.quality().bins(BINS)
+        style = {"color": colour, "marker": marker, "label": judged.name}
+        axes.plot(forecasts / mass, late / mass, markersize=4.5, **style)
     reach = 1.05 * max(*axes.get_xlim(), *axes.get_ylim())
     axes.plot([0, reach], [0, reach], color=GREY, linestyle="--", linewidth=1, label="calibrated")
     axes.set(

@@ -36,7 +36,8 @@ from streamcal.cli.progress import Meter, busy
 from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
-from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
+from streamcal.cli.show import SHOWN_MAPS, served, show_table
+from streamcal.cli.show import replay as compare
 from streamcal.cli.terminal import (
     Exit,
     fail,
@@ -144,8 +145,8 @@ def replay(given: _ReplayOptions) -> None:
         pipeline = Pipeline.of(options)
         meter = Meter(lambda: pipeline.processed, inputs.sources)
         with meter.line, ending(stop):
-            table, equal = replay_table(kept, pipeline, inputs, stop, lambda *_: meter.show())
-    Console().print(table)
+            found, equal = compare(kept, pipeline, inputs, stop, lambda *_: meter.show())
+    sys.stdout.write(f"{found}\n")
     if not equal:
         fail("the state in the store differs from the state that the sources give", Exit.NOTHING_READ)
 
@@ -179,7 +180,9 @@ def demo(
     """Run the shipped example: late flights from JFK in 2013, labels at the actual arrival."""
     set_up_logging(as_json=False)
     if files is not None:
-        flights.copy_files(files, Console())
+        with failing(Exit.USAGE, OSError, text=f"--files: cannot write to {files}: "):
+            flights.write_files(files)
+        sys.stdout.write(f"{', '.join(flights.FILES)}: in {files}\n")
         return
     report = picture.with_name("report.html")
     written = [Named("--picture", picture, "written"), Named("the report", report, "written")]

@@ -6,7 +6,6 @@ import gzip
 import io
 import lzma
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,27 +19,24 @@ import numpy as np
 from rich.console import Console
 
 from streamcal.cli.output_files import is_picture, refuse_unwritable, write_file
-from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_report, write_report
-from streamcal.cli.terminal import Exit, fail, run_table, warn_if_slow
+from streamcal.cli.report import is_report, run_through, write_report
+from streamcal.cli.terminal import run_table, warn_if_slow
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
-from streamcal.monitor.run_history import RunHistory
 from streamcal.page.report import make_report
-from streamcal.quality.diagram import COLOURS, NEEDED, can_draw
+from streamcal.quality.diagram import COLOURS, NEEDED, can_draw, draw, saved
 from streamcal.quality.figures import Quality
-from streamcal.quality.reliability import draw_reliability, saved
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs
 from streamcal.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["copy_files", "run", "write_files"]
+__all__ = ["run", "write_files"]
 
 _Row = dict[str, str | float]
 
@@ -49,8 +45,8 @@ FILES: Final = ("source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz")
 
 _LINES: Final = (
     ("observed rate of the month", "#dd8452", 5),
-    ("mean score as it came", COLOURS["before"], 2),
-    ("mean recalibrated", COLOURS["after"], 2),
+    ("mean score as it came", COLOURS[1], 2),
+    ("mean recalibrated", COLOURS[0], 2),
 )
 _FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
 
@@ -85,15 +81,6 @@ def write_files(folder: Path) -> None:
         (folder / name).write_bytes(gzip.compress(msgspec.json.Encoder().encode_lines(rows), 6, mtime=0))
 
 
-def copy_files(folder: Path, console: Console) -> None:
-    """Write the files of the example where a user asked for them, or say why that cannot be."""
-    try:
-        write_files(folder)
-    except OSError as error:
-        fail(f"--files: cannot write to {folder}: {error.strerror or error}", Exit.USAGE)
-    _say(console, f"{', '.join(FILES)}: in {folder}")
-
-
 def run(picture: Path, report: Path, console: Console) -> None:
     """Calibrate on March and April, recalibrate May to December; print a table, draw a picture and report.
 
@@ -118,7 +105,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
             if prior is not None:
                 priors.append((joined.labelled_at, prior))
 
-    pipeline, connectors, history = Pipeline(observer=observe), Connectors(), RunHistory()
+    pipeline, connectors = Pipeline(observer=observe), Connectors()
     warn_if_slow()
     console.print("Late flights from JFK, New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
@@ -127,14 +114,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
         source, *stream = (str(Path(folder, name)) for name in FILES)
         calibration = connectors.source(source, SourceOptions(domain="source"))
         inputs = Inputs([calibration], [connectors.source(name) for name in stream])
-        meter = Meter(lambda: pipeline.processed, inputs.sources)
-
-        def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
-            meter.show()
-            history.take(outcome)
-
-        with meter.line:
-            Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
+        history = run_through(pipeline, inputs)
     status = build_status(pipeline, inputs.sources, history=history, options=RunConfig().shown())
     console.print(run_table(status))
     if drawing:
@@ -150,7 +130,7 @@ def _draw(quality: Quality, priors: list[tuple[float, float]], monthly: Mapping[
 
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    draw_reliability(left, quality)
+    draw(left, quality.series)
     _draw_months(right, priors, monthly)
     return saved(figure, ".png")
 

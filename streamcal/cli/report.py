@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_options, stored_pipeline
 
-__all__ = ["is_report", "report", "write_report"]
+__all__ = ["is_report", "report", "run_through", "write_report"]
 
 _HEAD_BYTES: Final = 4096  # in which a report says what it is
 
@@ -120,18 +120,24 @@ def _of_store(kept: Store, url: str) -> Report:
         return make_report(status, [url])
 
 
-def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
-    pipeline = Pipeline.of(options)
-    history = RunHistory()
-    meter = Meter(lambda: pipeline.processed, inputs.sources)
+def run_through(pipeline: Pipeline, inputs: Inputs, stop: Callable[[], bool] = bool) -> RunHistory:
+    """Run a pipeline over inputs that write nothing, with a line that shows how far it is."""
+    history, meter = RunHistory(), Meter(lambda: pipeline.processed, inputs.sources)
 
     def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
         meter.show()
         history.take(outcome)
 
     runner = Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, stop=stop, after=after)
-    with meter.line, ending(stop):
+    with meter.line:
         runner.run()
+    return history
+
+
+def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
+    pipeline = Pipeline.of(options)
+    with ending(stop):
+        history = run_through(pipeline, inputs, stop)
     if stop():
         fail("interrupted: no report was written", stop.status or Exit.NOTHING_READ)
     refuse_damaged(inputs.sources)

@@ -65,12 +65,11 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
-from streamcal.monitor.status import Status
+from streamcal.monitor.status import Remark, Status
 from streamcal.page.addresses import http_url, parse_address
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.report import make_report
-from streamcal.quality.diagram import NEEDED, can_draw
-from streamcal.quality.reliability import reliability_figure, saved
+from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
@@ -209,11 +208,15 @@ def _check_files(given: _RunOptions) -> None:
 
 def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether anything is doubtful."""
-    words = status.warnings
     if given.plot is not None and not pipeline.quality.before.labels:
-        words.append(f"{given.plot} was not drawn: no label has met its prediction.")
+        words = f"{given.plot} was not drawn: no label has met its prediction."
+        status.remarks.append(Remark("not_drawn", {"file": str(given.plot)}, words))
     elif given.plot is not None:
-        write_file("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        draw(figure.subplots(), pipeline.quality.series)
+        write_file("--plot", given.plot, saved(figure, given.plot.suffix))
     unwritten = (
         []
         if given.map_file is None
@@ -227,11 +230,11 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
         console.print(run_table(status))
-        for word in words:
-            console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
+        for remark in status.remarks:
+            console.print(f"! {remark.words}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:
         fail("\n".join(f"cannot write {each}" for each in unwritten), Exit.UNUSABLE)
-    return bool(words) or status.verdict.deviates
+    return bool(status.remarks) or status.verdict.deviates
 
 
 def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:

@@ -184,8 +184,8 @@ def _replayed(
         raise ValueError(error.words(PYTHON)) from None
     status = build_status(pipeline, (*before, *deployment), claims=False, face=PYTHON)
     _check_outcome(status, rejects.rows, deployment)
-    every_reject = of_rejects(status, PYTHON, 0.0)  # in a stream a few are nothing; here, each can be mended
-    remarks = [*dict.fromkeys([*every_reject, *status.warnings])]
+    every_reject = of_rejects(status, PYTHON)  # in a stream a few are nothing; here, each can be mended
+    remarks = [*dict.fromkeys(each.words for each in [*every_reject, *status.remarks])]
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         remarks.append(
             "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"

@@ -16,9 +16,8 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.rows import rating_rows, run_summary
 from streamcal.monitor.status import Status
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.quality.diagram import SIZE, Scale, pyplot_figure
+from streamcal.quality.diagram import Scale, draw, draw_panels
 from streamcal.quality.groups import Groups, ranked
-from streamcal.quality.reliability import draw_reliability
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
 
@@ -173,11 +172,9 @@ class Backtest:
         if not self._pipeline.join.counts.joined:
             raise ValueError("there is nothing to draw: no label has met its prediction")
         if ax is not None:
-            draw_reliability(ax, self._pipeline.quality, scale)
+            draw(ax, self._pipeline.quality.series, scale)
             return ax
-        figure = pyplot_figure(*SIZE)
-        draw_reliability(figure.subplots(), self._pipeline.quality, scale)
-        return figure
+        return draw_panels([self._pipeline.quality.series], scale)
 
 
 class Comparison(Mapping[str, Backtest]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ from streamcal.monitor.status import (
     CurveColumns,
     DelayQuantile,
     GroupColumns,
-    HeldLabels,
     Priors,
     Rating,
     RejectPlace,
@@ -42,8 +40,8 @@ from streamcal.monitor.status import (
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
 from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
+from streamcal.quality.intervals import rate_intervals
 from streamcal.quality.label_sums import LabelSums
-from streamcal.quality.reliability import rate_intervals
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.release.label_delays import most_apart
@@ -66,6 +64,7 @@ def build_status(
     options: Mapping[str, Any] | None = None,
     claims: bool = True,
     face: Face | None = None,
+    keys: Sequence[str] = (),
 ) -> Status:
     """Return the status of a run, between two micro-batches or at its end.
 
@@ -84,6 +83,8 @@ def build_status(
         whether to work out certificates, each of which takes as long as thousands of events.
     face
         in whose words remarks say what to do; None: those of HTTP with its source, else of the command.
+    keys
+        whose engines to show; if empty, the first `SHOWN_KEYS`.
     """
     quality, tally, join = pipeline.quality, pipeline.tally, pipeline.join
     clock = join.clock
@@ -93,7 +94,7 @@ def build_status(
     unknown: Counter[str] = Counter()
     for source in sources or ():
         unknown.update(source.unknown_fields)
-    first = pipeline.first_engines(SHOWN_KEYS)
+    first = {key: pipeline.engines[key] for key in keys} or pipeline.first_engines(SHOWN_KEYS)
     viewed: dict[str | None, Engine] = {}
     if history is not None:
         viewed = {key: first.get(key) or pipeline.engines[key] for key in quality.by_key or [*first][:1]}
@@ -134,12 +135,12 @@ def build_status(
         views=[] if history is None else _views(pipeline, history, viewed, served, judged),
         groups=group_columns(quality),
         alarms=[] if history is None else history.alarms(viewed),
-        warnings=[],
+        remarks=[],
         options=dict(options or {}),
         classes=class_rating(quality),
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
-    status.warnings = remarks(status, face or (HTTP if over_http else COMMAND))
+    status.remarks = remarks(status, face or (HTTP if over_http else COMMAND))
     _mark_over(status)
     return status
 
@@ -158,42 +159,28 @@ def _views(
     judged: Mapping[str | None, Verdict],
 ) -> list[View]:
     """Return the view of all events, with the engine if there is only one, and that of each shown key."""
-    quality, alone = pipeline.quality, len(pipeline.engines) == 1
+    quality, clock = pipeline.quality, pipeline.join.clock
 
-    def past(key: str | None) -> tuple[Versions, Priors]:
-        return history.versions(key), history.priors(key, PriorSnapshot.of(engines[key], pipeline.join.clock))
+    def view(key: str | None, past: History, watch: ForecastWatch, *of: str | None) -> View:
+        """Return the view of a key, ``of`` an engine if there is one."""
+        labels, positives = quality.after.labels, quality.after.positives
+        ratings = _rating_of(quality.before), _rating_of(quality.after)
+        if key is not None:
+            labels, positives = past.labels, round(past.sides[1].positives.sum())
+            ratings = _of_key(past.sides[0]), _of_key(past.sides[1])
+        versions, priors = Versions([], [], [], [], {}), Priors([], [], [], [])
+        for engine in of:
+            versions = history.versions(engine)
+            priors = history.priors(engine, PriorSnapshot.of(engines[engine], clock))
+        verdict, shown = judged[key], served[of[0]] if of else None
+        sequences = _sequences(watch, quality.sums(key), verdict)
+        windows = _windows(past)
+        return View(key, labels, positives, verdict, *ratings, windows, *sequences, shown, versions, priors)
 
-    (only,) = engines if alone else (None,)
-    everything = View(
-        None,
-        quality.after.labels,
-        quality.after.positives,
-        judged[None],
-        _rating_of(quality.before),
-        _rating_of(quality.after),
-        _windows(quality.history),
-        *_sequences(quality.watch, quality.sums(), judged[None]),
-        served[only] if alone else None,
-        *(past(only) if alone else (Versions([], [], [], [], {}), Priors([], [], [], []))),
-    )
-    views = [everything]
-    for key, own in {} if alone else quality.by_key.items():
-        before, after = own.sides
-        views.append(
-            View(
-                key,
-                own.labels,
-                round(after.positives.sum()),
-                judged[key],
-                _of_key(before),
-                _of_key(after),
-                _windows(own),
-                *_sequences(quality.watches[key], quality.sums(key), judged[key]),
-                served[key],
-                *past(key),
-            )
-        )
-    return views
+    if len(pipeline.engines) == 1:
+        return [view(None, quality.history, quality.watch, *engines)]
+    keyed = [view(key, past, quality.watches[key], key) for key, past in quality.by_key.items()]
+    return [view(None, quality.history, quality.watch), *keyed]
 
 
 def _rating_of(quality: ForecastQuality) -> Rating:
@@ -265,26 +252,13 @@ def group_columns(quality: Quality) -> GroupColumns:
     if len(quality.groups) > 1 and not quality.weighted:
         parts = {"key": quality.groups, **parts}
     if not any(map(len, parts.values())):
-        return GroupColumns([], [], [], [], [], [], [], [], [], [])
+        return GroupColumns()
     named, figures = ranked(parts)
     fields, names = zip(*named[:SHOWN_GROUPS], strict=True)
-
-    def rounded(column: Floats) -> list[float]:
-        values: list[float] = np.round(column[:SHOWN_GROUPS], 6).tolist()
-        return values
-
-    return GroupColumns(
-        list(fields),
-        list(names),
-        figures.labels[:SHOWN_GROUPS].astype(int).tolist(),
-        rounded(figures.forecast),
-        rounded(figures.rate),
-        rounded(figures.low),
-        rounded(figures.high),
-        rounded(figures.brier_before),
-        rounded(figures.brier_after),
-        figures.deviates[:SHOWN_GROUPS].tolist(),
-    )
+    labels, forecast, rate, _, *others, deviates = (column[:SHOWN_GROUPS] for column in figures)
+    rounded = [np.round(column, 6).tolist() for column in (forecast, rate, *others)]
+    columns: list[Any] = [[*fields], [*names], labels.astype(int).tolist(), *rounded, deviates.tolist()]
+    return GroupColumns(*columns)
 
 
 def _windows(history: History) -> Windows:
@@ -302,7 +276,10 @@ def class_rating(quality: Quality) -> ClassRating | msgspec.UnsetType:
 def served_engine(key: str | None, engine: Engine, *, claims: bool = True) -> Served:
     """Return what an engine serves now; ``claims``: with its certificate."""
     certificate = engine.certificate if claims else None
-    source, target, mixing = engine.source, engine.target, engine.mixing
+    source, target, mixing, delays = engine.source, engine.target, engine.mixing, engine.label_delays
+    held = delays is not None and (
+        delays.late is not None or delays.outage is not None or bool(delays.held + delays.excluded)
+    )
     return Served(
         key=key,
         mode=engine.config.mode,
@@ -318,32 +295,8 @@ def served_engine(key: str | None, engine: Engine, *, claims: bool = True) -> Se
         log_e_value=engine.log_e_value,
         certified=None if certificate is None else _certified(certificate),
         no_claim=None if certificate is not None or not claims else _no_claim(engine),
-        held=_held_labels(engine),
-    )
-
-
-def _held_labels(engine: Engine) -> HeldLabels | None:
-    """Return the labels that an engine holds; None where there is nothing to say."""
-    found = engine.label_delays
-    if found is None or (found.late is None and found.outage is None and not found.held + found.excluded):
-        return None
-    within = None
-    if found.within is not None:
-        of_0, of_1 = (age if age < math.inf else None for age in found.within)
-        within = of_0, of_1
-    return HeldLabels(
-        found.by_time,
-        found.late,
-        found.missing,
-        found.first,
-        found.held,
-        found.oldest,
-        found.complete,
-        within,
-        None if engine.release is None else most_apart(engine.release),
-        found.outage,
-        found.excluded,
-        found.mistaken,
+        held=delays if held else None,
+        apart=most_apart(engine.release) if held and engine.release is not None else None,
     )
 
 

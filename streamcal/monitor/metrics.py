@@ -24,7 +24,8 @@ from streamcal.engine.emissions import Mixing
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.rows import FIGURES
-from streamcal.monitor.status import HeldLabels, Served, Status
+from streamcal.monitor.status import Served, Status
+from streamcal.release.label_delays import LabelDelays
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 
@@ -194,7 +195,7 @@ class RunMetrics(Collector):
         yield from _of_held([(name, each.held) for name, each in named if each.held is not None])
 
 
-def _of_held(named: Sequence[tuple[str, HeldLabels]]) -> Iterable[Metric]:
+def _of_held(named: Sequence[tuple[str, LabelDelays]]) -> Iterable[Metric]:
     """Return the metrics of labels held, by key; none where no engine holds any."""
     if not named:
         return

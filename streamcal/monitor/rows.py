@@ -8,16 +8,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamcal.monitor.status import ClassRating, GroupColumns, HeldLabels, Served, Status
+from streamcal.monitor.status import ClassRating, GroupColumns, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
-from streamcal.times import show_duration
+from streamcal.release.label_delays import LabelDelays
+from streamcal.times import show_duration, show_time
 
 __all__ = [
     "FIGURES",
     "GROUP_HEAD",
     "Card",
     "Figure",
+    "age",
     "cards",
     "closing_rows",
     "delay_rows",
@@ -25,6 +27,7 @@ __all__ = [
     "group_rows",
     "held_rows",
     "label_rows",
+    "outage_start",
     "rating_rows",
     "run_summary",
     "shown_value",
@@ -137,7 +140,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
             (f"prior, source{name}", engine.source_prior),
             (f"prior, target{name}", engine.target_prior),
             *_claims(engine, name),
-            *held_rows(engine.held, name),
+            *held_rows(engine, name),
         ]
     if status.keys > len(status.engines):
         rows.append(("keys", status.keys))
@@ -222,25 +225,24 @@ def delay_rows(delay: Delay) -> list[tuple[str, str]]:
     return [(name, shown(value)) for name, value, shown in rows if value is not None]
 
 
-def held_rows(held: HeldLabels | None, name: str = "") -> list[tuple[str, str]]:
+def held_rows(engine: Served, name: str = "") -> list[tuple[str, str]]:
     """Return the rows of labels held, and of the class that comes later; none where there is nothing to say.
 
     ``name`` is that of the engine, behind what each row is.
     """
-    rows = list[tuple[str, str]]()
+    rows, held = list[tuple[str, str]](), engine.held
     if held is None:
         return rows
     if held.late is not None:
         ages = "–" if held.missing is None else "none has come"
-        if held.apart is not None:
-            age, *come = held.apart
-            ages = f"after {held.age(age)} {come[held.late]:.0%}, of others {come[1 - held.late]:.0%}"
+        if engine.apart is not None:
+            at, *come = engine.apart
+            ages = f"after {age(held, at)} {come[held.late]:.0%}, of others {come[1 - held.late]:.0%}"
         rows.append((f"labels {held.late} come later{name}", ages))
     if held.outage is not None:
-        label, since = held.outage
-        rows.append((f"labels {label} have stopped{name}", f"since {held.moment(since)}"))
+        rows.append((f"labels {held.outage.label} have stopped{name}", f"since {outage_start(held)}"))
     if held.held:
-        oldest = "" if held.oldest is None else f", the oldest for {held.age(held.oldest)}"
+        oldest = "" if held.oldest is None else f", the oldest for {age(held, held.oldest)}"
         which = "first labels held" if held.first else "labels held"
         rows.append((f"{which}{name}", f"{held.held:,}{oldest}"))
     if held.complete is not None:
@@ -249,6 +251,19 @@ def held_rows(held: HeldLabels | None, name: str = "") -> list[tuple[str, str]]:
     if held.excluded:
         rows.append((f"labels by exclusion{name}", f"{held.excluded:,}, of which {held.mistaken:,} wrong"))
     return rows
+
+
+def age(held: LabelDelays, value: float | None) -> str:
+    """Return an age of predictions in words."""
+    if value is None:
+        return "never"
+    return show_duration(value) if held.by_time else f"{value:,.0f} predictions"
+
+
+def outage_start(held: LabelDelays) -> str:
+    """Return in words since when labels of a class have stopped."""
+    since = held.outage.since if held.outage is not None else 0.0
+    return show_time(since, "%d %b %Y, %H:%M UTC") if held.by_time else f"prediction {since:,.0f}"
 
 
 def rating_rows(
@@ -311,7 +326,7 @@ def run_summary(status: Status) -> dict[str, Any]:
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
         "held": {each.key or "": msgspec.to_builtins(each.held) for each in status.engines if each.held},
-        "remarks": status.warnings,
+        "remarks": [each.words for each in status.remarks],
     }
 
 

@@ -81,7 +81,7 @@ def make_shown(status: Status) -> Shown:
     """Return what page and report show of a run, whose status has views."""
     alarms = [_alarm(alarm) for alarm in reversed(status.alarms)]
     views = [_view(status, view) for view in status.views]
-    return Shown(views, alarms, status.warnings, [*_sections(status)])
+    return Shown(views, alarms, [each.words for each in status.remarks], [*_sections(status)])
 
 
 def _view(status: Status, view: View) -> ShownView:
@@ -146,7 +146,7 @@ def _sections(status: Status) -> Iterator[Section]:
     labels = [(name.strip(), f"{count:,}") for name, count in label_rows(status) if count]
     labels += delay_rows(status.delay)
     for each in status.engines:
-        labels += held_rows(each.held, "" if each.key is None else f", key {each.key}")
+        labels += held_rows(each, "" if each.key is None else f", key {each.key}")
     delays = [(f"{each.share:.0%}", show_duration(each.seconds)) for each in status.delays]
     tables = (("what became of them", "how many"), labels), (("share of the labels", "came within"), delays)
     yield Section("labels", "Labels and predictions", [], _grids(*tables))

@@ -6,7 +6,7 @@ the place and the code, for the raw text may be personal. `streamcal.monitor.bui
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -17,9 +17,9 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
+from streamcal.release.label_delays import LabelDelays
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmCode
-from streamcal.times import show_duration, show_time
 
 __all__ = [
     "SHOWN_GROUPS",
@@ -34,11 +34,12 @@ __all__ = [
     "CurveColumns",
     "DelayQuantile",
     "GroupColumns",
-    "HeldLabels",
     "Priors",
     "Rating",
     "RecordedAlarm",
     "RejectPlace",
+    "Remark",
+    "RemarkCode",
     "Served",
     "Status",
     "Versions",
@@ -174,48 +175,6 @@ class Certified(msgspec.Struct):
     assumptions: list[str]
 
 
-class HeldLabels(msgspec.Struct):
-    """Labels that are held until both classes are equally complete, and what is known of their delays.
-
-    Values of two are those of class 0 and of class 1. Ages are those of predictions.
-    """
-
-    by_time: bool
-    """Whether ages are in seconds of event time; otherwise in predictions."""
-    late: int | None
-    """Class whose labels come later than those of the other; None: neither surely does."""
-    missing: int | None
-    """Class of which no label has come, though some are expected."""
-    first: bool
-    """Whether all labels so far are held, because they are no fair sample yet."""
-    held: int
-    """Number of labels held."""
-    oldest: float | None
-    """Age of the oldest prediction whose label is held."""
-    complete: tuple[float, float] | None
-    """Shares of the labels that have come, of predictions whose labels are held."""
-    within: tuple[float | None, float | None] | None
-    """Ages at which 90% of the labels have come; None: they never do."""
-    apart: tuple[float, float, float] | None
-    """Age at which the shares of the labels that have come differ most, with both shares."""
-    outage: tuple[int, float] | None
-    """Class whose labels have stopped while those of the other come, and since which time or prediction."""
-    excluded: int
-    """Number of predictions that were learned without a label, because all labels of one class had come."""
-    mistaken: int
-    """Number of these whose label came later, and was another."""
-
-    def age(self, value: float | None) -> str:
-        """Return an age in words."""
-        if value is None:
-            return "never"
-        return show_duration(value) if self.by_time else f"{value:,.0f} predictions"
-
-    def moment(self, value: float) -> str:
-        """Return a moment in words."""
-        return show_time(value, "%d %b %Y, %H:%M UTC") if self.by_time else f"prediction {value:,.0f}"
-
-
 class Served(msgspec.Struct):
     """The engine of a key now."""
 
@@ -239,8 +198,10 @@ class Served(msgspec.Struct):
     certified: Certified | None
     no_claim: str | None
     """Reason for which there is no certificate, in words."""
-    held: HeldLabels | None
+    held: LabelDelays | None
     """Labels held; None: no class comes later, and every label is learned when it comes."""
+    apart: tuple[float, float, float] | None
+    """Age at which the shares of the labels that have come differ most, with those of class 0 and 1."""
 
 
 class View(msgspec.Struct):
@@ -269,21 +230,21 @@ class GroupColumns(msgspec.Struct):
     They are from the first label on, see `streamcal.quality.groups`.
     """
 
-    field: list[str]
+    field: list[str] = []
     """Field that makes the segment; ``class`` of each class against the others, ``key`` of keys."""
-    name: list[str | None]
+    name: list[str | None] = []
     """Value of the field; None: it is missing."""
-    labels: list[int]
-    forecast: list[float]
+    labels: list[int] = []
+    forecast: list[float] = []
     """Mean served probability."""
-    rate: list[float]
+    rate: list[float] = []
     """Rate of label 1."""
-    gap_low: list[float]
-    gap_high: list[float]
+    gap_low: list[float] = []
+    gap_high: list[float] = []
     """Confidence sequence of mean served probability − rate, of each alone."""
-    brier_before: list[float]
-    brier_after: list[float]
-    deviates: list[bool]
+    brier_before: list[float] = []
+    brier_after: list[float] = []
+    deviates: list[bool] = []
     """Whether the gap is surely more than a tenth of the rarer class."""
 
 
@@ -326,6 +287,43 @@ class RecordedAlarm(Alarm):
 
     over: bool = False
     """Whether it no longer holds: no certificate needs the assumption, or no forecast deviates."""
+
+
+RemarkCode: TypeAlias = Literal[
+    "backwards",
+    "class_stopped",
+    "contradicted_labels",
+    "early_labels",
+    "expired_predictions",
+    "first_labels_held",
+    "groups_deviate",
+    "late_labels",
+    "milliseconds",
+    "missing_segment",
+    "no_negatives",
+    "no_positives",
+    "no_source",
+    "not_drawn",
+    "nothing_due",
+    "nothing_joined",
+    "one_class",
+    "rejected",
+    "small_keys",
+    "unfinished",
+    "unknown_fields",
+    "unlabelled_scores",
+    "unmatched_labels",
+]
+
+
+class Remark(msgspec.Struct):
+    """Something worth a word on a run: `streamcal.monitor.remarks`."""
+
+    code: RemarkCode
+    fields: dict[str, Any]
+    """Values that its words name."""
+    words: str
+    """Finding, and what to do, in the terms of whoever started the run."""
 
 
 class DelayQuantile(msgspec.Struct):
@@ -386,8 +384,7 @@ class Status(msgspec.Struct):
     groups: GroupColumns
     """Segments and keys, `SHOWN_GROUPS` at most."""
     alarms: list[RecordedAlarm]
-    warnings: list[str]
-    """Remarks on the run (`streamcal.monitor.remarks`)."""
+    remarks: list[Remark]
     options: dict[str, Any]
     classes: ClassRating | msgspec.UnsetType = msgspec.UNSET
     """Quality of forecasts of many classes; unset of two."""

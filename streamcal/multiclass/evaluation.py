@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamcal.multiclass.classes import Classes
-from streamcal.quality.class_sums import BINS, figures_of
+from streamcal.quality.class_sums import BINS, add_to_bins, figures_of
 from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_header, interval_lines
-from streamcal.quality.groups_c import add_to_bins
 from streamcal.values import Counts, Floats
 
 if TYPE_CHECKING:
@@ -108,9 +107,10 @@ class ClassEvaluation:
         ImportError
             if matplotlib is not installed.
         """
-        from streamcal.quality.evaluation_plot import draw_panels
+        from streamcal.quality.diagram import draw_panels
 
-        return draw_panels({"highest forecast": self.decision} | self.classes, None, scale)
+        panels = {"highest forecast": self.decision} | self.classes
+        return draw_panels([each._series(name) for name, each in panels.items()], scale)
 
 
 def evaluate_classes(

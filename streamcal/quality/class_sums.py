@@ -13,11 +13,10 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from streamcal.quality.groups_c import add_to_bins
 from streamcal.sketch.decoding import MOST, Finite, within
 from streamcal.values import Counts, Floats
 
-__all__ = ["BINS", "ClassFigures", "ClassSums"]
+__all__ = ["BINS", "ClassFigures", "ClassSums", "add_to_bins", "figures_of"]
 
 BINS: Final = 15
 _LEAST: Final = 1e-15
@@ -102,6 +101,26 @@ class ClassSums(msgspec.Struct):
         _, forecasts, ones = self.bins.reshape(3, 2, -1, BINS)[:, side]
         errors = np.abs(forecasts - ones).sum(axis=1) / self.labels
         return ClassFigures(right, losses, squares, float(errors.mean()))
+
+
+def add_to_bins(bins: Floats, forecasts: Floats, codes: Counts, weights: Floats) -> None:
+    """Add labels one by one, so that it makes no difference how they come in parts.
+
+    Parameters
+    ----------
+    bins
+        of equal width, float64[3, K, bins], which are added to. For each class and bin: the weight of its
+        forecasts, their weighed sum, and the weight of the labels of that class.
+    forecasts
+        in [0, 1], float64[n, K].
+    codes, weights
+        places of the labels' classes, int64[n], and what they count for, float64[n].
+    """
+    count, classes = bins.shape[2], np.arange(bins.shape[1])
+    at = np.minimum((forecasts * count).astype(np.int64), count - 1)
+    ones, each = classes == codes[:, np.newaxis], weights[:, np.newaxis]
+    for sums, values in zip(bins, (each, each * forecasts, each * ones), strict=True):
+        np.add.at(sums, (classes, at), values)
 
 
 def figures_of(forecasts: Floats, codes: Counts) -> tuple[Floats, Floats, Floats]:

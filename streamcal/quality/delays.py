@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import require
-from streamcal.values import Counts, Floats
+from streamcal.sketch.decoding import Count, require
+from streamcal.values import Floats
 
 __all__ = ["Delay", "Delays"]
 
@@ -32,13 +32,10 @@ class Delay(msgspec.Struct):
     """For how long the one that has waited longest does; None if none waits."""
 
 
-class Delays:
+class Delays(msgspec.Struct):
     """Delays of labels, counted in bins whose limits are 15% apart, so that quantiles are as exact.
 
-    Parameters
-    ----------
-    counts
-        of a state: how many labels are in each bin.
+    Its fields are its state.
 
     Examples
     --------
@@ -48,36 +45,34 @@ class Delays:
     (4, 2)
     """
 
-    def __init__(self, counts: list[int] | None = None) -> None:
-        self._counts = _binned(counts or [0] * _BINS)
+    counts: list[Count] = msgspec.field(default_factory=lambda: [0] * _BINS)
+    """Number of labels in each bin."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        require(len(self.counts) == _BINS, f"delays are counted in {_BINS} bins, got {len(self.counts)}")
 
     @property
     def labels(self) -> int:
         """Number of labels with a delay."""
-        return int(self._counts.sum())
-
-    @property
-    def counts(self) -> list[int]:
-        """Number of labels in each bin, to be stored."""
-        counts: list[int] = self._counts.tolist()
-        return counts
+        return sum(self.counts)
 
     def add(self, delays: Floats) -> None:
         """Add the delays of labels, in seconds; one of NaN, which is none, is left out."""
         bins = np.searchsorted(_LIMITS, delays[~np.isnan(delays)], side="right")
-        self._counts += np.bincount(bins, minlength=_BINS)
+        self.counts = (self.counts + np.bincount(bins, minlength=_BINS)).tolist()
 
     def quantile(self, share: float) -> float:
         """Return the delay that such a share of the labels did not exceed; there has to be one.
 
         At most a millisecond counts as one.
         """
-        sums = np.cumsum(self._counts)
+        sums = np.cumsum(self.counts)
         rank = share * sums[-1]
         bin_ = int(np.searchsorted(sums, rank))
         if not 0 < bin_ < len(_LIMITS):
             return float(_LIMITS[min(bin_, len(_LIMITS) - 1)])
-        within = (rank - sums[bin_ - 1]) / self._counts[bin_]
+        within = (rank - sums[bin_ - 1]) / self.counts[bin_]
         return float(_LIMITS[bin_ - 1] ** (1.0 - within) * _LIMITS[bin_] ** within)
 
     def figures(self, predictions: int, pending: int, oldest: float | None) -> Delay:
@@ -97,8 +92,3 @@ class Delays:
             pending / predictions if predictions else None,
             oldest,
         )
-
-
-def _binned(counts: list[int]) -> Counts:
-    require(len(counts) == _BINS, f"delays are counted in {_BINS} bins, got {len(counts)}")
-    return np.array(counts, np.int64)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from streamcal.quality.diagram import Scale
+    from streamcal.quality.diagram import Scale, Series
 
 __all__ = ["Z95", "Evaluation", "evaluate", "interval_header", "interval_lines"]
 
@@ -162,14 +162,25 @@ class Evaluation:
         ImportError
             if matplotlib is not installed.
         """
-        from streamcal.quality.evaluation_plot import draw_evaluation, draw_panels
+        from streamcal.quality.diagram import draw, draw_panels
 
         if ax is not None:
-            draw_evaluation(ax, self, label, scale)
+            draw(ax, self._series(label or ""), scale)
             return ax
-        return draw_panels(
-            {"all": self} | {str(name): each for name, each in self.segments.items()}, label, scale
-        )
+        names = [str(name) for name in self.segments]
+        panels = [each._series(name) for name, each in zip(names, self.segments.values(), strict=True)]
+        return draw_panels([self._series(label or ("all" if names else "")), *panels], scale)
+
+    def _series(self, name: str) -> list[Series]:
+        """Return what a diagram draws: these forecasts, then those of the baseline if there is one."""
+        from streamcal.quality.diagram import Series
+
+        groups = self._groups
+        squares = groups.squares_of_zeros + groups.squares_of_ones
+        columns = groups.p, groups.weights, groups.ones, squares
+        more = f"{name}, baseline" if name else "baseline"
+        rest = [] if self.baseline is None else self.baseline._series(more)
+        return [Series(name, self.labels, self.ece, self.brier, *columns), *rest]
 
 
 _ESTIMATES: Final = [each.name[:-4] for each in fields(Evaluation) if each.name.endswith("_low")]

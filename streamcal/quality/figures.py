@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,14 +22,15 @@ from streamcal.maps import binning
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.decomposition import decompose
 from streamcal.quality.delays import Delays
-from streamcal.quality.groups import Groups, GroupsState
+from streamcal.quality.diagram import Series
+from streamcal.quality.groups import Groups
 from streamcal.quality.history import GRAIN, History
-from streamcal.quality.label_coverage import CoverageState, LabelCoverage
+from streamcal.quality.label_coverage import LabelCoverage
 from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
-from streamcal.sketch.decoding import MOST, Count, Finite, require, within
+from streamcal.sketch.decoding import MOST, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units
 from streamcal.values import Counts, Floats, Labels
@@ -41,7 +42,6 @@ __all__ = [
     "Figures",
     "ForecastQuality",
     "Quality",
-    "QualityState",
     "Raised",
     "Unrated",
     "log_losses",
@@ -203,13 +203,12 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         forecasts = np.add.reduceat(self.forecasts, splits[:-1])
         return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
 
-    def diagram(self, bins: int) -> tuple[Floats, Floats]:
-        """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
-
-        Both arrays are float64[bins]; there has to be a label.
-        """
-        mass, forecasts, positives = self.bins(bins)
-        return forecasts / mass, positives / mass
+    def series(self, name: str) -> Series:
+        """Return what a diagram draws, by cells; there has to be a label."""
+        masses, figures = self._masses, self.figures
+        mass = masses.sum(axis=0)
+        columns = self.forecasts / mass, mass, masses[1], mass
+        return Series(name, self.labels, figures.ece or 0.0, figures.brier or 0.0, *columns)
 
     def _add_gaps(self, excess: Floats, more: Floats) -> None:
         """Add forecast − label of the labels behind those in the sketch; end each window that is full.
@@ -314,23 +313,6 @@ class Unrated(msgspec.Struct):
         self.prediction_times.frombytes(times.tobytes())
 
 
-class QualityState(msgspec.Struct):
-    """All of a `Quality`."""
-
-    before: ForecastQuality
-    after: ForecastQuality
-    history: History | None = None
-    by_key: dict[str, History] = {}
-    delays: list[Count] = []
-    reach: CoverageState | None = None
-    watches: dict[str, ForecastWatch] = {}
-    watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
-    arrivals: list[tuple[str | None, Arrival]] = []
-    groups: GroupsState | None = None
-    segments: dict[str, GroupsState] = {}
-    classes: ClassSums | msgspec.UnsetType = msgspec.UNSET
-
-
 class Raised(NamedTuple):
     """An alarm of the watch over forecasts."""
 
@@ -342,7 +324,10 @@ class Raised(NamedTuple):
 
 
 class Quality(msgspec.Struct):
-    """Quality of the forecasts that were given, by the labels that joined them later."""
+    """Quality of the forecasts that were given, by the labels that joined them later.
+
+    Its fields are its state.
+    """
 
     before: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
     """Quality of the scores."""
@@ -350,7 +335,7 @@ class Quality(msgspec.Struct):
     """Quality of the recalibrated probabilities, each as it was served."""
     history: History = msgspec.field(default_factory=History)
     """Quality of both over time."""
-    by_key: dict[str, History] = msgspec.field(default_factory=dict)
+    by_key: dict[str, History] = {}
     """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
@@ -358,23 +343,32 @@ class Quality(msgspec.Struct):
     """Scores that labels reach."""
     watch: ForecastWatch = msgspec.field(default_factory=ForecastWatch)
     """Watch over all forecasts."""
-    watches: dict[str, ForecastWatch] = msgspec.field(default_factory=dict)
+    watches: dict[str, ForecastWatch] = {}
     """Watch over the forecasts of each key in `by_key`."""
-    arrivals: dict[str | None, Arrival] = msgspec.field(default_factory=dict)
-    """Delays of labels, by the key of an engine that has found that one class comes later."""
+    arrivals: list[tuple[str | None, Arrival]] = []
+    """Key and delays of labels, of each engine that has found that one class comes later."""
     matures: bool = False
     """Whether a label counts only once its prediction has the age at which labels are final."""
     groups: Groups = msgspec.field(default_factory=Groups)
     """Sums of each key."""
-    segments: dict[str, Groups] = msgspec.field(default_factory=dict)
+    segments: dict[str, Groups] = {}
     """Sums of the segments of each field."""
     classes: ClassSums | None = None
     """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        require(self.watches.keys() == self.by_key.keys(), "a watch over each key that is rated")
 
     @property
     def figures(self) -> dict[str, Figures]:
         """Figures of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
+
+    @property
+    def series(self) -> list[Series]:
+        """Forecasts as a diagram draws them; there has to be a label."""
+        return [self.after.series("recalibrated"), self.before.series("score as it came")]
 
     @property
     def weighted(self) -> bool:
@@ -395,8 +389,8 @@ class Quality(msgspec.Struct):
         """Return how labels arrive, of a key; of None, as of the key whose labels are the least complete."""
         if self.matures:
             return Arrival(in_order=True)
-        keys = [key] if key is not None else [None, *self.by_key]
-        late = [self.arrivals[each] for each in keys if each in self.arrivals]
+        keys = {key} if key is not None else {None, *self.by_key}
+        late = [arrival for of, arrival in self.arrivals if of in keys]
         return max(late, key=lambda arrival: arrival.age, default=Arrival())
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
@@ -404,7 +398,8 @@ class Quality(msgspec.Struct):
 
         ``segments`` are the segments of each label, for each field.
         """
-        self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
+        self.coverage.add(np.array(unrated.predictions), np.array(unrated.prediction_times))
+        self.coverage.add(np.array(unrated.scores), np.array(unrated.predicted_at), labelled=True)
         raised, at = list[Raised](), 0
         while at < len(unrated.labels):  # each look comes after the same labels, however they come in parts
             end = len(unrated.labels)
@@ -432,7 +427,6 @@ class Quality(msgspec.Struct):
         labels_01, predicted_at = labels.astype(np.float64), np.array(unrated.predicted_at[part])
         self.history.add(forecasts, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]))
-        self.coverage.add_labels(forecasts[0], predicted_at)
         until_look = self.watch.until_look
         found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None))
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
@@ -454,45 +448,6 @@ class Quality(msgspec.Struct):
                 )
                 raised += [Raised(key, *each) for each in found]
         return [] if self.weighted else raised
-
-    @property
-    def state(self) -> QualityState:
-        """State, to be stored."""
-        return QualityState(
-            self.before,
-            self.after,
-            self.history,
-            self.by_key,
-            self.delays.counts,
-            self.coverage.state,
-            self.watches,
-            self.watch,
-            sorted(self.arrivals.items(), key=lambda item: (item[0] is not None, item[0] or "")),
-            self.groups.state,
-            {field: groups.state for field, groups in self.segments.items()},
-            self.classes or msgspec.UNSET,
-        )
-
-    @classmethod
-    def restore(cls, state: QualityState) -> Self:
-        """Go on from a state; raise ValueError if it is none."""
-        delays = Delays(state.delays)
-        coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
-        require(state.watches.keys() == state.by_key.keys(), "a watch over each key that is rated")
-        return cls(
-            state.before,
-            state.after,
-            state.history or History(),
-            state.by_key,
-            delays,
-            coverage,
-            state.watch,
-            state.watches,
-            dict(state.arrivals),
-            groups=Groups() if state.groups is None else Groups.restore(state.groups),
-            segments={field: Groups.restore(each) for field, each in state.segments.items()},
-            classes=state.classes or None,
-        )
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:

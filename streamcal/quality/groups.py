@@ -7,18 +7,18 @@ fewer sums and so a little wider: docs/proofs/verdict.md, lemma 5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.quality.groups_c import add_labels, places_of
 from streamcal.quality.label_sums import discoveries, limits
-from streamcal.sketch.decoding import require
+from streamcal.quality.sums_c import add_labels
+from streamcal.sketch.decoding import MOST, require, within
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "GroupFigures", "Groups", "GroupsState", "group_figures", "ranked"]
+__all__ = ["KEPT", "GroupFigures", "Groups", "group_figures", "ranked"]
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
@@ -55,41 +55,25 @@ class GroupFigures(NamedTuple):
         return np.lexsort((-self.labels, -np.nan_to_num(sure), ~self.deviates))
 
 
-class GroupsState(msgspec.Struct):
-    """State of `Groups`."""
+class Groups(msgspec.Struct, dict=True):
+    """Sums of groups by name; None is a name, too. Its fields are its state."""
 
-    names: list[str | None]
-    sums: bytes
+    names: list[str | None] = []
+    """Names of the groups."""
+    sums: Floats = msgspec.field(default_factory=lambda: np.empty((0, _SUMS)))
+    """Sums of each group, see `add_labels`: float64[n, 6]."""
 
-
-class Groups:
-    """Sums of groups by name; None is a name, too.
-
-    Parameters
-    ----------
-    kept
-        how many groups `prune` leaves, those with the most labels; None: all.
-    """
-
-    __slots__ = ("_places", "_sums", "kept")
-
-    def __init__(self, kept: int | None = KEPT) -> None:
-        self.kept = kept
-        self._places: dict[str | None, int] = {}
-        self._sums = np.zeros((1, _SUMS))
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.kept: int | None = KEPT
+        """How many groups `prune` leaves; None: all."""
+        self._places = {name: place for place, name in enumerate(self.names)}
+        require(len(self._places) == len(self.names), "a group twice")
+        self.sums = within(self.sums, 0.0, MOST, "sums of groups", _SUMS * len(self.names)).reshape(-1, _SUMS)
+        require((self.sums <= 4.0 * self.sums[:, :1]).all(), "sums of groups that none can have")
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def names(self) -> list[str | None]:
-        """Names of the groups, in the order of `sums`."""
-        return list(self._places)
-
-    @property
-    def sums(self) -> Floats:
-        """Sums of each group, see `add_labels`: float64[n, 6]."""
-        return self._sums[: len(self)]
+        return len(self.names)
 
     def add(self, names: Sequence[str | None], forecasts: Floats, labels: Floats) -> None:
         """Add labels in the order in which they came.
@@ -102,39 +86,19 @@ class Groups:
             scores and served probabilities, float64[2, n]; labels, float64[n].
         """
         places = self._places
-        at = places_of(names, places)
-        if len(places) > len(self._sums):
-            more = np.zeros((2 * len(places) - len(self._sums), _SUMS))
-            self._sums = np.concatenate([self._sums, more])
-        at = np.resize(at, len(labels))
-        add_labels(self._sums, at, np.ascontiguousarray(forecasts), labels)
+        at = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
+        if len(places) > len(self.names):
+            self.names = list(places)
+            self.sums = np.concatenate([self.sums, np.zeros((len(places) - len(self.sums), _SUMS))])
+        add_labels(self.sums, np.resize(at, len(labels)), np.ascontiguousarray(forecasts), labels)
 
     def prune(self) -> None:
         """Forget the groups with the fewest labels, once there are twice as many as are kept."""
         if self.kept is None or len(self) <= 2 * self.kept:
             return
         chosen = np.sort(np.argsort(-self.sums[:, 0], kind="stable")[: self.kept])
-        names = self.names
-        self._sums = self._sums[chosen].copy()
-        self._places = {names[place]: new for new, place in enumerate(chosen.tolist())}
-
-    @property
-    def state(self) -> GroupsState:
-        """State, to be stored."""
-        return GroupsState(self.names, self.sums.astype("<f8").tobytes())
-
-    @classmethod
-    def restore(cls, state: GroupsState) -> Self:
-        """Go on from a state; raise ValueError if it is none."""
-        made = cls()
-        made._places = {name: place for place, name in enumerate(state.names)}
-        require(len(made) == len(state.names), "a group twice")
-        require(len(state.sums) == 8 * _SUMS * len(made), f"{len(state.sums)} bytes of groups")
-        sums = np.frombuffer(state.sums, "<f8").reshape(-1, _SUMS)
-        labels = sums[:, :1]
-        require(bool(np.all((sums >= 0.0) & (sums <= 4.0 * labels))), "sums of groups that none can have")
-        made._sums = np.concatenate([sums, np.zeros((1, _SUMS))])
-        return made
+        self.sums, self.names = self.sums[chosen], [self.names[place] for place in chosen]
+        self._places = {name: place for place, name in enumerate(self.names)}
 
 
 def group_figures(sums: Floats) -> GroupFigures:

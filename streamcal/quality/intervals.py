@@ -17,7 +17,7 @@ import numpy as np
 
 from streamcal.values import Floats
 
-__all__ = ["CalibrationBins", "Discrimination", "as_pattern", "interval"]
+__all__ = ["CalibrationBins", "Discrimination", "as_pattern", "interval", "rate_intervals"]
 
 _TAIL: Final = 0.025  # probability to miss on each side
 _FARTHEST: Final = 1e-12  # from 0 and 1: probabilities beyond are as good as these
@@ -82,6 +82,16 @@ def _below(value: float, variance: float, third: float) -> float:
     shape = 4.0 / skewness**2
     at = max(shape + math.copysign(math.sqrt(shape), skewness) * x, 0.0)
     return float(gammainc(shape, at) if skewness > 0.0 else gammaincc(shape, at))
+
+
+def rate_intervals(labels: Floats, positives: Floats) -> Floats:
+    """Return the ends of the 95 % interval of each rate (Clopper and Pearson), float64[2, n]."""
+    from scipy.special import betaincinv  # takes a fifth of the time in which the command starts
+
+    negatives = labels - positives
+    low = betaincinv(np.maximum(positives, 1.0), negatives + 1.0, _TAIL)
+    high = betaincinv(positives + 1.0, np.maximum(negatives, 1.0), 1.0 - _TAIL)
+    return np.array([np.where(positives > 0.0, low, 0.0), np.where(negatives > 0.0, high, 1.0)])
 
 
 class CalibrationBins(NamedTuple):

@@ -11,5 +11,13 @@ cpdef add_sums(
     const double[::1] labels, Py_ssize_t begin, Py_ssize_t end,
 )
 
+@cython.locals(
+    i=Py_ssize_t, row=Py_ssize_t, score=double, forecast=double, label=double, count=double, expected=double,
+    error=double,
+)
+cpdef add_labels(
+    double[:, ::1] sums, const long long[::1] at, const double[:, ::1] forecasts, const double[::1] labels
+)
+
 @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
 cdef inline Py_ssize_t _place(const double[::1] edges, double value) noexcept

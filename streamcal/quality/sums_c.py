@@ -1,10 +1,10 @@
-"""Sums over labels that confidence sequences are made of, see `streamcal.quality.sequences`."""
+"""Sums over labels that confidence sequences are made of, of all forecasts and of groups."""
 
 from __future__ import annotations
 
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
-__all__ = ["add_sums"]
+__all__ = ["add_labels", "add_sums"]
 
 
 def add_sums(
@@ -49,6 +49,33 @@ def add_sums(
             sums[at + 1] += gain * gain
             sums[at + 2] += extreme
         sums[squares] += (before - label) * (before - label)
+
+
+def add_labels(sums: Floats, at: Counts, forecasts: Floats, labels: Floats) -> None:
+    """Add labels one by one, so that it makes no difference how they come in parts.
+
+    Parameters
+    ----------
+    sums
+        float64[groups, 6], which are added to. For each group: number of labels, sum of the served
+        probabilities, sum of the labels, sum of the squares of label − probability about their mean so far,
+        and squared errors of scores and of served probabilities.
+    at
+        group of each label, int64[n].
+    forecasts, labels
+        scores and served probabilities in [0, 1], float64[2, n]; labels, each 0 or 1, float64[n].
+    """
+    for i in range(len(at)):
+        row, score, forecast, label = at[i], forecasts[0, i], forecasts[1, i], labels[i]
+        count = sums[row, 0]
+        expected = (sums[row, 2] - sums[row, 1]) / count if count > 0.0 else 0.0
+        error = label - forecast
+        sums[row, 0] = count + 1.0
+        sums[row, 1] += forecast
+        sums[row, 2] += label
+        sums[row, 3] += (error - expected) * (error - expected)
+        sums[row, 4] += (score - label) * (score - label)
+        sums[row, 5] += error * error
 
 
 def _place(edges: Floats, value: float) -> int:

@@ -329,16 +329,14 @@ def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | 
         band = _ENDS[found.column - 1], _ENDS[found.column]
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
-    words = (
-        f"{_since(sums, found.start)} {which} are {_points(abs(mean))} points {state}"
-        f" ({_SURE}: {_points(least)} to {_points(most)})."
-    )
+    words = f"{which} are {_points(abs(mean))} points {state} ({_SURE}: {_points(least)} to {_points(most)})."
     evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} labels, {level - mean:.2%} are 1."
-    return _deviation(sums, found.start, state, words, evidence, cause, (mean, low, high), band, found.log_e)
+    verdict = _deviation(sums, found.start, state, words, evidence, cause, found.log_e)
+    return msgspec.structs.replace(verdict, mean=mean, low=low, high=high, band=band)
 
 
 def _of_reversal(sums: LabelSums, start: int, area: float) -> Verdict:
-    words = f"{_since(sums, start)} higher scores have fewer labels 1; what is served makes up for it."
+    words = "higher scores have fewer labels 1; what is served makes up for it."
     evidence = f"Area under the ROC curve {area:.2f}, by {sums.labels - sums.starts[start]:,} labels."
     power = 1  # intervals at DELTA, and as far as they show it at DELTA², DELTA³, …, are the evidence
     while power < _MOST_POWER:
@@ -347,19 +345,19 @@ def _of_reversal(sums: LabelSums, start: int, area: float) -> Verdict:
             break
         power += 1
     log_e = -power * float(np.log(DELTA))
-    return _deviation(sums, start, "ranking reversed", words, evidence, "ranking_reversed", None, None, log_e)
+    return _deviation(sums, start, "ranking reversed", words, evidence, "ranking_reversed", log_e)
 
 
 def _of_loss(sums: LabelSums, gains: Intervals, start: int, cause: Cause | None) -> Verdict:
     labels, mean, low, high, level = (float(each[start]) for each in gains[:5])
     words = (
-        f"{_since(sums, start)} what is served is worse than the score: its Brier score is higher by"
-        f" {-mean:.2g} ({_SURE}: {-high:.2g} to {-low:.2g})."
+        f"what is served is worse than the score: its Brier score is higher by {-mean:.2g}"
+        f" ({_SURE}: {-high:.2g} to {-low:.2g})."
     )
     evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
     log_e = float(gains.log_e[start] + gains.log_share[start])
-    interval = mean, low, high
-    return _deviation(sums, start, "worse than the score", words, evidence, cause, interval, None, log_e)
+    verdict = _deviation(sums, start, "worse than the score", words, evidence, cause, log_e)
+    return msgspec.structs.replace(verdict, mean=mean, low=low, high=high)
 
 
 def _deviation(
@@ -369,38 +367,26 @@ def _deviation(
     words: str,
     evidence: str,
     cause: Cause | None,
-    interval: tuple[float, float, float] | None,
-    band: tuple[float, float] | None,
     log_e: float,
 ) -> Verdict:
     """Return the verdict on a deviation, with its likely cause and what to do about it."""
     likely, advice = _WORDS[cause]
-    time, since_label = sums.times[start], sums.starts[start]
-    mean, low, high = interval or (None, None, None)
+    time, before = sums.times[start], sums.starts[start]
+    since = "Since the first label"
+    if before:
+        moment = None if time is None else show_time(time, "%d %b %Y, %H:%M UTC")
+        since = f"Over the latest {sums.labels - before:,} labels" if moment is None else f"Since {moment}"
     return Verdict(
         state,
-        words,
+        f"{since} {words}",
         f"{likely} {evidence}",
-        sums.labels - since_label,
+        sums.labels - before,
         time,
-        since_label,
-        mean,
-        low,
-        high,
-        band,
-        advice,
-        log_e,
-        cause,
+        before,
+        advice=advice,
+        log_e=log_e,
+        cause=cause,
     )
-
-
-def _since(sums: LabelSums, start: int) -> str:
-    time, labels = sums.times[start], sums.starts[start]
-    if not labels:
-        return "Since the first label"
-    if time is None:
-        return f"Over the latest {sums.labels - labels:,} labels"
-    return f"Since {show_time(time, '%d %b %Y, %H:%M UTC')}"
 
 
 def _points(value: float) -> str:

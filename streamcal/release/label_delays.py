@@ -41,9 +41,9 @@ class LabelDelays(msgspec.Struct, frozen=True):
     complete: tuple[float, float] | None
     """Share of the labels of class 0 and of class 1 that have come, of predictions with a label that is held;
     None while it is not known."""
-    within: tuple[float, float] | None
-    """Ages at which 90 % of the labels of class 0 and of class 1 have come; infinite if they never do; None
-    while it is not known."""
+    within: tuple[float | None, float | None] | None
+    """Ages at which 90 % of the labels of class 0 and of class 1 have come, None if they never do; None while
+    it is not known."""
     complete_at: float | None
     """Age of predictions from which nearly all labels of both classes have come, in seconds; None: it is not
     known, or ages are in predictions."""
@@ -120,6 +120,6 @@ def _alike(release: LabelRelease) -> bool:
     return bool(release.z <= _SUSPECT and not release.unsettled and release.sampled())
 
 
-def _age(release: LabelRelease, label: int) -> float:
+def _age(release: LabelRelease, label: int) -> float | None:
     """Return the age at which most labels of a class have come, at least the end of a bin."""
-    return next((edge for edge in EDGES.tolist() if release.law(label, edge) >= _MOST), math.inf)
+    return next((edge for edge in EDGES.tolist() if release.law(label, edge) >= _MOST), None)

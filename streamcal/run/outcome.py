@@ -12,7 +12,7 @@ from streamcal.engine.engine import Engine
 from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinState
-from streamcal.quality.figures import QualityState, Raised
+from streamcal.quality.figures import Quality, Raised
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
@@ -92,7 +92,7 @@ class PipelineState(msgspec.Struct):
     """Keys for which calibration has formed a map that was not published yet."""
     reasons: dict[Code, Count] = {}
     """Number of rejected events by code."""
-    quality: QualityState | None = None
+    quality: Quality = msgspec.field(default_factory=Quality)
     positive: str = "1"
     """The class that counts as 1."""
     raised: list[Raised] = []

@@ -30,7 +30,7 @@ from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import class_name
 
 __all__ = ["RunState"]
@@ -100,7 +100,7 @@ class RunState:
 
     @property
     def quality(self) -> Quality:
-        """Quality of the forecasts by joined labels; of an old store, by those since it was kept."""
+        """Quality of the forecasts by joined labels."""
         self._rate()
         return self._quality
 
@@ -122,7 +122,7 @@ class RunState:
             self.tally,
             list(self._unpublished),
             self.reasons,
-            self.quality.state,
+            self.quality,
             self._positive_class,
             self._raised,
             list(self.segments.fields),
@@ -180,11 +180,8 @@ class RunState:
             self.tally = state.tally
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
-            if state.quality is not None:
-                with restoring("not the state of a run"):
-                    self._quality = Quality.restore(state.quality)
-                    self._quality.matures = self.label_delay_limit is not None
-                self._raised = state.raised
+            self._quality, self._raised = state.quality, state.raised
+            self._quality.matures = self.label_delay_limit is not None
         self._rows = None if segments is None else StoredRows(segments)
         self.engines.restore(engines)
         if not self._unpublished.keys() <= self.engines.known.keys():
@@ -224,10 +221,11 @@ class RunState:
 
     def _see_arrival(self, key: str | None) -> None:
         """Take note of whether one class comes later, as the engine of a key has found."""
-        delays, arrivals = self.engines[key].label_delays, self._quality.arrivals
-        arrivals.pop(key, None)
+        delays = self.engines[key].label_delays
+        arrivals = [each for each in self._quality.arrivals if each[0] != key]
         if delays is not None and not delays.fair:
-            arrivals[key] = Arrival(delays.late, delays.complete_at, fair=False)
+            arrivals.append((key, Arrival(delays.late, delays.complete_at, fair=False)))
+        self._quality.arrivals = sorted(arrivals, key=lambda each: (each[0] is not None, each[0] or ""))
 
     def _emit_raised(self, outcome: Outcome) -> None:
         """Add the alarms of the watch over forecasts to an outcome.

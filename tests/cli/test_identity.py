@@ -62,10 +62,7 @@ def spelled_otherwise(path: Path) -> str:
     return f"{path.parent}/./sub/../{path.name}"
 
 
-WAYS = [
-    pytest.param(way, id=way.__name__, marks=() if way is symlink else pytest.mark.slow)
-    for way in (same, symlink, hard_link, spelled_otherwise)
-]
+WAYS = [same, symlink, hard_link, spelled_otherwise]
 
 
 @pytest.fixture(autouse=True)
@@ -97,8 +94,10 @@ def given(folder: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("command", "one", "other"), PAIRS)
+@pytest.mark.parametrize(
+    ("command", "one", "other", "way"),
+    [(*pair, same) for pair in PAIRS] + [("run", "events", "output", way) for way in WAYS[1:]],
+)
 def test_one_file_for_two_options(
     tmp_path: Path, command: str, one: str, other: str, way: Callable[[Path], Path | str]
 ) -> None:
@@ -118,7 +117,7 @@ def test_one_file_for_two_options(
     assert not (tmp_path / "own-output").exists()
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.id != "hard_link"])  # to nothing there is none
+@pytest.mark.parametrize("way", [same, symlink, spelled_otherwise])  # to nothing there is none
 @pytest.mark.parametrize("of", ["output", "rejects", "maps", "map"])
 def test_an_output_that_does_not_exist_yet(
     tmp_path: Path, of: str, way: Callable[[Path], Path | str]

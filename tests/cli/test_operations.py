@@ -204,7 +204,7 @@ def test_show_and_replay(tmp_path: Path) -> None:
     )
     done = streamcal("show", tmp_path / "s.db")
     assert done.returncode == 0, done.stderr
-    assert "Served now" in done.stdout
+    assert "map version" in done.stdout
     shown = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
     assert shown["engines"][0]["target_labels"] == 400
     assert [row["version"] for row in shown["maps"]] == sorted({row["version"] for row in shown["maps"]})

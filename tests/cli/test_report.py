@@ -182,7 +182,7 @@ def test_windows_of_5000_labels_are_spoken_of_once_one_is_full(tmp_path: Path) -
         assert ("worst gap over 5,000 labels" in shown.stdout) == bool(windows)
     said = json.loads((tmp_path / "p.json").read_bytes())
     answers = {row["id"]: row for row in read_lines(tmp_path / "o.jsonl")}
-    kept = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)["quality"]
+    kept = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
     for when, field in (("before", "score"), ("after", "probability")):
         gaps = [answers[row["id"]][field] - row["label"] for row in rows]
         window = np.mean(gaps[:5_000])
@@ -351,9 +351,7 @@ def test_a_certificate_that_claims_nothing_says_so(tmp_path: Path, labels: int, 
     )
     assert done.returncode == 0, done.stderr
     assert f"{said} " in " ".join((done.stdout + done.stderr).split()) + " "
-    shown = streamcal("show", tmp_path / "s.db").stdout
-    assert (": no claim yet: " in shown) == (labels >= 64)
-    assert said in shown or labels < 64
+    assert f"{said} " in " ".join(streamcal("show", tmp_path / "s.db").stdout.split()) + " "
 
 
 def config(folder: Path) -> Path:

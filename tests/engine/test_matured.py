@@ -79,6 +79,6 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
     assert last["cohorts"] == "matured"
     assert last["pending"] > 0
     assert "90% sure, matured, " in done.stdout
-    assert "a: certified by matured cohorts, " in streamcal("show", tmp_path / "s.db").stdout
+    assert "90% sure, matured, " in streamcal("show", tmp_path / "s.db").stdout
     shown = streamcal("show", tmp_path / "s.db", "--json")
-    assert {each["certificate"]["cohorts"] for each in json.loads(shown.stdout)["engines"]} == {"matured"}
+    assert {each["cohorts"] for each in json.loads(shown.stdout)["certificates"].values()} == {"matured"}

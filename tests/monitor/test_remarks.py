@@ -13,6 +13,7 @@ import pytest
 
 from streamcal.join.join_c import JoinConfig
 from streamcal.monitor.build import build_status
+from streamcal.monitor.status import Remark
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -41,58 +42,54 @@ def rejected(n: int) -> Rows:
     return [{"id": f"x{i}", "score": 1.5 + i} for i in range(n)]
 
 
-CASES: dict[str, tuple[Rows, str]] = {
+CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
     "rejected": (
         [*pairs(), *rejected(4), {"id": "a0", "score": 0.5}, {"score": 0.1, "label": 7}],
-        "6 of 126 events were rejected (4.8%): 4 times, a score must be a number in [0, 1]; once, duplicate"
-        " prediction; once, a label must equal 0 or 1, or be one of the classes. --rejects FILE keeps",
+        {"count": 6, "events": 126, "reasons": {"bad_score": 4, "duplicate_prediction": 1, "bad_label": 1}},
     ),
-    "nothing joined": (
+    "nothing_joined": (
         [row | {"id": row["id"].replace("a", "b")} if "label" in row else row for row in pairs()],
-        "None of the 60 labels met one of the 60 predictions. Have the labels the ids of the predictions",
+        {"labels": 60, "predictions": 60},
     ),
-    "one class": ([*pairs(label=1)], "All 60 joined labels are 1: a map of one class says nothing."),
-    "milliseconds": (
-        [*pairs(start=1_700_000_000_000)],
-        "120 times, an event time was in milliseconds or finer and was taken as such. Write seconds",
-    ),
-    "not in order": (
+    "one_class": ([*pairs(label=1)], {"labels": 60, "which": "joined", "label": 1}),
+    "milliseconds": ([*pairs(start=1_700_000_000_000)], {"count": 120}),
+    "backwards": (
         [*pairs(start=1_000), *({"id": f"b{i}", "score": 0.5, "time": i} for i in range(10))],
-        "10 of 130 events (8%) are more than 60 seconds earlier than one before them in their file",
+        {"count": 10, "events": 130},
     ),
-    "unknown fields": (
+    "unknown_fields": (
         [row | {"timestamp": 1, "lable": 2, "amount": 3} for row in pairs(1)],
-        "Unknown fields were ignored: amount (2 times), lable (2 times: did you mean label?),"
-        " timestamp (2 times: did you mean time?).",
+        {"fields": {"timestamp": 2, "lable": 2, "amount": 2}},
     ),
-    "mostly late": (
+    "late_labels": (
         sorted(
             [*pairs(40, delay=36 * HOUR), {"id": "b", "score": 0.5, "time": 30 * HOUR}],
             key=lambda row: row["time"],
         ),
-        "40 of 40 labels (100%) came late, after their prediction had expired. Raise [join] label_ttl",
+        {"count": 40, "labels": 40, "option": "label_ttl"},
     ),
-    "mostly early": (
+    "early_labels": (
         sorted(pairs(delay=-1_000, start=2_000), key=lambda row: row["time"]),
-        "60 of 60 labels (100%) came before their prediction. Check that the times",
+        {"count": 60, "labels": 60},
     ),
-    "mostly unmatched": (
+    "unmatched_labels": (
         [
             *pairs(10),
             *({"id": f"b{i}", "label": i % 2, "time": 50} for i in range(30)),
             {"id": "last", "score": 0.5, "time": 2 * DAY},
         ],
-        "30 of 40 labels (75%) never found a prediction. Check that the ids",
+        {"count": 30, "labels": 40},
     ),
-    "mostly expired": (
+    "expired_predictions": (
         [
             *pairs(10),
             *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(30)),
             {"id": "last", "score": 0.5, "time": 2 * DAY},
         ],
-        "30 of 41 predictions (73%) expired without a label. If labels take longer than",
+        {"count": 30, "predictions": 41},
     ),
 }
+ONE_CLASS = "All 60 joined labels are 1: a map of one class says nothing."
 
 
 def one_class(late: int = 0, n: int = 1_500) -> Rows:
@@ -122,37 +119,42 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     return path
 
 
-def words_of(path: Path, ttl: float = DAY) -> list[str]:
+def found_in(path: Path, ttl: float = DAY) -> list[Remark]:
     pipeline = Pipeline(join=JoinConfig(label_ttl=ttl))
     source = Connectors().source(str(path))
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
-    words = build_status(pipeline, [source], claims=False).warnings
+    found = build_status(pipeline, [source], claims=False).remarks
     source.close()
-    return words
+    return found
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_thing_is_said_with_figures_and_what_to_do(name: str, tmp_path: Path) -> None:
-    rows, said = CASES[name]
-    words = words_of(write(tmp_path / "e.jsonl", rows))
-    assert any(word.startswith(said) for word in words), words
-    assert all(word.endswith((".", "?")) and "\n" not in word for word in words)
+@pytest.mark.parametrize("code", CASES)
+def test_each_thing_is_said_with_its_figures(code: str, tmp_path: Path) -> None:
+    rows, fields = CASES[code]
+    found = found_in(write(tmp_path / "e.jsonl", rows))
+    (remark,) = (each for each in found if each.code == code)
+    assert remark.fields | fields == remark.fields
+    assert all(each.words.endswith((".", "?")) and "\n" not in each.words for each in found)
 
 
-@pytest.mark.parametrize(("late", "held"), [(0, "450 labels 1"), (1, "1,050 labels 0")])
-def test_a_class_that_never_comes_is_said(late: int, held: str, tmp_path: Path) -> None:
+def test_a_field_that_may_be_meant_is_named(tmp_path: Path) -> None:
+    (remark,) = found_in(write(tmp_path / "e.jsonl", CASES["unknown_fields"][0]))
+    assert "lable (2 times: did you mean label?)" in remark.words
+
+
+@pytest.mark.parametrize(("late", "held", "code"), [(0, 450, "no_negatives"), (1, 1_050, "no_positives")])
+def test_a_class_that_never_comes_is_said(late: int, held: int, code: str, tmp_path: Path) -> None:
     """And not that a map of one class says nothing: none is learned."""
-    (word,) = words_of(write(tmp_path / "e.jsonl", one_class(late)), 30 * DAY)
-    assert word.startswith(f"No label {late} has come for 14.08 days, though some are expected: {held} are")
-    assert "and the score is served, until one does" in word
-    assert ('missing_labels = "negative"' in word) == (not late)
+    (remark,) = found_in(write(tmp_path / "e.jsonl", one_class(late)), 30 * DAY)
+    assert (remark.code, remark.fields["held"]) == (code, held)
+    assert (remark.fields["age"], remark.fields["serves"]) == ("14.08 days", "the score")
 
 
 def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
-    (word,) = words_of(write(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
-    assert word.startswith("Labels hardly reach scores from 0.31 to 1: of ")
-    assert " 0 got one, against 30% of all." in word
-    assert "propensity: docs/late-labels.md" in word
+    (remark,) = found_in(write(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
+    assert (remark.code, remark.fields["labels"]) == ("unlabelled_scores", 0)
+    assert remark.fields["ranges"] == [(pytest.approx(0.31, abs=0.02), 1.0)]
+    assert remark.fields["share"] == pytest.approx(0.3, abs=0.01)
 
 
 @pytest.mark.slow
@@ -176,7 +178,7 @@ def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Pa
 
 
 def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:
-    assert words_of(write(tmp_path / "e.jsonl", pairs())) == []
+    assert found_in(write(tmp_path / "e.jsonl", pairs())) == []
 
 
 def test_a_deviation_is_the_verdict_and_no_success(tmp_path: Path) -> None:
@@ -206,11 +208,11 @@ def remarks(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_strict_makes_them_a_status(tmp_path: Path) -> None:
-    doubtful = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    doubtful = write(tmp_path / "e.jsonl", CASES["one_class"][0])
     done = call(doubtful)
     assert done.returncode == 0
     (word,) = remarks(done)
-    assert word.startswith(CASES["one class"][1])
+    assert word.startswith(ONE_CLASS)
     assert done.stdout.splitlines()[-1] == f"! {word}"  # below the table, one line however long
     assert call(doubtful, "--strict").returncode == 4
     good = write(tmp_path / "g.jsonl", pairs())
@@ -219,20 +221,20 @@ def test_strict_makes_them_a_status(tmp_path: Path) -> None:
 
 
 def test_they_are_in_the_json_log_and_in_the_summary(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    events = write(tmp_path / "e.jsonl", CASES["one_class"][0])
     done = call(events, "--log-json", "--summary", tmp_path / "s.json", "--strict")
     assert done.returncode == 4
     logged = json.loads(done.stderr.splitlines()[-1])
     said = json.loads((tmp_path / "s.json").read_bytes())
     assert logged["remarks"] == said["remarks"]
-    assert said["remarks"][0].startswith(CASES["one class"][1])
+    assert said["remarks"][0].startswith(ONE_CLASS)
 
 
 def test_they_go_where_the_table_goes(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    events = write(tmp_path / "e.jsonl", CASES["one_class"][0])
     done = streamcal("run", "--events", events, "--output", "-")
     assert all(json.loads(line) for line in done.stdout.splitlines())
-    assert f"! {CASES['one class'][1]}" in done.stderr
+    assert f"! {ONE_CLASS}" in done.stderr
 
 
 def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) ->
         [1.0] * len(view.versions.version)
     )
     assert view.priors.labels[-1] == 4_000
-    assert (status.warnings, status.options) == ([], {"keys": {"limit": 3}})
+    assert (status.remarks, status.options) == ([], {"keys": {"limit": 3}})
 
 
 def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:

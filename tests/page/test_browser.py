@@ -13,9 +13,11 @@ import pytest
 from streamcal import LabelEvent, PredictionEvent
 from streamcal.events.columns import Columns
 from streamcal.monitor.shown import make_shown
-from streamcal.monitor.status import HeldLabels, RecordedAlarm
+from streamcal.monitor.status import RecordedAlarm
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
+from streamcal.release.label_delays import LabelDelays
+from streamcal.release.outage import Outage
 from streamcal.run.config import SegmentsConfig
 from streamcal.run.pipeline import Pipeline
 from tests.page.flights import LiveFlights
@@ -257,8 +259,22 @@ def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Brows
     served = status.views[0].served
     assert served is not None
     served.certified, served.no_claim = None, "no claim yet: 300 labels so far"
-    status.engines[0].held = HeldLabels(
-        True, 1, None, False, 0, None, None, (9_000.0, 9_000.0), (7_200.0, 0.8, 0.4), (1, 1_400.0), 0, 0
+    status.engines[0].apart = 7_200.0, 0.8, 0.4
+    status.engines[0].held = LabelDelays(
+        by_time=True,
+        late=1,
+        fair=False,
+        z=9.0,
+        first=False,
+        missing=None,
+        held=0,
+        oldest=None,
+        complete=None,
+        within=(9_000.0, 9_000.0),
+        complete_at=None,
+        outage=Outage(1, 1_400.0),
+        excluded=0,
+        mistaken=0,
     )
     live.shown = make_shown(status)
     latest.posted = msgspec.structs.replace(latest.posted, record=msgspec.json.encode(live))

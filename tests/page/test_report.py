@@ -23,6 +23,7 @@ from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.shown import Shown
+from streamcal.monitor.status import Remark
 from streamcal.page.report import Report, as_html, make_report
 from streamcal.quality.figures import Unrated
 from streamcal.run.pipeline import Pipeline
@@ -94,7 +95,7 @@ def report_of(path: Path) -> Report:
         pipeline = stored_pipeline(store)
         assert pipeline is not None
         status = build_status(pipeline, None, history=stored_history(store))
-        status.warnings = ["<b>careful</b>"]
+        status.remarks = [Remark("unfinished", {}, "<b>careful</b>")]
         return make_report(status, [str(path)])
     finally:
         store.close()

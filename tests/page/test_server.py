@@ -84,10 +84,10 @@ def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, latest: 
         first = data(answer)
         assert first == msgspec.json.decode(content(server, "/page/state")[1], type=Live)
         assert (first.state, first.status.join.joined) == ("running", 300)
-        assert (first.status.warnings, first.status.options) == (
-            ["Unknown fields were ignored: x (once)."],
-            {"keys": {"limit": 7}},
-        )
+        assert [(each.code, each.fields) for each in first.status.remarks] == [
+            ("unknown_fields", {"fields": {"x": 1}})
+        ]
+        assert first.status.options == {"keys": {"limit": 7}}
         latest.end()
         last = data(answer)
         assert last.state == "ended"

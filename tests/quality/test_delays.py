@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamcal.quality.delays import Delays
+from streamcal.sketch.decoding import decoded, encoded
 
 Values = np.ndarray[Any, Any]
 
@@ -16,7 +17,7 @@ def counted(delays: Values, parts: int = 1) -> Delays:
     made = Delays()
     for some in np.array_split(delays, parts):
         made.add(some)
-        made = Delays(made.counts)
+        made = decoded(encoded(made), Delays, "delays")
     return made
 
 

@@ -86,11 +86,11 @@ def test_the_title_has_the_figures_of_one_and_the_legend_those_of_several() -> N
         f"forecasts: ECE {first.ece:#.2g}, Brier {first.brier:#.4g}",
         f"model B: ECE {second.ece:#.2g}, Brier {second.brier:#.4g}",
     ]
-    assert [line.get_gid() for line in ax.lines].count("diagonal") == 1
+    assert [line.get_linestyle() for line in ax.lines].count("--") == 1
     assert len(ax.texts) == 2
     (density,) = ax.child_axes
     assert len(density.patches) == 4  # an area and its outline for each
-    colours = [line.get_color() for line in ax.lines if line.get_gid() != "diagonal"]
+    colours = [line.get_color() for line in ax.lines if line.get_linestyle() != "--"]
     assert len(set(colours)) == 2
     ax.clear()
     first.plot(ax=ax)
@@ -145,12 +145,13 @@ def test_a_picture_is_one_of_pyplot_and_that_of_a_server_is_not() -> None:
     assert found(0.2).plot().number in pyplot.get_fignums()
     code = """
 import sys
-from streamcal.quality.figures import ForecastQuality, Quality
-from streamcal.quality.reliability import reliability_figure
-quality = Quality(before=ForecastQuality(), after=ForecastQuality())
+from matplotlib.figure import Figure
+from streamcal.quality.diagram import draw
+from streamcal.quality.figures import Quality
+quality = Quality()
 quality.before.add([0.2, 0.4], [0, 1])
 quality.after.add([0.3, 0.5], [0, 1])
-assert reliability_figure(quality).axes
+draw(Figure().subplots(), quality.series)
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

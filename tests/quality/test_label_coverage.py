@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.quality.label_coverage import PANES, CoverageState, LabelCoverage
+from streamcal.quality.label_coverage import PANES, LabelCoverage
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -33,19 +33,19 @@ def test_its_state_is_that_of_the_multiset(
     """In any order, in any parts, stored in between: equal to the last byte."""
     whole = fed(rows, len(rows) or 1)
     random.shuffle(rows)  # type: ignore[attr-defined]
-    assert encoded(fed(rows, size).state, json=True) == encoded(whole.state, json=True)
-    panes = [*whole.state.panes]
+    assert encoded(fed(rows, size), json=True) == encoded(whole, json=True)
+    panes = [*whole.panes]
     assert not panes or panes[-1] - panes[0] < PANES
 
 
 def fed(rows: list[tuple[float, float, bool]], size: int) -> LabelCoverage:
     reach = LabelCoverage()
     for at in range(0, len(rows), size):
-        for labelled, add in ((False, reach.add_predictions), (True, reach.add_labels)):
+        for labelled in (False, True):
             some = [row for row in rows[at : at + size] if row[2] is labelled]
-            add(np.array([row[0] for row in some], float), np.array([row[1] for row in some], float))
-        stored = decoded(encoded(reach.state, json=True), CoverageState, "it", json=True)
-        reach = LabelCoverage.restore(stored)
+            scores, times = (np.array([row[i] for row in some], float) for i in (0, 1))
+            reach.add(scores, times, labelled=labelled)
+        reach = decoded(encoded(reach, json=True), LabelCoverage, "it", json=True)
     return reach
 
 
@@ -55,8 +55,8 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
     scores, times = rng.random(n), np.sort(rng.random(n) * 1e6)
     labelled = ((scores < 0.2) | (scores > 0.4)) & (scores < 0.8) & (rng.random(n) < 0.5)
     reach = LabelCoverage()
-    reach.add_predictions(scores, times)
-    reach.add_labels(scores[labelled], times[labelled])
+    reach.add(scores, times)
+    reach.add(scores[labelled], times[labelled], labelled=True)
     share, ranges = reach.uncovered(1e6 + 1e6)
     assert share == pytest.approx(0.3, abs=0.01)
     assert [(each.low, each.high) for each in ranges] == [
@@ -69,21 +69,11 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
     assert reach.uncovered(0.0) == (0.0, [])
     # Only the newest half has none of them: those are too young.
     young = LabelCoverage()
-    young.add_predictions(scores, times)
+    young.add(scores, times)
     told = times < 5e5
-    young.add_labels(scores[told], times[told])
-    young.add_predictions(scores, times + 1e6)
+    young.add(scores[told], times[told], labelled=True)
+    young.add(scores, times + 1e6)
     assert young.uncovered(5e5) == (1.0, [])
-
-
-def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing() -> None:
-    rng = np.random.default_rng(5)
-    scores, times = rng.random(9_000), np.sort(rng.random(9_000))
-    reach = LabelCoverage()
-    reach.add_labels(scores, times)
-    assert reach.uncovered(9.0) == (0.0, [])
-    reach.add_predictions(scores[8_000:], times[8_000:])
-    assert reach.uncovered(9.0) == (1.0, [])
 
 
 @pytest.mark.statistical
@@ -96,30 +86,28 @@ def test_labels_that_come_alike_raise_nothing() -> None:
         for part in range(10):
             scores, times = rng.beta(1.0, 8.0, 3_000), 1e4 * part + rng.random(3_000) * 1e4
             told = rng.random(3_000) < share
-            reach.add_predictions(scores, times)
-            reach.add_labels(scores[told], times[told])
+            reach.add(scores, times)
+            reach.add(scores[told], times[told], labelled=True)
             assert reach.uncovered(math.inf)[1] == []
 
 
 @pytest.mark.parametrize(
     "state",
     [
-        {"width": 0},
         {"width": 3},
-        {"width": 1 << 41},
         {"panes": {0: ScoreSketch(64)}},
     ],
 )
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"panes|differ"):
-        LabelCoverage.restore(msgspec.structs.replace(CoverageState(), **state))
+        msgspec.structs.replace(LabelCoverage(), **state)
 
 
 def test_panes_too_far_apart_or_of_another_size_are_refused() -> None:
     reach = LabelCoverage()
-    reach.add_predictions(np.array([0.5]), np.array([3.0]))
-    (data,) = reach.state.panes.values()
-    assert LabelCoverage.restore(CoverageState(1, {3: data, 10: data})).state.panes.keys() == {3, 10}
+    reach.add(np.array([0.5]), np.array([3.0]))
+    (data,) = reach.panes.values()
+    assert LabelCoverage(1, {3: data, 10: data}).panes.keys() == {3, 10}
     for panes in ({3: data, 11: data}, {3: ScoreSketch(64)}):
         with pytest.raises(ValueError, match=r"panes|differ"):
-            LabelCoverage.restore(CoverageState(1, panes))
+            LabelCoverage(1, panes)

@@ -78,7 +78,7 @@ def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any
         outcomes.append((rows, outcome.rejects, *told))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
-    state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality.state), pipeline.join.to_bytes()
+    state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality), pipeline.join.to_bytes()
     return outcomes, pipeline.close(), pipeline.join.counts, *state, engines
 
 

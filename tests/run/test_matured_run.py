@@ -46,7 +46,7 @@ def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
     pipeline = Pipeline(RecalibratorConfig(mode="target"), join)
     sources = [Connectors().source(str(path)) for path in paths]
     Runner(pipeline, Inputs([], sources), Outputs(NullSink()), None, clock=lambda: 0.0).run()
-    words = build_status(pipeline, sources, claims=False).warnings
+    words = [each.words for each in build_status(pipeline, sources, claims=False).remarks]
     for source in sources:
         source.close()
     return pipeline, words

@@ -20,9 +20,10 @@ import streamcal
 from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
-from streamcal.quality.groups_c import add_labels
+from streamcal.quality.sums_c import add_labels
 from streamcal.run.config import RunConfig, read_config
 from streamcal.segments.own import WORTH, OwnEngines
+from streamcal.sketch.decoding import decoded, encoded
 
 CRASH = Path(__file__).parents[1] / "crash.py"
 KILLS = int(
@@ -121,12 +122,13 @@ def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
 
 
 def test_groups_with_few_labels_are_forgotten_first() -> None:
-    groups = Groups(kept=3)
+    groups = Groups()
+    groups.kept = 3
     names = [f"g{each}" for each in range(7) for _ in range(each % 4 + 1)]
     groups.add(names, np.full((2, len(names)), 0.5), np.ones(len(names)))
     groups.prune()
     assert groups.names == ["g2", "g3", "g6"]
-    again = Groups.restore(groups.state)
+    again = decoded(encoded(groups), Groups, "groups")
     assert again.names == groups.names
     np.testing.assert_array_equal(again.sums[:, 0], [3.0, 4.0, 3.0])
     again.add(["g9", "g3"], np.full((2, 2), 0.5), np.zeros(2))

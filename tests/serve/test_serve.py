@@ -179,7 +179,8 @@ def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
 
 def remarks(served: Served) -> str:
     """Return the remarks of the page."""
-    return "\n".join(served.ask("GET", "/page/state")[1]["status"]["warnings"])
+    found = served.ask("GET", "/page/state")[1]["status"]["remarks"]
+    return "\n".join(each["words"] for each in found)
 
 
 def test_remarks_are_those_of_a_server(tmp_path: Path) -> None:

@@ -67,10 +67,6 @@ class App:
         self._bodies = BodyReader()
         self._queries = queries
         self._columns = columns
-        self._columns_of: dict[Kind, Columns] = {
-            "predictions": columns.of("events"),
-            "labels": columns.of("labels"),
-        }
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
@@ -123,10 +119,8 @@ class App:
             raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await self._bodies.read(headers, receive)
-        lines, many = bodies.read(headers, body, self._columns_of[kind])
-        sent = [each for each in lines if not isinstance(each, Problem)]
-        found = iter(await self._requests.submit(kind, sent) if sent else ())
-        results = [each if isinstance(each, Problem) else next(found) for each in lines]
+        lines, many = bodies.read(headers, body)
+        results = await self._requests.submit(kind, lines)
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
         parts = [

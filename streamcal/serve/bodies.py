@@ -1,22 +1,18 @@
-"""Contents of a request's body: events as JSON, JSON lines or CloudEvents; tensors of the V2 protocol."""
+"""Contents of a request's body: events as JSON or JSON lines; tensors of the V2 protocol."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from streamcal.events.columns import Columns
-from streamcal.serve.http_problems import Problem, RefusedError
+from streamcal.serve.http_problems import RefusedError
 
 __all__ = [
-    "CLOUD_EVENT",
-    "CLOUD_EVENTS",
     "JSON",
     "JSON_LINES",
-    "CloudEvent",
     "InferRequest",
     "InferResponse",
     "Tensor",
@@ -29,8 +25,6 @@ __all__ = [
 
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
-CLOUD_EVENT: Final = "application/cloudevents+json"
-CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
 
 MOST_LINES: Final = 10_000
 """Most events of one request."""
@@ -38,23 +32,6 @@ MOST_LINES: Final = 10_000
 _BATCHES: Final = (JSON_LINES, "application/jsonl", "application/jsonlines")
 
 T = TypeVar("T")
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class _Attributes(msgspec.Struct, kw_only=True):
-    """Attributes of a CloudEvent, without its data."""
-
-    specversion: Literal["1.0"]
-    id: _Text
-    source: _Text
-    type: _Text
-    time: str | None = None
-
-
-class CloudEvent(_Attributes, kw_only=True):
-    """A CloudEvent in structured mode; the event is its data."""
-
-    data: msgspec.Raw
 
 
 class Tensor(msgspec.Struct):
@@ -82,8 +59,6 @@ class InferResponse(msgspec.Struct, omit_defaults=True):
     """Id of the request, if it has one."""
 
 
-_decode_event: Final = msgspec.json.Decoder(CloudEvent).decode
-_decode_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_infer: Final = msgspec.json.Decoder(InferRequest).decode
 _INPUTS: Final = {"id": ("BYTES",), "time": ("FP64",)}
 _SCORES: Final = ("FP32", "FP64")
@@ -95,10 +70,8 @@ def content_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def read(headers: Mapping[str, str], body: bytes, columns: Columns) -> tuple[Sequence[bytes | Problem], bool]:
+def read(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], bool]:
     """Return the events of a request, each as JSON, and whether it is a batch, answered line by line.
-
-    An event of a batch that is no CloudEvent is a problem in its place.
 
     Parameters
     ----------
@@ -111,27 +84,11 @@ def read(headers: Mapping[str, str], body: bytes, columns: Columns) -> tuple[Seq
         if it is none of the types that are taken, or holds no event.
     """
     kind = content_type(headers)
-    if "ce-specversion" in headers and kind not in (CLOUD_EVENT, CLOUD_EVENTS):
-        if kind != JSON:
-            raise RefusedError(
-                415, f"the data of a CloudEvent must be {JSON}, got Content-Type {kind[:100]!r}"
-            )
-        given = {name.removeprefix("ce-"): text for name, text in headers.items() if name.startswith("ce-")}
-        try:
-            attributes = msgspec.convert(given, _Attributes)
-        except ValueError as error:
-            raise RefusedError(400, f"the ce- headers are not those of a CloudEvent: {error}") from None
-        return [_completed(attributes, body, columns)], False
     if kind == JSON:
         return [body], False
     if kind in _BATCHES:
         return _checked(body.removesuffix(b"\n").split(b"\n") if body.strip() else []), True
-    if kind == CLOUD_EVENT:
-        return [_in_cloud_event(body, columns)], False
-    if kind == CLOUD_EVENTS:
-        events = _checked(_decoded(_decode_events, body, "an array of CloudEvents"))
-        return [_in_cloud_event_of_many(event, columns) for event in events], True
-    taken = ", ".join((JSON, *_BATCHES, CLOUD_EVENT, CLOUD_EVENTS))
+    taken = ", ".join((JSON, *_BATCHES))
     raise RefusedError(415, f"Content-Type must be one of {taken}, got {kind[:100] or 'none'!r}")
 
 
@@ -143,42 +100,6 @@ def _checked(lines: list[T]) -> list[T]:
             413, f"the body holds {len(lines):,} events, at most {MOST_LINES:,} may be sent at once"
         )
     return lines
-
-
-def _in_cloud_event(text: bytes | msgspec.Raw, columns: Columns) -> bytes:
-    event = _decoded(_decode_event, text, "a CloudEvent")
-    return _completed(event, event.data, columns)
-
-
-def _in_cloud_event_of_many(text: msgspec.Raw, columns: Columns) -> bytes | Problem:
-    try:
-        return _in_cloud_event(text, columns)
-    except RefusedError as error:
-        return error.problem
-
-
-def _decoded(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw, what: str) -> T:
-    """Return what a body, or an event in it, holds; a value at fault is named by its place in the body."""
-    try:
-        return decode(body)
-    except (ValueError, RecursionError) as error:
-        place = re.search(r" - at `\$(\S+)`$", str(error))
-        pointer = "#" + re.sub(r"[.\[]", "/", place[1]).replace("]", "") if place else "#"
-        raise RefusedError(400, f"the body is not {what}: {error}"[:1000], pointer=pointer) from None
-
-
-def _completed(attributes: _Attributes, data: bytes | msgspec.Raw, columns: Columns) -> bytes:
-    """Return an event, with the id and the time of its CloudEvent if it has none of its own."""
-    try:
-        fields = msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return bytes(data)  # the run says why it is refused
-    if not isinstance(fields, dict):
-        return bytes(data)
-    fields.setdefault(columns.id, attributes.id)
-    if attributes.time is not None:
-        fields.setdefault(columns.time, attributes.time)
-    return msgspec.json.encode(fields)
 
 
 def inputs_of(columns: Columns) -> tuple[str, tuple[str, ...]]:
@@ -194,7 +115,10 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
     RefusedError
         if it is no such request.
     """
-    request = _decoded(_decode_infer, body, "an inference request")
+    try:
+        request = _decode_infer(body)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not an inference request: {error}"[:1000]) from None
     scores, carried = inputs_of(columns)
     inputs = {**dict.fromkeys(carried, _OF_SEGMENTS), scores: _SCORES, **_INPUTS}
     found: dict[str, list[Any]] = {}

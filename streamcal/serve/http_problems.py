@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from streamcal.events.codes import Code
+
 __all__ = ["PROBLEM_TYPE", "Fault", "Problem", "RefusedError"]
 
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -30,8 +32,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str = "about:blank"
     id: str | None = None
     """Id of the event."""
-    outcome: str | None = None
-    """Outcome of a label: ``late`` or ``conflicting``."""
+    code: Code | None = None
+    """Code of the event's reject: ``late_label``."""
     line: int | None = None
     """Line of the event in a batch, from 1."""
     errors: tuple[Fault, ...] = ()

@@ -15,11 +15,8 @@ from streamcal.events.columns import Columns
 from streamcal.monitor.status import Alarm
 from streamcal.run.rows import ClassRow
 from streamcal.serve.bodies import (
-    CLOUD_EVENT,
-    CLOUD_EVENTS,
     JSON,
     JSON_LINES,
-    CloudEvent,
     InferRequest,
     InferResponse,
     Tensor,
@@ -36,7 +33,6 @@ _STRUCTS: Final = (
     ClassRow,
     LabelAnswer,
     Problem,
-    CloudEvent,
     InferRequest,
     InferResponse,
     Alarm,
@@ -169,15 +165,8 @@ def _responses(description: str, content: dict[str, Any]) -> dict[str, Any]:
 def _events(
     what: str, event: Any, answer: Recalibrated | ClassRow | LabelAnswer, summary: str
 ) -> dict[str, Any]:
-    envelope = {"specversion": "1.0", "id": "a1", "source": "/models/churn", "type": f"streamcal.{what}"}
-    cloud = {**envelope, "data": event}
     lines = _content(JSON_LINES, {"type": "string"})
-    body = {
-        **_content(JSON, _ref(what.capitalize()), event),
-        **lines,
-        **_content(CLOUD_EVENT, _ref("CloudEvent"), cloud),
-        **_content(CLOUD_EVENTS, {"type": "array", "items": _ref("CloudEvent")}, [cloud]),
-    }
+    body = _content(JSON, _ref(what.capitalize()), event) | lines
     answered = _content(JSON, _ref(type(answer).__name__), answer) | lines
     description = (
         "One event, or JSON lines, which are answered line by line: the status is then 200, and a line that"

@@ -108,13 +108,13 @@ class ServedPipeline(Pipeline):
                 return LabelAnswer(id_, "duplicate")
             case "conflicting_label":
                 fault = Fault("#/label", why.reason)
-                return Problem(409, why.reason, id=id_, outcome="conflicting", errors=(fault,))
+                return Problem(409, why.reason, id=id_, code=why.code, errors=(fault,))
             case "implied_label" if not event.label:
                 return LabelAnswer(id_, "duplicate")
             case "late_label" | "implied_label":
-                return Problem(410, why.reason, id=id_, outcome="late")
+                return Problem(410, why.reason, id=id_, code=why.code)
             case _:
-                return Problem(_UNPROCESSABLE, why.reason, id=id_)
+                return Problem(_UNPROCESSABLE, why.reason, id=id_, code=why.code)
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: RejectRow | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
@@ -122,10 +122,13 @@ class ServedPipeline(Pipeline):
         if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
             known = known.answered or known
         if known is None or isinstance(known, Early):
-            return Problem(_UNPROCESSABLE, "" if why is None else why.reason, id=event.id)
+            assert why is not None  # noqa: S101  # a new prediction that was not answered was rejected
+            return Problem(_UNPROCESSABLE, why.reason, id=event.id, code=why.code)
         if isinstance(known, Settled) or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
-            return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
+            return Problem(
+                409, detail, id=event.id, code="duplicate_prediction", errors=(Fault("#/id", detail),)
+            )
         classes = len(self.classes)
         memo = tuple(kept_numbers(known.memo).tolist()) if classes else ()
         scores = (
@@ -142,7 +145,8 @@ class ServedPipeline(Pipeline):
                 detail = (
                     f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
                 )
-                return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
+                fault = Fault(f"#/{name}", detail)
+                return Problem(409, detail, id=event.id, code="duplicate_prediction", errors=(fault,))
         version, weight_0, weight_1 = known.answer
         answer: Recalibrated
         if classes:
@@ -158,6 +162,6 @@ class ServedPipeline(Pipeline):
 
 def _malformed(event: Malformed) -> Problem:
     if event.code in ("not_json", "not_utf8"):
-        return Problem(400, event.reason)
+        return Problem(400, event.reason, code=event.code)
     pointer = "#" if event.column is None else "#/" + event.column.replace("~", "~0").replace("/", "~1")
-    return Problem(_UNPROCESSABLE, event.reason, errors=(Fault(pointer, event.reason),))
+    return Problem(_UNPROCESSABLE, event.reason, code=event.code, errors=(Fault(pointer, event.reason),))

@@ -1,4 +1,4 @@
-"""Formats of requests beside JSON: lines of many keys, CloudEvents, the V2 inference protocol."""
+"""Formats of requests beside JSON: lines of many keys, the V2 inference protocol."""
 
 from __future__ import annotations
 
@@ -12,43 +12,6 @@ import pytest
 from tests.serve.servers import LINES, Served, lines
 
 pytestmark = pytest.mark.slow
-
-
-def test_cloud_events(server: Served) -> None:
-    binary = {
-        "content-type": "application/json",
-        "ce-specversion": "1.0",
-        "ce-id": "ce1",
-        "ce-source": "/m",
-        "ce-type": "prediction",
-        "ce-time": "2001-09-09T01:46:40Z",
-    }
-    status, answer = server.ask("POST", "/v1/predictions", b'{"score":0.3}', binary)
-    assert (status, answer["id"], answer["time"]) == (200, "ce1", 1e9)
-    one = {"specversion": "1.0", "id": "ce1", "source": "/m", "type": "label", "data": {"label": 1}}
-    structured = {"content-type": "application/cloudevents+json; charset=utf-8"}
-    assert server.ask("POST", "/v1/labels", one, structured)[1]["outcome"] == "joined"
-    batch = {"content-type": "application/cloudevents-batch+json"}
-    status, found = server.ask("POST", "/v1/labels", [one, {**one, "id": "ce2"}], batch)
-    assert [each["outcome"] for each in found] == ["duplicate", "waiting"]
-    status, problem = server.ask("POST", "/v1/labels", {**one, "type": ""}, structured)
-    assert (status, problem["errors"][0]["pointer"]) == (400, "#/type")
-    status, problem = server.ask("POST", "/v1/predictions", b"{}", {**binary, "ce-specversion": "0.3"})
-    assert (status, "'0.3'" in problem["detail"]) == (400, True)
-
-
-def test_a_batch_of_cloud_events_is_answered_one_by_one(server: Served) -> None:
-    one = {"specversion": "1.0", "id": "ce7", "source": "/m", "type": "prediction", "data": {"score": 0.5}}
-    events = [one, {**one, "id": "ce8", "specversion": "0.3"}, 7, {**one, "id": "ce9"}]
-    batch = {"content-type": "application/cloudevents-batch+json"}
-    status, found = server.ask("POST", "/v1/predictions", events, batch)
-    assert status == 200
-    assert [each["id"] for each in found if "id" in each] == ["ce7", "ce9"]
-    assert [(each["status"], each["line"]) for each in found[1:3]] == [(400, 2), (400, 3)]
-    assert found[1]["errors"][0]["pointer"] == "#/specversion"
-    status, found = server.ask("POST", "/v1/predictions", [{}], batch)
-    assert (status, found[0]["status"]) == (200, 400)
-    assert server.ask("POST", "/v1/predictions", {}, batch)[0] == 400
 
 
 def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:

@@ -72,7 +72,7 @@ def test_labels_are_told_what_they_met(server: Served) -> None:
     assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "waiting"})
     assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "duplicate"})
     status, problem = server.label(id="c1", label=1)
-    assert (status, problem["outcome"]) == (409, "conflicting")
+    assert (status, problem["code"]) == (409, "conflicting_label")
     assert server.predict(id="c1", score=0.25)[0] == 200
     assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "duplicate"})
     assert server.label(id="c1", label=1)[0] == 409
@@ -84,7 +84,7 @@ def test_a_late_label_is_told_so(tmp_path: Path) -> None:
     served.predict(id="b", score=0.5, time=1100)
     served.predict(id="c", score=0.5, time=1101)
     status, problem = served.label(id="a", label=1, time=1102)
-    assert (status, problem["outcome"]) == (410, "late")
+    assert (status, problem["code"]) == (410, "late_label")
     assert "label_ttl is 10 seconds" in problem["detail"]
     assert served.predict(id="a", score=0.5) == answered  # its id is remembered
     assert served.stop(signal.SIGINT)[0] == 130
@@ -95,6 +95,7 @@ def test_a_batch_is_answered_line_by_line(server: Served) -> None:
     status, (one, two, three, four) = server.ask("POST", "/v1/predictions", body, LINES)
     assert status == 200
     assert one == two
+    assert (three["code"], four["code"]) == ("bad_score", "not_json")
     assert (three["status"], three["line"], three["errors"][0]["pointer"]) == (422, 3, "#/score")
     assert "must be a number in [0, 1], got 87" in three["detail"]
     assert (four["status"], four["line"]) == (400, 4)

@@ -7,7 +7,7 @@ half a batch, and an event costs nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -108,147 +108,124 @@ class RunMetrics(Collector):
         return self._shown
 
     def _read(self, status: Status) -> Iterable[Metric]:
-        counts, delay = status.join, status.delay
-        for name, text, count in (
-            ("streamcal_events", "Events read, bad ones among them.", status.events),
-            ("streamcal_rejects", "Events that changed nothing.", status.rejected),
-            ("streamcal_predictions", "Predictions answered.", counts.predictions),
-            ("streamcal_labels", "Labels read.", counts.labels),
-            ("streamcal_drift_alarms", "Assumptions refuted.", self._alarms),
-            (
-                "streamcal_leader_changes",
-                "Changes of the leading candidate, mode auto.",
-                self._changes,
-            ),
-        ):
-            yield CounterMetricFamily(name, text, count)
-        outcomes = CounterMetricFamily(
-            "streamcal_join_outcomes", "Outcomes of predictions and labels.", labels=["outcome"]
+        counts, delay, verdict = status.join, status.delay, status.verdict
+        yield from (
+            _counter("events", "Events read, bad ones among them.", status.events),
+            _counter("rejects", "Events that changed nothing.", status.rejected),
+            _counter("predictions", "Predictions answered.", counts.predictions),
+            _counter("labels", "Labels read.", counts.labels),
+            _counter("drift_alarms", "Assumptions refuted.", self._alarms),
+            _counter("leader_changes", "Changes of the leading candidate, mode auto.", self._changes),
         )
-        for outcome in _OUTCOMES:
-            outcomes.add_metric([outcome], getattr(counts, outcome))
-        yield outcomes
+        outcomes = {(outcome,): getattr(counts, outcome) for outcome in _OUTCOMES}
+        yield _counter("join_outcomes", "Outcomes of predictions and labels.", outcomes, "outcome")
         yield self._delays.metric(
             "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
         )
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
-        for name, text, value in (
-            ("streamcal_pending", "Predictions waiting for their label.", status.pending),
-            ("streamcal_out_ratio", "Share of the predictions that wait for their label.", delay.out),
-            ("streamcal_oldest_pending_seconds", "How long the oldest of them has waited.", delay.oldest),
-            ("streamcal_keys", "Keys with an engine.", status.keys),
-        ):
-            yield _gauge(name, text, [], [([], value)])
-        yield _gauge(
-            "streamcal_label_delay_quantile_seconds",
-            "Delay that such a share of the joined labels did not exceed.",
-            ["quantile"],
-            [(["0.5"], delay.median), (["0.9"], delay.most)],
-        )
-        yield _gauge(
-            "streamcal_source_lag",
-            "What is there to be read: records of a topic, bytes of a file.",
-            ["source", "partition"],
-            [([source.name, part], lag) for source in self._sources for part, lag in source.lag().items()],
+        quantiles = {("0.5",): delay.median, ("0.9",): delay.most}
+        lags = {(each.name, part): lag for each in self._sources for part, lag in each.lag().items()}
+        yield from (
+            _gauge("pending", "Predictions waiting for their label.", status.pending),
+            _gauge("out_ratio", "Share of the predictions that wait for their label.", delay.out),
+            _gauge("oldest_pending_seconds", "How long the oldest of them has waited.", delay.oldest),
+            _gauge("keys", "Keys with an engine.", status.keys),
+            _gauge(
+                "label_delay_quantile_seconds",
+                "Delay that such a share of the joined labels did not exceed.",
+                quantiles,
+                "quantile",
+            ),
+            _gauge(
+                "source_lag",
+                "What is there to be read: records of a topic, bytes of a file.",
+                lags,
+                "source",
+                "partition",
+            ),
+            _gauge("deviates", "1 if the verdict is that forecasts deviate.", verdict.deviates),
         )
         for figure in FIGURES:
-            both = [([when], getattr(figures, figure.field)) for when, figures in status.quality.items()]
-            yield _gauge(f"streamcal_{figure.metric}", figure.help, ["recalibration"], both)
-        verdict, kinds = status.verdict, ("low", "high")
+            both = {(when,): getattr(figures, figure.field) for when, figures in status.quality.items()}
+            yield _gauge(figure.metric, figure.help, both, "recalibration")
         if verdict.state != "worse than the score":
-            ends = [([kind], getattr(verdict, kind)) for kind in kinds]
-            yield _gauge("streamcal_verdict_gap", "Interval of the verdict's gap.", ["end"], ends)
-        yield _gauge(
-            "streamcal_deviates", "1 if the verdict is that forecasts deviate.", [], [([], verdict.deviates)]
-        )
-        yield from self._read_engines(status.engines)
+            ends = {("low",): verdict.low, ("high",): verdict.high}
+            yield _gauge("verdict_gap", "Interval of the verdict's gap.", ends, "end")
+        engines = {engine.key or "": engine for engine in status.engines}
+        yield from self._of_engines(engines)
+        held = {key: engine.held for key, engine in engines.items() if engine.held is not None}
+        if held:
+            yield from _of_held(held)
 
-    def _read_engines(self, engines: Sequence[Served]) -> Iterable[Metric]:
-        named = [(engine.key or "", engine) for engine in engines]
-        versions = [([name], each.version) for name, each in named]
-        bins = [([name], each.bins or 0) for name, each in named]
-        priors = [
-            ([name, domain], getattr(each, f"{domain}_prior")) for name, each in named for domain in DOMAINS
-        ]
-        certified = [(name, self._risks[name]) for name, _ in named if name in self._risks]
-        risks = [([name, kind], getattr(each, kind)) for name, each in certified for kind in _KINDS]
-        log_e = [([name], each.log_e_value) for name, each in named]
-        weights: defaultdict[tuple[str, str], float] = defaultdict(float)
-        for name, each in named:
-            for candidate, weight in each.weights.items():
-                weights[name, candidate.split("/")[0]] += weight
-        mixed = [*weights.items()]
-        gauges: list[tuple[str, str, list[str], list[Any]]] = [
-            ("streamcal_map_version", "Map version served.", ["key"], versions),
-            ("streamcal_map_bins", "Bins of the map; 0: identity.", ["key"], bins),
-            ("streamcal_prior", "Running probability of class 1.", ["key", "domain"], priors),
-            ("streamcal_certified_risk", "Certified upper bound on the map's risk.", ["key", "kind"], risks),
-            ("streamcal_label_shift_log_e_value", "Log of the e-value against label shift.", ["key"], log_e),
-            ("streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", ["key", "mode"], mixed),
-        ]
-        pending = [([name], each.pending) for name, each in certified if each.cohorts == "matured"]
+    def _of_engines(self, engines: Mapping[str, Served]) -> Iterable[Metric]:
+        """Yield the metrics by key; certified bounds are those of the newest version with a certificate."""
+        priors = {(key, of): getattr(each, f"{of}_prior") for key, each in engines.items() for of in DOMAINS}
+        certified = {key: self._risks[key] for key in engines if key in self._risks}
+        risks = {(key, kind): getattr(each, kind) for key, each in certified.items() for kind in _KINDS}
+        log_e = {(key,): each.log_e_value for key, each in engines.items()}
+        weights: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        for key, engine in engines.items():
+            for candidate, weight in engine.weights.items():
+                weights[key, candidate.split("/")[0]] += weight
+        versions = {(key,): each.version for key, each in engines.items()}
+        yield _gauge("map_version", "Map version served.", versions, "key")
+        bins = {(key,): each.bins or 0 for key, each in engines.items()}
+        yield _gauge("map_bins", "Bins of the map; 0: identity.", bins, "key")
+        yield _gauge("prior", "Running probability of class 1.", priors, "key", "domain")
+        yield _gauge("certified_risk", "Certified upper bound on the map's risk.", risks, "key", "kind")
+        yield _gauge("label_shift_log_e_value", "Log of the e-value against label shift.", log_e, "key")
+        yield _gauge("mixture_weight", "Weight of a mode's candidates, mode auto.", weights, "key", "mode")
+        pending = {(key,): each.pending for key, each in certified.items() if each.cohorts == "matured"}
         if pending:
             text = "Missing labels that the certificate counts as the worse of 0 and 1."
-            gauges.append(("streamcal_certified_pending", text, ["key"], pending))
-        for gauge in gauges:
-            yield _gauge(*gauge)
-        yield from _of_held([(name, each.held) for name, each in named if each.held is not None])
+            yield _gauge("certified_pending", text, pending, "key")
 
 
-def _of_held(named: Sequence[tuple[str, LabelDelays]]) -> Iterable[Metric]:
-    """Return the metrics of labels held, by key; none where no engine holds any."""
-    if not named:
-        return
-    timed = [(name, held) for name, held in named if held.by_time]
-    yield _gauge(
-        "streamcal_labels_held", "Labels held.", ["key"], [([name], held.held) for name, held in named]
-    )
-    yield _gauge(
-        "streamcal_oldest_held_seconds",
-        "Age of the oldest prediction whose label is held.",
-        ["key"],
-        [([name], held.oldest) for name, held in timed],
-    )
-    for metric, text, values in (
-        (
-            "streamcal_late_class",
-            "1 of the class whose labels come later.",
-            [(name, [float(label == held.late) for label in (0, 1)]) for name, held in named],
-        ),
-        (
-            "streamcal_missing_class",
-            "1 of the class of which no label has come.",
-            [(name, [float(label == held.missing) for label in (0, 1)]) for name, held in named],
-        ),
-        (
-            "streamcal_class_completeness_ratio",
-            "Share of the labels that have come, of predictions whose labels are held.",
-            [(name, held.complete or ()) for name, held in named],
-        ),
-        (
-            "streamcal_class_delay_seconds",
-            "Age at which 90% of the labels have come.",
-            [(name, held.within or ()) for name, held in timed],
-        ),
-    ):
-        by_class = [([name, str(label)], value) for name, each in values for label, value in enumerate(each)]
-        yield _gauge(metric, text, ["key", "class"], by_class)
-    for metric, text, field in (
-        ("streamcal_labels_by_exclusion", "Predictions learned without a label.", "excluded"),
-        ("streamcal_mistaken_labels_by_exclusion", "Those whose label was another.", "mistaken"),
-    ):
-        family = CounterMetricFamily(metric, text, labels=["key"])
-        for name, held in named:
-            family.add_metric([name], getattr(held, field))
-        yield family
+def _of_held(held: Mapping[str, LabelDelays]) -> Iterable[Metric]:
+    """Yield the metrics of labels held, by key."""
+    timed = {key: each for key, each in held.items() if each.by_time}
+    yield _gauge("labels_held", "Labels held.", {(key,): each.held for key, each in held.items()}, "key")
+    oldest = {(key,): each.oldest for key, each in timed.items()}
+    yield _gauge("oldest_held_seconds", "Age of the oldest prediction whose label is held.", oldest, "key")
+    of_class = {
+        "late_class": "1 of the class whose labels come later.",
+        "missing_class": "1 of the class of which no label has come.",
+        "class_completeness_ratio": "Share of the labels that have come, where labels are held.",
+        "class_delay_seconds": "Age at which 90% of the labels have come.",
+    }
+    for name, text in of_class.items():
+        values: dict[tuple[str, ...], float | None] = {}
+        for key, each in held.items():
+            both: dict[str, Sequence[float | None]] = {
+                "late_class": [each.late == 0, each.late == 1],
+                "missing_class": [each.missing == 0, each.missing == 1],
+                "class_completeness_ratio": each.complete or (),
+                "class_delay_seconds": each.within or () if each.by_time else (),
+            }
+            values |= {(key, str(label)): value for label, value in enumerate(both[name])}
+        yield _gauge(name, text, values, "key", "class")
+    excluded = {(key,): each.excluded for key, each in held.items()}
+    yield _counter("labels_by_exclusion", "Predictions learned without a label.", excluded, "key")
+    mistaken = {(key,): each.mistaken for key, each in held.items()}
+    yield _counter("mistaken_labels_by_exclusion", "Those whose label was another.", mistaken, "key")
 
 
-def _gauge(
-    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]
-) -> Metric:
+_Values = Mapping[Any, float | None] | float | None  # by the values of the labels; or without labels
+
+
+def _gauge(name: str, text: str, values: _Values, *labels: str) -> Metric:
     """Return a gauge with a value for each set of labels; none where the value is None."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for place, value in values:
+    return _filled(GaugeMetricFamily(f"streamcal_{name}", text, labels=labels), values)
+
+
+def _counter(name: str, text: str, values: _Values, *labels: str) -> Metric:
+    """Return a counter, likewise."""
+    return _filled(CounterMetricFamily(f"streamcal_{name}", text, labels=labels), values)
+
+
+def _filled(family: Any, values: _Values) -> Metric:
+    for place, value in (values if isinstance(values, Mapping) else {(): values}).items():
         if value is not None:
             family.add_metric(place, value)
-    return family
+    found: Metric = family
+    return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Final
 from urllib.parse import unquote
@@ -36,6 +37,7 @@ NO_KEY: Final = "_"
 
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
 _MODELS: Final = b"/v2/models/"
+_INFER: Final = re.compile(_MODELS + b"([^/]+)/infer").fullmatch
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -83,7 +85,6 @@ class App:
                 Route("/v2/health/ready", self._ready),
                 Route("/v2/models/{key}", self._model),
                 Route("/v2/models/{key}/ready", self._ready),
-                Route("/v2/models/{key}/infer", self._infer, methods=["POST"]),
                 *pages,
             ],
             exception_handlers={RefusedError: _refused, HTTPException: _not_routed},
@@ -102,23 +103,31 @@ class App:
         answer: ASGIApp
         try:
             self._check_caller(scope)
-            kind = _EVENTS.get(scope["path"])
-            answer = self._others if kind is None else await self._events(kind, scope, received)
-            if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
-                scope = {**scope, "path": scope["raw_path"].decode("ascii")}
+            if kind := _EVENTS.get(scope["path"]):
+                answer = await self._events(kind, scope, received)
+            elif inferred := _INFER(scope["raw_path"]):
+                answer = await self._infer(_model_name(inferred[1].decode()), scope, received)
+            else:
+                answer = self._others
+                if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
+                    scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         except RefusedError as error:
             answer, waited = _problem(error.problem), error.problem.status == 408
-        if more and not waited and not (answer is self._others and scope["path"].endswith("/infer")):
+        if more and not waited:
             await drain(received)
         await answer(scope, receive, send)
 
     # Events
 
-    async def _events(self, kind: Kind, scope: Scope, receive: Receive) -> Response:
+    async def _body(self, scope: Scope, receive: Receive) -> tuple[dict[str, str], bytes]:
+        """Return the header, by name in small letters, and the body of a request."""
         if scope["method"] != "POST":
-            raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
+            raise RefusedError(405, f"{scope['path'][:200]} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await self._bodies.read(headers, receive)
+        return headers, await self._bodies.read(headers, receive)
+
+    async def _events(self, kind: Kind, scope: Scope, receive: Receive) -> Response:
+        headers, body = await self._body(scope, receive)
         lines, many = bodies.read(headers, body)
         results = await self._requests.submit(kind, lines)
         if not many:
@@ -129,15 +138,14 @@ class App:
         ]
         return Response(msgspec.json.Encoder().encode_lines(parts), media_type=bodies.JSON_LINES)
 
-    async def _infer(self, request: Request) -> Response:
+    async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
         try:
-            name = _model_name(request)
-            _check_tensors(request.headers)
-            body = await self._bodies.read(request.headers, request.receive)
-            asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
+            headers, body = await self._body(scope, receive)
+            asked, lines = bodies.tensors(headers, body, None if name == NO_KEY else name, self._columns)
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
-            return _problem(msgspec.structs.replace(error.problem, error=error.problem.detail))
+            error.problem = msgspec.structs.replace(error.problem, error=error.problem.detail)
+            raise
         for index, each in enumerate(results):
             if isinstance(each, Problem):
                 detail = f"value {index}: {each.detail}"
@@ -173,7 +181,7 @@ class App:
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
 
     async def _model(self, request: Request) -> Response:
-        name = _model_name(request)
+        name = _model_name(request.path_params["key"])
         number = await self._queries.map_version(None if name == NO_KEY else name)
         scores, carried = bodies.inputs_of(self._columns)
         classes = len(self._columns.classes)
@@ -224,21 +232,13 @@ def _token_in(given: bytes, *, basic: bool) -> bytes:
         return b""
 
 
-def _model_name(request: Request) -> str:
-    name: str = request.path_params["key"]
+def _model_name(name: str) -> str:
     try:
         return unquote(name, errors="strict")
     except UnicodeDecodeError:
         raise RefusedError(
             400, f"a model's name must be UTF-8, percent-encoded, got {name[:100]!r}"
         ) from None
-
-
-def _check_tensors(headers: Mapping[str, str]) -> None:
-    if "inference-header-content-length" in headers:
-        raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
-    if (kind := bodies.content_type(headers)) != bodies.JSON:
-        raise RefusedError(415, f"Content-Type must be {bodies.JSON}, got {kind[:100] or 'none'!r}")
 
 
 # Responses

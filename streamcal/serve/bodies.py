@@ -107,7 +107,9 @@ def inputs_of(columns: Columns) -> tuple[str, tuple[str, ...]]:
     return ("scores", columns.keep) if columns.classes else ("score", columns.carried)
 
 
-def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferRequest, list[bytes]]:
+def tensors(
+    headers: Mapping[str, str], body: bytes, key: str | None, columns: Columns
+) -> tuple[InferRequest, list[bytes]]:
     """Return a request of the V2 protocol, and its predictions: one for each score, or row of scores.
 
     Raises
@@ -115,6 +117,10 @@ def tensors(body: bytes, key: str | None, columns: Columns) -> tuple[InferReques
     RefusedError
         if it is no such request.
     """
+    if "inference-header-content-length" in headers:
+        raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
+    if (kind := content_type(headers)) != JSON:
+        raise RefusedError(415, f"Content-Type must be {JSON}, got {kind[:100] or 'none'!r}")
     try:
         request = _decode_infer(body)
     except (ValueError, RecursionError) as error:

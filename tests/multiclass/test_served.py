@@ -43,7 +43,7 @@ def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path
     assert server.ask("POST", "/v1/labels", label)[1]["outcome"] == "duplicate"
     other = next(name for name in NAMES if name != label["label"])
     status, answer = server.ask("POST", "/v1/labels", label | {"label": other})
-    assert (status, answer["outcome"]) == (409, "conflicting")
+    assert (status, answer["code"]) == (409, "conflicting_label")
     assert f"is '{label['label']}' already, which stays, got {other!r}" in answer["detail"]
     server.stop()
 

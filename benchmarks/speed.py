@@ -104,7 +104,7 @@ def calls(asked: Any) -> Table:
     """Return a row for each kind of call."""
 
     def rows() -> Iterator[Sequence[str]]:
-        n = 20_000 if asked.quick else 10**6
+        n = 20_000 if asked.quick else 200_000
         scores, labels = sample(n)
         for what, ours, yardstick, theirs, events in pairs(scores, labels):
             taken = seconds(ours, *([theirs] if theirs else []), repeats=asked.repeats)

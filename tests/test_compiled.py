@@ -40,15 +40,15 @@ def test_paths_of_a_likelihood_set() -> None:
     first, last = np.maximum(np.arange(9) - 1, 0), np.minimum(np.arange(9) * 6, m)
     last[-1] = m
     nodes = int(np.maximum(last - first, 0).sum())
-    by_point, by_cell, by_tilt = rng.random((4, 9)), rng.random((6, m)), rng.random((4, tilts))
+    by_point, by_cell, by_tilt = rng.random((4, 9)), rng.random((10, m)), rng.random((4, tilts))
     for module in (paths_c, uncompiled("streamcal.certificates.paths_c")):
         for slack in (1e3, 1.0):
             lowest, highest, deviance = np.zeros(m), np.zeros(m), np.zeros(nodes)
             risk, reached = np.zeros((nodes, tilts)), np.full((m + 1, 9), -np.inf)
             reached[0] = 0.0
-            some = module.plausible(points, hit, miss, cells, slack, -200.0, lowest, highest)
+            some = module.plausible(points, hit, miss, cells, slack, lowest, highest)
             assert some == (slack > 1.0)
-            module.deviances(first, last, hit, miss, cells, -200.0, deviance)
+            module.deviances(first, last, hit, miss, cells, deviance)
             module.gains(first, last, by_point, by_cell, by_tilt, m - 1, 0, risk)
             module.best_paths(first, last, deviance, risk, multipliers, reached)
             assert np.isfinite(reached[-1]).all()

@@ -133,8 +133,6 @@ class BinningLimits:
         Largest possible share of label 1 per bin: pending labels count as 1 (lemma 19).
     lower, upper
         Limits on the mean of h* over the scores in the bin.
-    mean_lower, mean_upper
-        Limits on the population mean P[Y=1 | Z in bin].
     floor, ceiling
         Limits on h* everywhere in the bin.
     mass
@@ -160,9 +158,6 @@ class BinningLimits:
         self.floor = np.concatenate(([0.0], self.lower[:-1]))
         self.ceiling = np.concatenate((self.upper[1:], [1.0]))
         self.shape = shape_error(self.totals, version.shape_exponent)
-        widened = self.shape * np.maximum(self.ceiling - self.floor, 0.0)
-        self.mean_lower = np.clip(self.lower - widened, self.floor, 1.0)
-        self.mean_upper = np.clip(self.upper + widened, 0.0, self.ceiling)
         self.mass = version.masses(self.totals)
         self.ratio = self.mass * version.n / self.totals
         self.atom = atom_shares(version, splits, self.mass)

@@ -13,13 +13,13 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
+from streamcal.certificates.bin_limits import VersionLimits
+from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.certificates.path_bounds import PathBounds
-from streamcal.certificates.prequential import Forecasts
-from streamcal.certificates.source import Centre, RiskBound, certify_served
-from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
+from streamcal.certificates.prequential import Forecasts, replayed
+from streamcal.certificates.source import Centre, RiskBound
+from streamcal.certificates.target import LabelCounts, shift_limits
 from streamcal.events import Domain
-from streamcal.maps.binning import bin_sums
 from streamcal.maps.curves_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -28,7 +28,7 @@ from streamcal.maps.uniform_mass import form
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Counts, Flags, Floats
+from streamcal.values import Counts, Floats
 
 __all__ = ["Bounds", "ErrorBudget", "TargetData", "VersionData", "doubled"]
 
@@ -91,26 +91,17 @@ class TargetData(NamedTuple):
     sampled: bool = True
     """Whether labels as they came may be a sample: not while one class may come later."""
 
-    def doubled(self, doublings: int) -> TargetData:
-        """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.
-
-        The rate is (S + ½)/(N + 1): labels of one class only do not stay so for ever.
-        """
-        positives, labels, version, _ = self.labels
-        many = labels << doublings
-        expected = round(many * (positives + 0.5) / (labels + 1))
-        return TargetData(lambda: doubled(self.scores(), doublings), LabelCounts(expected, many, version))
-
 
 class ErrorBudget(NamedTuple):
-    """Error probabilities that the bounds of a version may spend, each in (0, 1)."""
+    """Error probabilities that the bounds of a version may spend, each in [0, 1)."""
 
     limits: float
-    """Probability for the limits of bins (lemmas 2 to 10)."""
-    masses: float
+    """Probability for the limits of bins (lemmas 2 to 9)."""
+    masses: float = 0.0
     """Probability for the masses of any intervals (lemma 16)."""
-    once: float
-    """Probability for the likelihood sets of all versions together (lemma 15)."""
+    likelihood: float = 0.0
+    """Probability for the likelihood set: of all versions together, or of one version of a window (lemma 15);
+    0: there is none."""
     observed: float = 0.0
     """Probability for the masses of any intervals by all observed scores, at all their counts together (lemma
     16); 0: no bound rests on these."""
@@ -126,8 +117,8 @@ class Bounds:
     budget
         error probabilities of the version.
     forecasts
-        forecasts of the labels of the version's domain, as of this version or an earlier one; None if there
-        are none.
+        forecasts of the labels of the version's domain, as of this version or an earlier one; None if they
+        are those of a sliding window, or of matured cohorts.
     windowed
         whether the cells are those of a sliding window.
     """
@@ -146,17 +137,16 @@ class Bounds:
         """Domain of the version's labels."""
 
     @cached_property
-    def _formed(self) -> tuple[Counts, int]:
-        """First cell of each bin, then m, int64[B+1]; and the number of binnings compared by their labels."""
+    def bins(self) -> int:
+        """Number of bins of the uniform-mass map of the labels; 1 if there is no rule for them."""
         data = self._data
-        if data.bins is None:
-            return np.array([0, len(data.scores.cells)], np.int64), 1
-        formed = form(data.labels, data.bins)
-        return formed.splits, formed.choices
+        return 1 if data.bins is None else len(form(data.labels, data.bins).splits) - 1
 
     @property
-    def _splits(self) -> Counts:
-        return self._formed[0]
+    def delta(self) -> float:
+        """Share of δ that this version spends."""
+        once = 0.0 if self._windowed else self._budget.likelihood
+        return sum(self._budget) - once - self._budget.observed
 
     @cached_property
     def labels(self) -> LabelCounts:
@@ -167,53 +157,25 @@ class Bounds:
         return LabelCounts(int(positives.sum()), labelled, version, int(pending.sum()))
 
     @cached_property
-    def _ends(self) -> Counts:
-        """Upper end of each bin but the last, in cells of the finest grid."""
-        sketch = self._data.scores
-        return (sketch.cells[self._splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
-
-    @cached_property
-    def _atoms(self) -> Floats:
-        """The score of each bin that holds one only, else NaN."""
-        splits = self._splits
-        return np.where(np.diff(splits) == 1, self._data.scores.atoms[splits[:-1]], np.nan)
-
-    @cached_property
-    def _edges(self) -> Floats:
-        """Edges of the map that was formed, to recognise it."""
-        return _left_edges(self._data.scores, self._splits[1:-1])
-
-    @cached_property
-    def _values(self) -> Floats:
-        """Values of the map that was formed, to recognise it."""
-        splits, (_, negatives, positives, _) = self._splits, self._data.cells
-        return bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
-
-    @cached_property
-    def limits(self) -> BinningLimits:
-        """Certified limits on the bins of the version."""
-        return BinningLimits(self._version, *self._formed)
-
-    @cached_property
-    def own(self) -> RiskBound:
-        """Bound on the map that was formed."""
-        splits, choices = self._formed
-        return certify_served(self._version, splits, self._best[0], choices)
-
-    @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
         """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
-        # Forecasts of labels that the version does not have are of a later one.
-        if self._forecasts is None or self._forecasts.labels > self._data.labels.n:
+        labels, forecasts = self._data.labels, self._forecasts
+        if self._data.predictions is not None:
             return ()
-        forecasts = self._forecasts.scored.copy()
-        forecasts.score(self._data.labels)
-        return tuple(forecasts.log_likelihoods.tolist())
+        if self._windowed:
+            return tuple(replayed(labels).log_likelihoods.tolist())
+        # Forecasts of labels that the version does not have are of a later one.
+        if forecasts is None or forecasts.labels > labels.n:
+            return ()
+        scored = forecasts.scored.copy()
+        scored.score(labels)
+        return tuple(scored.log_likelihoods.tolist())
 
     def bound_of(self, served: RecalibrationMap, *, scores: ScoreSketch | None = None) -> RiskBound:
         """Return the smaller of two bounds on R of any map in the version's domain, if there are two.
 
-        They are that from the limits of bins, and that over the likelihood set (lemma 17).
+        One is the distance from the best map that the limits of bins certify (lemma 9), the other the largest
+        risk over the likelihood set (lemma 17).
 
         Parameters
         ----------
@@ -222,54 +184,24 @@ class Bounds:
         scores
             all observed scores of the version's domain, labelled or not; None: not known.
         """
-        bound, paths = self.by_limits(served), self._paths
-        if paths is None or not bound.monotone:
-            return bound
-        spent = bound._replace(delta=bound.delta + self._budget.masses)
-        if not paths.monotone:
-            return spent.withdrawn(monotone=False)
-        risk = min(bound.risk, paths.risk(partial(_range, served), scores=scores))
-        return spent._replace(
-            calibration=min(bound.calibration, risk), sharpness=min(bound.sharpness, risk), risk=risk
-        )
+        if self.refutes_monotone:
+            return RiskBound(1.0, monotone=False)
+        centre, inner, atoms = self._best
+        risk = centre.bound_of(_values_of(served, inner, atoms))
+        if self._paths is not None:
+            risk = min(risk, self._paths.risk(partial(_values_of, served), scores=scores))
+        return RiskBound(risk, monotone=True)
 
     def reads(self, scores: ScoreSketch | None) -> bool:
         """Return whether `bound_of` a map rests on these observed scores."""
         paths = self._paths
         return scores is not None and paths is not None and paths.reads(scores)
 
-    def refutes_monotone(self, served: RecalibrationMap) -> bool:
-        """Whether `bound_of` a map claims nothing because h* is not monotone; faster than `bound_of`."""
+    @property
+    def refutes_monotone(self) -> bool:
+        """Whether `bound_of` a map claims nothing because h* is not monotone."""
         paths = self._paths
-        return not self.by_limits(served).monotone or (paths is not None and not paths.monotone)
-
-    def by_limits(self, served: RecalibrationMap) -> RiskBound:
-        """Return the bound from the limits of bins.
-
-        For the map that was formed it is `own`. For any other, and from matured cohorts for all, it follows
-        from the triangle inequality (lemma 9).
-        """
-        matured = self._data.predictions is not None
-        if (
-            not matured
-            and served.bins == len(self._values)  # seldom: a mixture has more
-            and np.array_equal(served.values, self._values)
-            and np.array_equal(served.edges[1:-1], self._edges)
-        ):
-            return self.own
-        centre, inner, atoms = self._best
-        best = centre.bound
-        risk = centre.bound_of(*_range(served, inner), _at(served, atoms)) if best.monotone else 1.0
-        # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
-        # only that neither part exceeds the whole.
-        sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
-        return best._replace(
-            calibration=risk,
-            sharpness=sharpness,
-            risk=risk,
-            bins=best.bins if matured else len(self._values),
-            delta=self._budget.limits,
-        )
+        return not self._best[0].bound.monotone or (paths is not None and not paths.monotone)
 
     def doubled(self, doublings: int) -> Bounds:
         """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
@@ -278,60 +210,23 @@ class Bounds:
             forecasts = None if forecasts is None else forecasts.updated(many)
             many = doubled(many, 1)
         data = msgspec.structs.replace(self._data, labels=many)
-        bounds = Bounds(data, self._budget, forecasts, windowed=self._windowed)
-        bounds._formed = self._formed
-        return bounds
+        return Bounds(data, self._budget, forecasts, windowed=self._windowed)
 
-    def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:
-        """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
+    def target_risk(self, served: RecalibrationMap, target: LabelCounts, *, delta: float) -> float:
+        """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 18).
 
         Parameters
         ----------
         served
             the served map with its weights.
         target
-            scores and labels of the target.
+            labels of the target.
         delta
-            error probability of the target's priors and masses, in (0, 1): if the labels were forecast, half
-            of it for each of two bounds, of which the smaller is taken.
+            error probability of the priors of both domains, in (0, 1).
         """
-        lowest, highest = _range(served, self._edges)
-        scores, paths = target.scores(), self._paths
-        share = delta if paths is None else delta / 2
-        bound = certify_target(
-            self.limits,
-            lowest,
-            highest,
-            _at(served, self._atoms),
-            *self.bin_counts(scores),
-            scores=scores.n,
-            source_labels=self.labels,
-            target_labels=target.labels,
-            delta=share,
-        )
-        if paths is None:
-            return bound
-        return min(
-            bound, paths.risk(partial(_range, served), shift_limits(self.labels, target.labels, share))
-        )
-
-    def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
-        """Return the numbers of scores below and in the bins.
-
-        Returns
-        -------
-        The number that certainly lie below each bin, and the number that may lie in it or below, int64[B]
-        each: they differ by the scores of the bin, and by cells that its edges split. And bool[B]: whether
-        the bin holds one source score only, and no other score may lie in it.
-        """
-        starts = scores.cells.astype(np.int64) << scores.level
-        ends = starts + (1 << scores.level)
-        below = np.concatenate(([0], np.cumsum(scores.totals)))
-        first = np.concatenate(([0], np.searchsorted(ends, self._ends, side="right")))
-        last = np.concatenate((np.searchsorted(starts, self._ends, side="left"), [len(starts)]))
-        held = np.append(scores.atoms, np.nan)[first]  # the one score of the first cell in the bin
-        single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
-        return below[first], below[last], single
+        if self._paths is None:
+            return 1.0
+        return self._paths.risk(partial(_values_of, served), shift_limits(self.labels, target, delta))
 
     @cached_property
     def _paths(self) -> PathBounds | None:
@@ -339,22 +234,16 @@ class Bounds:
         forecasts, budget = self.log_likelihoods, self._budget
         if not forecasts:
             return None
-        return PathBounds(self._data.labels, forecasts, budget.once, budget.masses, budget.observed)
-
-    @property
-    def _version(self) -> VersionLimits:
-        """Cells and shared limits of the version, not cached: they take much memory."""
-        data, (scores, negatives, positives, pending) = self._data, self._data.cells
-        # Half goes to the best map, half to the one that was formed: matured cohorts certify the best only.
-        delta = self._budget.limits / (2 if data.predictions is None else 1)
-        return VersionLimits(negatives, positives, delta, ~np.isnan(scores.atoms), pending)
+        return PathBounds(self._data.labels, forecasts, budget.likelihood, budget.masses, budget.observed)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:
         """Best certified map, the edges between its groups of cells, and each group's score if single."""
-        sketch = self._data.scores
-        centre = Centre.best_of(self._version)
-        return centre, _left_edges(sketch, centre.starts[1:]), sketch.atoms[centre.starts]
+        sketch, negatives, positives, pending = self._data.cells
+        single = ~np.isnan(sketch.atoms)
+        centre = Centre.best_of(VersionLimits(negatives, positives, self._budget.limits, single, pending))
+        edges = grid.left_edges(sketch.cells[centre.starts[1:] - 1] + np.int32(1), sketch.level)
+        return centre, edges, np.where(centre.single, sketch.atoms[centre.starts], np.nan)
 
 
 def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
@@ -375,9 +264,12 @@ def _expected(counts: Counts) -> Counts:
     return np.stack((totals - positives, positives))
 
 
-def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:
-    """Return the edges before these cells, float64[m]. A gap before a cell belongs to that cell."""
-    return grid.left_edges(sketch.cells[splits - 1] + np.int32(1), sketch.level)
+def _values_of(served: RecalibrationMap, inner: Floats, atoms: Floats) -> MapValues:
+    """Return the values of a map between these edges, 0 and 1, and at these scores; NaN at NaN."""
+    values, known = np.full(len(atoms), np.nan), ~np.isnan(atoms)
+    if known.any():  # few versions have any
+        values[known] = served.apply_checked(atoms[known], served.weights)
+    return MapValues(*_range(served, inner), values)
 
 
 def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
@@ -406,14 +298,6 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
     values = shift_odds(np.array([*served.values, served.values[-1]]), odds)
     runs = np.column_stack((first, last + 1)).ravel()
     return np.minimum.reduceat(values, runs)[::2], np.maximum.reduceat(values, runs)[::2]
-
-
-def _at(served: RecalibrationMap, atoms: Floats) -> Floats:
-    """Return the value of a map at each of these scores, float64[m]; 0 at NaN."""
-    values, known = np.zeros(len(atoms)), ~np.isnan(atoms)
-    if known.any():  # few versions have any
-        values[known] = served.apply_checked(atoms[known], served.weights)
-    return values
 
 
 def _range_of_line(

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final, Literal, NamedTuple
 
 from streamcal.certificates.bounds import ErrorBudget, VersionData
+from streamcal.certificates.inequalities import version_delta
 from streamcal.certificates.record import (
     ARRIVAL,
     ARRIVAL_OF_SOURCE,
@@ -14,7 +15,6 @@ from streamcal.certificates.record import (
     identically_distributed,
     implied_zeros,
 )
-from streamcal.certificates.source import version_delta
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
@@ -22,10 +22,10 @@ from streamcal.maps.shift import NO_SHIFT
 __all__ = ["CertificateTarget"]
 
 # Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
-# source, for the target's priors and masses, and for versions formed from the target.
-_SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
+# source, for the priors of both, and for versions formed from the target.
+_SOURCE, _PRIORS, _TARGET = 0.6, 0.2, 0.2
 # Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
-_LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
+_LIMITS, _MASSES, _SETS = 0.5, 0.25, 0.25
 _OBSERVED: Final = 0.125  # of what the target's masses spend, on masses by all observed scores
 
 _IDENTITY: Final = RecalibrationMap(version=0)
@@ -94,8 +94,8 @@ class CertificateTarget(NamedTuple):
 
     @property
     def delta_of_shift(self) -> float:
-        """Error probability of the target's priors and masses, if claims on it follow by label shift."""
-        return _TARGET * self.delta
+        """Error probability of the priors of both domains, if claims on the target follow by label shift."""
+        return _PRIORS * self.delta
 
     def assumptions(self, domain: Domain, *, by_label_shift: bool, observed: bool) -> tuple[str, ...]:
         """Return the assumptions of a certificate, in words.
@@ -137,12 +137,14 @@ class CertificateTarget(NamedTuple):
         """Return the error probabilities of the bounds of a version."""
         domain, share = data.domain, 1.0
         if self.by_label_shift:
-            share = _SOURCE if domain == "source" else _TARGET_VERSIONS
+            share = _SOURCE if domain == "source" else _TARGET
         delta, j = share * self.delta, data.versions_before
+        if self.is_matured(domain):
+            return ErrorBudget(version_delta(delta, j))
         observed = _OBSERVED if self.observes(domain) else 0.0
         return ErrorBudget(
-            version_delta((1.0 if self.is_partial(domain) else _LIMITS) * delta, j),
+            version_delta(_LIMITS * delta, j),
             version_delta((1.0 - observed) * _MASSES * delta, j),
-            _ONCE * delta,
+            version_delta(_SETS * delta, j) if domain in self.windowed else _SETS * delta,
             observed * _MASSES * delta,
         )

@@ -56,8 +56,8 @@ class Premises(NamedTuple):
     """Bounds from the source's labels; None if there are none."""
     target: TargetData
     """Scores and labels of the target."""
-    latest: TargetData | None
-    """Target that claims by label shift rest on; None if there is none yet."""
+    latest: LabelCounts | None
+    """Labels of the target that claims by label shift rest on; None if there are none yet."""
     drifting: tuple[Domain, ...]
     """Domains whose labels are refuted to be identically distributed."""
     label_shift_refuted: bool
@@ -94,7 +94,7 @@ class Claim:
             return self.certificate.refuted
         if self._is_blind(self._domain) or self._domain in premises.drifting:
             return ()
-        return (MONOTONE_REFUTED,) if premises.bounds.refutes_monotone(self._certified) else ()
+        return (MONOTONE_REFUTED,) if premises.bounds.refutes_monotone else ()
 
     @property
     def target_labels(self) -> int:
@@ -150,12 +150,12 @@ class Claim:
         """Bound in the domain of the version's labels."""
         bounds = self._premises.bounds
         if self._withdrawn:
-            return bounds.by_limits(self._certified).withdrawn()
+            return RiskBound(1.0, monotone=True)
         return bounds.bound_of(self._certified, scores=self._scores)
 
     @property
     def _by_shift(self) -> float | None:
-        """Bound on the risk in the target by label shift (lemma 13); None if none may follow."""
+        """Bound on the risk in the target by label shift (lemma 18); None if none may follow."""
         premises, latest = self._premises, self._premises.latest
         if not self._shifts or premises.source is None:
             return None
@@ -181,11 +181,9 @@ class Claim:
                 wrong_zeros = about.implied_zeros
         if wrong_zeros:
             target_risk = 1.0
-            bound = bound.withdrawn(monotone=bound.monotone) if by_target else bound
+            bound = bound._replace(risk=1.0) if by_target else bound
         if target_risk is not None and by_target:
-            # The risk of one map in one domain, so one bound.
-            calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
-            bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
+            bound = bound._replace(risk=target_risk)  # the risk of one map in one domain, so one bound
         blind = self._is_blind(self._domain) or (self._shifts and any(map(self._is_blind, DOMAINS)))
         refuted = (
             *map(identically_distributed, premises.drifting),
@@ -200,18 +198,16 @@ class Claim:
         matured, bounds = about.matured and (by_target or by_label_shift), premises.bounds
         labels = self._target_labels
         n, n_target = bounds.labels.n, labels.n
-        bins = max(1, bound.bins)
+        bins = bounds.bins
         return Certificate(
             version=premises.version,
             time=None if premises.time is None or math.isnan(premises.time) else premises.time,
             domain=self._domain,
             n_source=0 if by_target else n,
             n_target=n if by_target else n_target,
-            bins=bound.bins if about.subject == "formed" else self._served.bins,
+            bins=bins if about.subject == "formed" else self._served.bins,
             delta=about.delta,
-            delta_spent=bound.delta,
-            calibration_risk=bound.calibration,
-            sharpness_risk=bound.sharpness,
+            delta_spent=bounds.delta,
             risk=bound.risk,
             target_risk=target_risk,
             paper=PaperBound.of(
@@ -236,7 +232,7 @@ class Claim:
         premises = self._premises
         if not (self._shifts and premises.about.matured):
             return premises.target.labels
-        return LabelCounts(0, 0) if premises.latest is None else premises.latest.labels
+        return premises.latest or LabelCounts(0, 0)
 
     def _theorem2(self, bins: int, target: LabelCounts) -> PaperBound | None:
         """Return Theorem 2 of the paper for these labels; None if one class is missing somewhere."""
@@ -263,7 +259,7 @@ class Claim:
             observed = None if scores is None else doubled(scores, doublings)
             return bounds.doubled(doublings).bound_of(self._certified, scores=observed).risk
 
-        return labels_needed((bounds if latest is None else latest).labels.n, risk_after)
+        return labels_needed((bounds.labels if latest is None else latest).n, risk_after)
 
 
 def labels_needed(labels: int, risk_after: Callable[[int], float]) -> int | None:

@@ -1,6 +1,6 @@
 """Concentration inequalities that certificates are built from, as pure functions.
 
-They are lemmas 1, 7 and 12 of docs/proofs/certificates.md. Every limit is rounded outward: it is never
+They are lemmas 0, 1, 7 and 12 of docs/proofs/certificates.md. Every limit is rounded outward: it is never
 tighter than the exact one.
 """
 
@@ -26,10 +26,33 @@ __all__ = [
     "log_kt",
     "prior_limits",
     "prior_limits_once",
+    "version_delta",
 ]
 
+_HEAD_START: Final = 24  # a of lemma 0
 _NEWTON_STEPS: Final = 4
 _OUTWARD: Final = 1e-12  # far above the rounding of the last operations
+
+
+def version_delta(delta: float, version: int) -> float:
+    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)) with a = 24 (lemma 0).
+
+    The sum over all versions telescopes to δ exactly.
+
+    Raises
+    ------
+    ValueError
+        if j is negative.
+
+    Examples
+    --------
+    >>> round(sum(version_delta(0.1, j) for j in range(100_000)), 4)
+    0.1
+    """
+    if version < 0:
+        raise ValueError(f"version must not be negative, got {version!r}")
+    j = version + _HEAD_START
+    return delta * _HEAD_START / (j * (j + 1))
 
 
 def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Floats:
@@ -221,16 +244,15 @@ class Masses:
         limits = chernoff_upper(shares, self.exponent / self.n)
         return np.split(limits, np.cumsum([len(each) for each in counts])[:-1])
 
-    def fill_atoms(self, values: Floats, at: Floats, beside: Floats, single: Flags) -> float:
+    def fill_atoms(self, values: Floats, at: Floats, single: Flags) -> float:
         """Return the same for intervals of which some hold one score only, if that is less (lemma 9).
 
         Parameters
         ----------
         values
             a_b ≥ 0, float64[B], which hold anywhere in an interval.
-        at, beside
-            float64[B]: for single intervals, values that hold at the score, and anywhere else in the
-            interval.
+        at
+            float64[B]: for single intervals, values that hold at the score.
         single
             bool[B], whether all scores in an interval are one.
         """
@@ -238,7 +260,7 @@ class Masses:
         if not single.any():
             return whole
         # At each edge lies one interval without scores, if there is a single score on both of its sides.
-        padded = np.concatenate(([0.0], np.where(single, beside, 0.0), [0.0]))
+        padded = np.concatenate(([0.0], np.where(single, values, 0.0), [0.0]))
         gap = float(chernoff_upper(0.0, self.exponent / self.n))
         gaps = gap * float(np.maximum(padded[:-1], padded[1:]).sum())
         return min(whole, self.fill(np.where(single, at, values)) + gaps)

@@ -28,6 +28,7 @@ from streamcal.certificates.record import (
     identically_distributed,
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
+from streamcal.certificates.target import LabelCounts
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, require
@@ -188,10 +189,9 @@ class Ledger:
         bounds = (self._bounds.get("target") if by_target else None) or self._bounds.get("source")
         if bounds is None:
             return None
-        latest: TargetData | None = target
+        latest: LabelCounts | None = target.labels
         if self.about.counts_target:
-            data = self.formed.get("target")
-            latest = None if data is None else TargetData(lambda: data.scores, self._bounds["target"].labels)
+            latest = self._bounds["target"].labels if "target" in self._bounds else None
         premises = Premises(
             self.about,
             self.version,

@@ -48,11 +48,6 @@ class LikelihoodSet(NamedTuple):
         """Labels 1, labels 0, and the largest log likelihood of each cell, float64[3, m]."""
         return np.stack((self.positives, self.negatives, self.largest))
 
-    @property
-    def least(self) -> float:
-        """Cut-off of deviances, which keeps sums exact: no smaller one belongs to the set."""
-        return -2.0 * abs(self.slack) - 10.0
-
 
 def usable_level(sketch: ScoreSketch, most: int) -> int | None:
     """Return the finest of `LEVELS` at which a sketch has at most ``most`` cells; None if there is none."""
@@ -84,7 +79,7 @@ def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> L
     )
     points = equal_points(_INTERVALS)
     lowest, highest = np.empty_like(largest), np.empty_like(largest)
-    if not plausible(points, *log_majorants(points), known.cells, known.slack, known.least, lowest, highest):
+    if not plausible(points, *log_majorants(points), known.cells, known.slack, lowest, highest):
         return known
     return known._replace(
         lowest=np.maximum.accumulate(lowest),

@@ -22,7 +22,7 @@ from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Floats
 
-__all__ = ["TILTS", "MassLimits", "largest_risk"]
+__all__ = ["TILTS", "MapValues", "MassLimits", "largest_risk"]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
@@ -74,6 +74,17 @@ class MassLimits(NamedTuple):
         return cls(counts / n, np.log(inverse + 2.0 * np.log(inverse)) / n, end / n, segment)
 
 
+class MapValues(NamedTuple):
+    """Values of a map in each segment, float64[s] each, see `MassLimits`."""
+
+    lowest: Floats
+    """Smallest value."""
+    highest: Floats
+    """Largest value."""
+    at: Floats
+    """Value at the one score of a segment of one cell; NaN if there are several scores or cells."""
+
+
 class _Lattice:
     """Nodes: for each point of value in turn, the cells in which it is plausible, one after the other.
 
@@ -99,11 +110,11 @@ class _Lattice:
         self.points, self.first = points, np.searchsorted(upper, order, "left")
         self.last = np.maximum(np.searchsorted(lower, order, "right"), self.first)
         self.deviance = np.empty(int((self.last - self.first).sum()))
-        deviances(self.first, self.last, *log_majorants(points), known.cells, known.least, self.deviance)
+        deviances(self.first, self.last, *log_majorants(points), known.cells, self.deviance)
 
 
 def largest_risk(
-    known: LikelihoodSet, lowest: Floats, highest: Floats, masses: MassLimits, shift: Shift = NO_SHIFT
+    known: LikelihoodSet, values: MapValues, masses: MassLimits, shift: Shift = NO_SHIFT
 ) -> float:
     """Return a bound in [0, 1] on the risk of a map, if the set contains h* (lemmas 17 and 18).
 
@@ -111,15 +122,15 @@ def largest_risk(
     ----------
     known
         the likelihood set, of m cells; it is not empty.
-    lowest, highest
-        float64[s], the map's smallest and largest value in each segment, see `MassLimits`.
+    values
+        of the map in each segment, see `MassLimits`.
     masses
         limits on the masses of the segments, in the domain of the labels.
     shift
         to the domain where the risk is asked for.
     """
     own = slice(None) if masses.segment is None else masses.segment
-    multipliers = _multiplier(known, lowest[own], highest[own], shift) * _MULTIPLIERS
+    multipliers = _multiplier(known, values.lowest[own], values.highest[own], shift) * _MULTIPLIERS
     coarse = _Lattice(known, _points(known, _FEW))
     found = []
     # The whole range of shifts at once charges a point for two of them: parts of it, one by one, are tighter.
@@ -128,16 +139,14 @@ def largest_risk(
         middle = float(np.geomspace(shift.low, shift.high, 3)[1])
         parts = [shift._replace(high=middle), shift._replace(low=middle)]
     for part in parts:
-        bounds = _bounds(known, coarse, lowest, highest, masses, part, np.arange(len(TILTS) - 1), multipliers)
+        bounds = _bounds(known, coarse, values, masses, part, np.arange(len(TILTS) - 1), multipliers)
         tilt, best = divmod(int(np.argmin(bounds)), len(multipliers))
         found.append((float(bounds[tilt, best]), tilt, float(multipliers[best]), part))
     found.sort(key=lambda each: -each[0])
     fine, worst = _Lattice(known, _points(known, _MANY)), 0.0
     for risk, tilt, multiplier, part in found:
         if risk > worst:
-            bounds = _bounds(
-                known, fine, lowest, highest, masses, part, np.array([tilt]), multiplier * _NEARBY
-            )
+            bounds = _bounds(known, fine, values, masses, part, np.array([tilt]), multiplier * _NEARBY)
             worst = max(worst, min(risk, float(bounds.min())))
     return min(1.0, shift.negatives * worst)
 
@@ -182,8 +191,7 @@ def _points(known: LikelihoodSet, most: int) -> Floats:
 def _bounds(
     known: LikelihoodSet,
     lattice: _Lattice,
-    lowest: Floats,
-    highest: Floats,
+    values: MapValues,
     masses: MassLimits,
     shift: Shift,
     tilts: Counts,
@@ -193,7 +201,7 @@ def _bounds(
 
     Parameters
     ----------
-    known, lowest, highest, masses
+    known, values, masses
         as in `largest_risk`.
     lattice
         nodes of the set.
@@ -203,6 +211,13 @@ def _bounds(
         each θ, by its place in `TILTS`, and each λ.
     """
     shares, m, last = masses.shares, len(known.lowest), len(masses.shares) - 1
+    (lowest, highest, at), every = values, np.array(TILTS)
+    each = 1.0 / -np.expm1(-every)
+    # Beside an atom, h* may be off on both sides, by as much as there and at the atom (lemma 17). Where few
+    # scores are equal, that costs more than it saves.
+    beside = 1.0 + 2.0 * max(shift.high, 1.0 / shift.low)
+    atoms = ~np.isnan(at) & (shares * every[-2] > 6.0 * beside * masses.intervals[-1])
+    others, intervals = np.where(atoms, 0.0, shares), np.where(atoms, 2.0 * beside, 1.0)
     segment = np.arange(m) if masses.segment is None else masses.segment
     # Only the first cell of a segment limits h* in the segment before it, and only the last in that after it.
     begins, ends = np.diff(segment, prepend=-1) > 0, np.diff(segment, append=last + 1) > 0
@@ -210,26 +225,28 @@ def _bounds(
     for row, kappa in enumerate((shift.high, shift.low)):
         by_point[row] = 1.0 + (kappa - 1.0) * lattice.points
         by_point[2 + row] = shift_odds(lattice.points, kappa)
-    by_cell = np.empty((6, m))
+    by_cell = np.empty((10, m))
     # The value of such a cell limits h* from above in the segment before it, and from below in the one after.
     # There is none before the first segment: 2 lies above all values, and −1 below.
     by_cell[0] = np.where(begins, np.append(2.0, lowest[:-1])[segment], 2.0)
     by_cell[1] = np.where(ends, np.append(highest[1:], -1.0)[segment], -1.0)
-    by_cell[2] = np.append(0.0, shares[:-1])[segment]
-    by_cell[3] = np.append(shares[1:], 0.0)[segment]
-    by_cell[4], by_cell[5] = lowest[segment], highest[segment]
-    every = np.array(TILTS)
-    each = 1.0 / -np.expm1(-every)
+    for row, costs in ((2, others), (4, intervals)):
+        by_cell[row] = np.append(0.0, costs[:-1])[segment]
+        by_cell[row + 1] = np.append(costs[1:], 0.0)[segment]
+    by_cell[6], by_cell[7] = lowest[segment], highest[segment]
+    by_cell[8], by_cell[9] = np.where(atoms, shares, 0.0)[segment], at[segment]
     by_tilt = np.empty((4, len(tilts)))
     by_tilt[0], by_tilt[1] = (every * each)[tilts], (masses.intervals * each[:-1])[tilts]
-    fixed = 0.0
+    fixed, gap = 0.0, float((masses.intervals * each[:-1]).min())
     # In the segments at the ends nothing limits h* from outside: there it is as far off as it can be.
     worst = shift.high * (1.0 - float(lowest[-1])) ** 2, float(highest[0]) ** 2
-    for end, share, risk in zip((2, 3), (shares[-1], shares[0]), worst, strict=True):
-        limits = (every * share + masses.end) * each  # of the mass of the segment
-        by_tilt[end] = (limits - limits.min())[tilts]
-        fixed += risk * float(limits.min())
+    for row, end, risk in zip((2, 3), (last, 0), worst, strict=True):
+        limits = (every * others[end] + masses.end) * each  # of the mass of the segment, or beyond its atom
+        least = float(limits.min())
+        by_tilt[row] = (limits - least)[tilts]
+        fixed += risk * (beside * (least + gap) if atoms[end] else least)
     top, bottom = int(np.searchsorted(segment, last)), int(np.searchsorted(segment, 0, "right")) - 1
+    top, bottom = (-1 if atoms[last] else top), (-1 if atoms[0] else bottom)
     gained = np.empty((len(lattice.deviance), len(tilts)))
     gains(lattice.first, lattice.last, by_point, by_cell, by_tilt, top, bottom, gained)
     reached = np.full((m + 1, len(tilts) * len(multipliers)), -np.inf)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
-from streamcal.certificates.monotone_maximum import MassLimits, largest_risk
+from streamcal.certificates.monotone_maximum import MapValues, MassLimits, largest_risk
 from streamcal.certificates.prequential import LEVELS, MOST_CELLS
 from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.sketch import grid
@@ -25,9 +25,9 @@ __all__ = ["PathBounds", "Ranges", "observed_delta"]
 _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores
 
-Ranges = Callable[[Floats], tuple[Floats, Floats]]
-"""Function that returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0
-and 1."""
+Ranges = Callable[[Floats, Floats], MapValues]
+"""Function that returns the values of a map between edges, float64[s−1], and the ends 0 and 1, and at the one
+score in each segment, float64[s], where it is not NaN."""
 
 
 class PathBounds:
@@ -47,7 +47,7 @@ class PathBounds:
         δ of the masses by all observed scores, at all their counts together, in [0, 1); 0: never by these.
     """
 
-    __slots__ = ("_cells", "_edges", "_known", "_level", "_masses", "_n", "_observed")
+    __slots__ = ("_atoms", "_cells", "_edges", "_known", "_level", "_masses", "_n", "_observed")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PathBounds:
         if level is not None:
             cells = sketch.at_level(level)
             self._known = likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once)
-            self._cells, self._level, self._n = cells.cells, level, cells.n
+            self._cells, self._level, self._n, self._atoms = cells.cells, level, cells.n, cells.atoms
             self._edges = grid.left_edges(cells.cells[:-1] + np.int32(1), level)
             self._masses = MassLimits.of(cells.totals, cells.n, delta)
 
@@ -92,27 +92,30 @@ class PathBounds:
         usable = self._known is not None and self._known.monotone and 0.0 < shift.low <= shift.high < math.inf
         if self._known is None or not usable:
             return 1.0
-        risk = largest_risk(self._known, *ranges(self._edges), self._masses, shift)
+        risk = largest_risk(self._known, ranges(self._edges, self._atoms), self._masses, shift)
         if scores is not None and self.reads(scores):
-            edges, masses = self._by_observed(scores)
-            risk = min(risk, largest_risk(self._known, *ranges(edges), masses, shift))
+            edges, atoms, masses = self._by_observed(scores)
+            risk = min(risk, largest_risk(self._known, ranges(edges, atoms), masses, shift))
         return risk
 
-    def _by_observed(self, scores: ScoreSketch) -> tuple[Floats, MassLimits]:
-        """Return the inner edges of segments, and their mass limits by observed scores.
+    def _by_observed(self, scores: ScoreSketch) -> tuple[Floats, Floats, MassLimits]:
+        """Return the inner edges of segments, the one score in each or NaN, and masses by observed scores.
 
         Cells of one cell of the scores' sketch are one segment, as no score tells them apart.
         """
         level = max(self._level, scores.level)
         coarse = self._cells >> (level - self._level)
-        ends = coarse[np.diff(coarse, append=coarse[-1] + 1) > 0]
+        begins = np.diff(coarse, prepend=-1) > 0
+        ends = coarse[begins]
         known = scores.at_level(level)
         upto = np.concatenate(([0], np.cumsum(known.totals)))
-        upto = upto[np.searchsorted(known.cells, ends, side="right")]
-        upto[-1] = known.n  # what follows the last cell
-        counts, segment = np.diff(upto, prepend=0), np.searchsorted(ends, coarse)
+        last = np.searchsorted(known.cells, ends, side="right")
+        last[-1] = len(known.cells)  # what follows the last cell
+        counts, segment = np.diff(upto[last], prepend=0), np.searchsorted(ends, coarse)
         edges = grid.left_edges(ends[:-1] + np.int32(1), level)
-        return edges, MassLimits.of(counts, known.n, observed_delta(self._observed, known.n), segment)
+        single = (np.bincount(segment) == 1) & (np.diff(last, prepend=0) == 1)
+        atoms = np.where(single & (self._atoms[begins] == known.atoms[last - 1]), self._atoms[begins], np.nan)
+        return edges, atoms, MassLimits.of(counts, known.n, observed_delta(self._observed, known.n), segment)
 
 
 def observed_delta(delta: float, n: int) -> float:

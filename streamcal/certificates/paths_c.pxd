@@ -7,18 +7,19 @@ cimport cython
 )
 cpdef bint plausible(
     const double[::1] points, const double[::1] hit, const double[::1] miss, const double[:, ::1] cells,
-    double slack, double least, double[::1] lowest, double[::1] highest
+    double slack, double[::1] lowest, double[::1] highest
 )
 
 @cython.locals(node=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t)
 cpdef deviances(
     const long long[::1] first, const long long[::1] last, const double[::1] hit, const double[::1] miss,
-    const double[:, ::1] cells, double least, double[::1] out
+    const double[:, ::1] cells, double[::1] out
 )
 
 @cython.locals(
     tilts=Py_ssize_t, node=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t, t=Py_ssize_t, heavy=double, light=double,
     upper=double, lower=double, rise=double, fall=double, up=double, down=double, share=double, interval=double,
+    over=double, under=double, own=double,
 )
 cpdef gains(
     const long long[::1] first, const long long[::1] last, const double[:, ::1] by_point,

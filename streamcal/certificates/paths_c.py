@@ -19,7 +19,6 @@ def plausible(
     miss: Floats,
     cells: Floats,
     slack: float,
-    least: float,
     lowest: Floats,
     highest: Floats,
 ) -> bool:
@@ -38,25 +37,21 @@ def plausible(
         float64[3, m], labels 1, labels 0, and the largest log likelihood of each cell.
     slack
         in nats.
-    least
-        cut-off of deviances.
     lowest, highest
         float64[m], filled with the result.
     """
     size, m = len(points), len(lowest)
     before, own, after = np.zeros((m, size)), np.empty(size), np.zeros(size)
     for c in range(m - 1):
-        best = before[c, 0] + max(cells[0, c] * hit[0] + cells[1, c] * miss[0] - cells[2, c], least)
+        best = before[c, 0] + cells[0, c] * hit[0] + cells[1, c] * miss[0] - cells[2, c]
         before[c + 1, 0] = best
         for k in range(1, size):
-            best = max(
-                best, before[c, k] + max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
-            )
+            best = max(best, before[c, k] + cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c])
             before[c + 1, k] = best
     for c in range(m - 1, -1, -1):
         first = last = -1
         for k in range(size):
-            own[k] = after[k] + max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
+            own[k] = after[k] + cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c]
             if before[c, k] + own[k] >= -slack:
                 last = k
                 if first < 0:
@@ -79,16 +74,14 @@ def plausible(
     return True
 
 
-def deviances(
-    first: Counts, last: Counts, hit: Floats, miss: Floats, cells: Floats, least: float, out: Floats
-) -> None:
+def deviances(first: Counts, last: Counts, hit: Floats, miss: Floats, cells: Floats, out: Floats) -> None:
     """Fill in the log likelihood of each node less the largest of its cell, in nats.
 
     Parameters
     ----------
     first, last
         int64[p], the first cell of each point, and the cell after its last one.
-    hit, miss, cells, least
+    hit, miss, cells
         as in `plausible`.
     out
         float64[nodes], for each point in turn one cell after the other.
@@ -96,7 +89,7 @@ def deviances(
     node = 0
     for k in range(len(first)):
         for c in range(first[k], last[k]):
-            out[node] = max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
+            out[node] = cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c]
             node += 1
 
 
@@ -119,8 +112,9 @@ def gains(
     by_point
         float64[4, p]: the largest and the smallest weight of a unit of mass; the largest and the smallest h*.
     by_cell
-        float64[6, m]: values of the map that h* may exceed before the cell, and fall below behind it; the
-        shares of the scores there; and the smallest and the largest value of the map in the cell.
+        float64[10, m]: values of the map that h* may exceed before the cell, and fall below behind it; the
+        shares of the scores there, and the numbers of intervals; the smallest and the largest value of the
+        map in the cell; the share of an atom, else 0; and the value of the map at the atom.
     by_tilt
         float64[4, t]: the cost of risk by share, by interval, and at the top and the bottom end.
     top, bottom
@@ -133,11 +127,18 @@ def gains(
         heavy, light, upper, lower = by_point[0, k], by_point[1, k], by_point[2, k], by_point[3, k]
         for c in range(first[k], last[k]):
             rise, fall = max(upper - by_cell[0, c], 0.0), max(by_cell[1, c] - lower, 0.0)
-            up = max(upper - max(by_cell[0, c], by_cell[4, c]), 0.0)
-            down = max(min(by_cell[1, c], by_cell[5, c]) - lower, 0.0)
+            up = max(upper - max(by_cell[0, c], by_cell[6, c]), 0.0)
+            down = max(min(by_cell[1, c], by_cell[7, c]) - lower, 0.0)
             rise, fall = heavy * rise * rise, light * fall * fall
             up, down = heavy * up * up, light * down * down
-            share, interval = by_cell[2, c] * rise + by_cell[3, c] * fall, rise - up + fall - down
+            share = by_cell[2, c] * rise + by_cell[3, c] * fall
+            interval = by_cell[4, c] * rise + by_cell[5, c] * fall
+            if by_cell[8, c] > 0.0:
+                over, under = max(upper - by_cell[9, c], 0.0), max(by_cell[9, c] - lower, 0.0)
+                own = heavy * over * over + light * under * under
+                share, interval = share + by_cell[8, c] * own, interval + own
+            else:
+                interval -= up + down
             for t in range(tilts):
                 out[node, t] = by_tilt[0, t] * share + by_tilt[1, t] * interval
                 if c == top:

@@ -24,7 +24,7 @@ from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "LogLikelihood", "Prequential"]
+__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "LogLikelihood", "Prequential", "replayed"]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
@@ -110,6 +110,23 @@ class Prequential(msgspec.Struct):
         return msgspec.structs.replace(
             self, sums=self.sums.reshape(shape), earlier=self.earlier.reshape(shape)
         )
+
+
+def replayed(sketch: ScoreSketch) -> Prequential:
+    """Return the forecasts of labels of unknown order, in an order drawn at random (lemma 15).
+
+    Labels of one law in random order have that law too. The order is the same whenever the number of labels
+    is, and forecasters are fitted anew where it doubles.
+    """
+    draw, parts = np.random.default_rng(sketch.n), [sketch]
+    while parts[-1].n > 1:
+        counts = parts[-1].counts
+        fewer = draw.multivariate_hypergeometric(counts.ravel(), parts[-1].n // 2, method="marginals")
+        parts.append(parts[-1].with_counts(fewer.reshape(counts.shape)))
+    scored = Prequential()
+    for part in reversed(parts):
+        scored.update(part)
+    return scored
 
 
 class Forecasts:

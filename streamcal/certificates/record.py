@@ -48,7 +48,7 @@ ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 
-RiskField = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
+RiskField = Literal["risk", "target_risk"]
 """Name of a field of a certificate that bounds a risk."""
 
 
@@ -134,8 +134,7 @@ class Certificate(BaseModel):
     time: Number | None
     """Event time at which the certificate was made, in seconds; None if the events carry none."""
     domain: Domain
-    """Domain of the labels that h was formed from. ``calibration_risk``, ``sharpness_risk`` and ``risk`` are
-    risks in this domain."""
+    """Domain of the labels that h was formed from; ``risk`` is the risk in this domain."""
     n_source: Count
     """Number of labelled source scores that h was formed from; 0 if it was formed from the target's."""
     n_target: Count
@@ -148,12 +147,8 @@ class Certificate(BaseModel):
     """Probability δ that any bound fails in the whole life of the stream."""
     delta_spent: Annotated[float, Field(gt=0.0, lt=1.0)]
     """Share of δ that this version spends."""
-    calibration_risk: Probability
-    """Bound on R^cal of h in ``domain``, bin by bin: E[(h − P[Y=1 | bin])²]."""
-    sharpness_risk: Probability
-    """Bound on R^sha of h in ``domain``, bin by bin: E[(P[Y=1 | bin] − h*)²]."""
     risk: Probability
-    """Bound on R = R^cal + R^sha of h in ``domain``."""
+    """Bound on R = E[(h − h*)²] of h in ``domain``."""
     target_risk: Probability | None
     """Bound on R of the served map in the target domain; None without a target."""
     paper: PaperBound
@@ -219,8 +214,6 @@ class Certificate(BaseModel):
             if self.cohorts == "arrived"
             else f"of matured predictions, {self.pending:,} more pending",
             "bins": f"{self.bins:,}",
-            "calibration risk, at most": self.in_words("calibration_risk"),
-            "sharpness risk, at most": self.in_words("sharpness_risk"),
             "risk, at most": self.in_words("risk"),
             "target risk, at most": self.in_words("target_risk"),
             "holds with probability": f"{1.0 - self.delta:g}",

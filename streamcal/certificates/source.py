@@ -2,82 +2,42 @@
 
 It assumes that the labelled scores are independent and identically distributed, and that
 h*(z) = P[Y=1 | Z=z] is non-decreasing. It assumes nothing else: scores may have atoms, h* may jump, n may be
-small, and the bins may be chosen from the same scores. If they are chosen from the labels, ``choices`` says
-among how many binnings. The proofs are lemmas 0, 8 and 9 of docs/proofs/certificates.md. Cost: O(m) for the
-m cells, and O(B log B + kB) for every candidate and k.
+small, and the bins may be chosen from the same scores. The proofs are lemmas 0, 8 and 9 of
+docs/proofs/certificates.md. Cost: O(m) for the m cells, and O(B log B) for every candidate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from streamcal.certificates.bin_limits import BinningLimits, VersionLimits, atom_shares, shape_error
+from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
 from streamcal.certificates.inequalities import Masses, chernoff_upper, largest_proxy, largest_variance
+from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.maps.binning import uniform_mass
 from streamcal.values import Counts, Floats
 
 __all__ = [
     "Centre",
     "RiskBound",
-    "certify",
     "certify_best",
-    "certify_served",
     "default_candidates",
-    "version_delta",
 ]
 
-_FINE_RATIO: Final = 4  # smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried, too
-_FINE_SCALE: Final = 2.5  # the smallest number of fine bins, in units of n^(1/3)
-_HEAD_START: Final = 24  # a of lemma 0
-# Shares of a version's δ, divided among the candidates and the k tried. `streamcal.certificates.bin_limits`
-# spends the rest.
+# Shares of a version's δ, divided among the candidates. `streamcal.certificates.bin_limits` spends the rest.
 _SPREAD, _LINEAR = 0.02, 0.45
 
 
 class RiskBound(NamedTuple):
-    """Upper bounds on the risk of one map. They are in [0, 1] and hold together."""
+    """Upper bound on the risk of one map."""
 
-    calibration: float
-    """Bound on R^cal, bin by bin."""
-    sharpness: float
-    """Bound on R^sha, bin by bin."""
     risk: float
-    """Bound on R."""
-    bins: int
-    """Number B of bins of the binning behind the bounds."""
-    delta: float
-    """Error probability that was spent, in (0, 1)."""
+    """Bound in [0, 1] on R."""
     monotone: bool
-    """False if two pools of bins refute that h* is non-decreasing. The bounds are then 1."""
-
-    def withdrawn(self, *, monotone: bool = True) -> Self:
-        """Return the bound that claims nothing instead."""
-        return self._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=monotone)
-
-
-def version_delta(delta: float, version: int) -> float:
-    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)) with a = 24 (lemma 0).
-
-    The sum over all versions telescopes to δ exactly.
-
-    Raises
-    ------
-    ValueError
-        if j is negative.
-
-    Examples
-    --------
-    >>> round(sum(version_delta(0.1, j) for j in range(100_000)), 4)
-    0.1
-    """
-    if version < 0:
-        raise ValueError(f"version must not be negative, got {version!r}")
-    j = version + _HEAD_START
-    return delta * _HEAD_START / (j * (j + 1))
+    """False if the labels refute that h* is non-decreasing. The bound is then 1."""
 
 
 def default_candidates(n: int, cells: int) -> list[int]:
@@ -85,27 +45,6 @@ def default_candidates(n: int, cells: int) -> list[int]:
     base = n ** (1 / 3)
     wanted = {max(1, round(base * 2 ** (step / 2))) for step in range(-4, 7)}
     return sorted({min(bins, cells) for bins in wanted})
-
-
-def certify(version: VersionLimits, splits: Counts, choices: int = 1) -> RiskBound:
-    """Return the certificate of the step map whose values are the label means of these bins (lemma 8).
-
-    Parameters
-    ----------
-    version
-        the cells, and the error probability δ that may be spent on them.
-    splits
-        int64[B+1], cells where the bins begin, from 0 to m.
-    choices
-        number of binnings among which this one was chosen by the labels; 1 if labels played no part.
-
-    Returns
-    -------
-    `RiskBound`. It holds with probability 1 − δ for all ``choices`` binnings together.
-    """
-    binning = BinningLimits(version, splits, choices)
-    k = max(_FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
-    return _certify(version, binning, (1, k))
 
 
 def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[RiskBound, Counts]:
@@ -134,7 +73,7 @@ def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[Ris
         if index not in found:
             splits = uniform_mass(version.totals, candidates[index])
             binning = BinningLimits(version, splits, len(candidates))
-            found[index] = _certify(version, binning, (1,)), binning.splits
+            found[index] = _certify(version, binning), binning.splits
         return found[index][0].risk, index
 
     last = len(candidates) - 1
@@ -190,61 +129,31 @@ class Centre:
         bound, splits = certify_best(version, default_candidates(version.n, len(version.totals)))
         return cls(version, splits, bound)
 
-    def bound_of(self, lowest: Floats, highest: Floats, at: Floats) -> float:
+    def bound_of(self, values: MapValues) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
 
-        It holds on the event on which the certificate of ĥ holds.
-
-        Parameters
-        ----------
-        lowest, highest
-            float64[G], the smallest and largest value of m in each group of cells, and in the gap on one side
-            of it. The first group reaches down to 0, the last up to 1.
-        at
-            float64[G], the value of m at the one score of each group that is `single`; any value for other
-            groups.
+        It holds on the event on which the certificate of ĥ holds. ``values`` are those of m in the groups;
+        the first reaches down to 0, the last up to 1, and a gap belongs to the group on one side of it.
         """
+        lowest, highest, at = values
         farthest = np.maximum(np.abs(lowest - self.most), np.abs(highest - self.values)) ** 2
         at_score = np.maximum(np.abs(at - self.values), np.abs(at - self.most)) ** 2
-        distance = self.masses.fill_atoms(farthest, at_score, farthest, self.single)
+        distance = self.masses.fill_atoms(farthest, at_score, self.single)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
-def certify_served(version: VersionLimits, splits: Counts, centre: Centre, choices: int = 1) -> RiskBound:
-    """Return the smaller of the served map's own certificate and its bound from a centre of this version.
-
-    The served binning is one of ``choices``; its own certificate spends as much δ as the centre has spent.
-    """
-    own = certify(version, splits, choices)._replace(delta=2.0 * version.delta)
-    if not (own.monotone and centre.bound.monotone):
-        return own.withdrawn(monotone=False)
-    totals, hits, _ = version.sums(splits)
-    values = np.repeat(hits / totals, np.diff(splits))
-    lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
-    risk = min(own.risk, centre.bound_of(lowest, highest, lowest))
-    return own._replace(calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk)
-
-
-def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[int]) -> RiskBound:
-    bins = len(binning.totals)
+def _certify(version: VersionLimits, binning: BinningLimits) -> RiskBound:
+    """Return the certificate of the step map whose values are the label means of these bins (lemma 8)."""
     if not binning.monotone:
-        return RiskBound(1.0, 1.0, 1.0, bins, version.delta, monotone=False)
+        return RiskBound(1.0, monotone=False)
     upto = np.cumsum(binning.totals).astype(np.int64)
     below = upto - binning.totals.astype(np.int64)
     masses = Masses(binning.mass, below, upto, version.n, version.mass_exponent)
     shift = _filled(version, binning, masses, binning.shape**2)
     calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
-    sharpness = _filled(version, binning, masses, np.full(bins, 0.25))
-    risk = calibration + sharpness
-    linear = -math.log(_LINEAR * binning.share / len(ratios))
-    spread = _SPREAD * binning.share / len(ratios)
-    for k in ratios:
-        sharp, direct = _fine(version, binning, k, linear, spread)
-        risk = min(risk, direct, calibration + sharp)
-        sharpness = min(sharpness, sharp)
-    risk = min(risk, 1.0)
-    sharpness, calibration = min(sharpness, risk, 0.25), min(calibration, risk)
-    return RiskBound(calibration, sharpness, risk, bins, version.delta, monotone=True)
+    sharpness = _filled(version, binning, masses, np.full(len(binning.totals), 0.25))
+    risk = min(calibration + sharpness, _by_differences(version, binning), 1.0)
+    return RiskBound(risk, monotone=True)
 
 
 def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Floats) -> float:
@@ -257,56 +166,27 @@ def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part
     return masses.fill(values, np.where(atom, version.gap, binning.mass))
 
 
-def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:
-    """Return the splits of about kB fine bins inside the bins. None is much smaller than its share."""
-    if k == 1:
-        return binning.splits
-    inner = uniform_mass(version.totals, k * (len(binning.splits) - 1))
-    ends = np.concatenate(([0], np.cumsum(version.totals)))
-    owner = np.searchsorted(binning.splits, inner, side="right") - 1
-    owner = np.minimum(owner, len(binning.splits) - 2)
-    left, right = ends[binning.splits[owner]], ends[binning.splits[owner + 1]]
-    least = np.minimum(right - left, version.n // (k * len(binning.totals))) // 2
-    keep = (ends[inner] - left >= least) & (right - ends[inner] >= least)
-    return np.union1d(inner[keep], binning.splits)
-
-
-def _fine(
-    version: VersionLimits, binning: BinningLimits, k: int, exponent: float, spread_delta: float
-) -> tuple[float, float]:
-    """Return (bound on R^sha, direct bound on R) from about kB fine bins (lemma 8)."""
-    splits = _fine_splits(version, binning, k)
-    totals, hits, most = version.sums(splits)  # pending labels: for k = 1 only (lemma 19)
+def _by_differences(version: VersionLimits, binning: BinningLimits) -> float:
+    """Return a bound on R from the differences between neighbouring bins (lemma 8)."""
+    totals = binning.totals
     if len(totals) < 2:
-        return math.inf, math.inf
-    rates, highest = hits / totals, most / totals
-    owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
-    first = np.searchsorted(owner, np.arange(len(binning.totals)))
-    mass = binning.mass if k == 1 else version.masses(totals)
-    ratio = np.maximum.reduceat(mass * version.n / totals, first)
-    weight = ratio[owner] * totals / version.n
-    shape = shape_error(totals, version.shape_exponent)
-    atom = atom_shares(version, splits, weight)
-    spread = np.minimum(np.sqrt(0.25 + shape**2), atom)
-    drift = np.minimum(2 * shape**2, atom**2)
-    blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε, well chosen if h* is linear
-    inside = weight * (spread if k == 1 else spread + drift / blend)
+        return math.inf
+    rates, highest, atom = binning.rates, binning.most, binning.atom
+    spread = np.minimum(np.sqrt(0.25 + binning.shape**2), atom)
+    drift = np.minimum(2 * binning.shape**2, atom**2)
+    inside = binning.mass * spread
     for end in (0, -1):
         inside[end] *= atom[end] < 1.0
     edge = np.maximum(inside[:-1], inside[1:])
-    between = (1 + blend) * weight
     jump = np.maximum(np.abs(highest[1:] - rates[:-1]), np.abs(rates[1:] - highest[:-1]))
-    form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ jump**2)
+    form = float(edge @ jump**2)
     slope = float((edge * (1 / totals[1:] + 1 / totals[:-1])).max())
-    if k > 1:
-        slope += float((between / totals).max())
-    proxy = _linear_proxy(rates, highest, totals, exponent, spread_delta)
+    exponent = -math.log(_LINEAR * binning.share)
+    proxy = _linear_proxy(rates, highest, totals, exponent, _SPREAD * binning.share)
     t = math.sqrt(2 * exponent * proxy * slope)
     form = (t + math.sqrt(t * t + form)) ** 2
-    ends = _end_terms(version, binning, hits, most, totals, mass, atom)
-    noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
-    cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
-    return form + ends, form + ends + noise + cross
+    cross = 2 * math.sqrt(binning.squares * form * float((drift / spread).max()))
+    return form + _end_terms(version, binning) + binning.squares + cross
 
 
 def _linear_proxy(rates: Floats, highest: Floats, totals: Floats, exponent: float, delta: float) -> float:
@@ -332,33 +212,26 @@ def _linear_proxy(rates: Floats, highest: Floats, totals: Floats, exponent: floa
     return high
 
 
-def _end_terms(
-    version: VersionLimits,
-    binning: BinningLimits,
-    hits: Floats,
-    most: Floats,
-    totals: Floats,
-    mass: Floats,
-    atom: Floats,
-) -> float:
-    """Return the most that the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
+def _end_terms(version: VersionLimits, binning: BinningLimits) -> float:
+    """Return the most that the first and the last bin can add: no neighbour bounds h* there (lemma 8e).
 
     The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
     therefore at an end of that hull. For a bin of one score, only the gap on the outside is added (lemma 8i).
     """
-    ends = [0, -1]
-    others = np.maximum(totals[ends] - 1.0, 1.0)
-    counts = np.array([totals[0] - hits[0], most[-1]])
+    ends, (first, last) = [0, -1], binning.mass[[0, -1]].tolist()
+    totals = binning.totals[ends]
+    others = np.maximum(totals - 1.0, 1.0)
+    counts = totals * [1.0 - binning.rates[0], binning.most[-1]]
     rise = chernoff_upper(np.minimum(counts / others, 1.0), version.end_exponent / others)
-    rises = np.where(totals[ends] > 1, rise, 1.0).tolist()
+    rises = np.where(totals > 1, rise, 1.0).tolist()
     lowest = np.minimum(binning.lower, binning.rates)[ends].tolist()
     highest = np.maximum(binning.upper, binning.most)[ends].tolist()
     low, high = float(binning.floor[-1]), 1.0 - float(binning.ceiling[0])
-    last = float(mass[-1]) * max(_chord(each, low, rises[1]) for each in (lowest[1], highest[1]))
-    first = float(mass[0]) * max(_chord(1.0 - each, high, rises[0]) for each in (lowest[0], highest[0]))
-    if atom[-1] < 1.0:
+    last *= max(_chord(each, low, rises[1]) for each in (lowest[1], highest[1]))
+    first *= max(_chord(1.0 - each, high, rises[0]) for each in (lowest[0], highest[0]))
+    if binning.atom[-1] < 1.0:
         last = version.gap * (1.0 - lowest[1]) ** 2
-    if atom[0] < 1.0:
+    if binning.atom[0] < 1.0:
         first = version.gap * highest[0] ** 2
     return float(last + first)
 

@@ -34,7 +34,7 @@ __all__ = ["RunMetrics"]
 _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
+_KINDS: Final = ("risk", "target_risk")
 _OUTCOMES: Final = JoinCounts.__struct_fields__[2:]  # without predictions and labels
 
 
@@ -42,8 +42,6 @@ class _Risks(msgspec.Struct):
     """Fields of a certificate that are exported."""
 
     risk: float | None = None
-    calibration_risk: float | None = None
-    sharpness_risk: float | None = None
     target_risk: float | None = None
     cohorts: str | None = None
     pending: int = 0

@@ -258,12 +258,12 @@ class ScoreSketch:
         Raises
         ------
         ValueError
-            if their shape is wrong, or if a cell would be empty.
+            if their shape is wrong, or one is negative.
         """
-        if counts.shape != self._counts.shape or (counts < 0).any() or not counts.any(axis=0).all():
-            raise ValueError(f"need counts of shape {self._counts.shape}, in no cell 0, got {counts!r}")
-        other = self.at_level(self._level)
-        other._keep(other._cells, counts, other.atoms)
+        if counts.shape != self._counts.shape or (counts < 0).any():
+            raise ValueError(f"need counts of shape {self._counts.shape}, none negative, got {counts!r}")
+        other, occupied = self.at_level(self._level), counts.any(axis=0)
+        other._keep(other._cells[occupied], counts[:, occupied], other.atoms[occupied])
         other._extra = None
         return other
 

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.certificates.bin_limits import LOG_GRID
-from streamcal.certificates.bounds import Bounds, ErrorBudget, VersionData, _range
-from streamcal.certificates.source import version_delta
-from streamcal.engine.config import Mode
-from streamcal.engine.schedule import Schedule
-from streamcal.events import Domain
+from streamcal.certificates.bounds import _range
 from streamcal.sketch import grid
-from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
 
@@ -63,28 +58,3 @@ def test_a_line_is_certified() -> None:
         assert engine.map.kind == "linear"
         assert engine.certificate is not None
         assert truth.risk(engine.map).total <= engine.certificate.risk < 0.05
-
-
-@pytest.mark.parametrize("mode", ["source", "target", "composite"])
-def test_the_certificate_is_about_the_map_that_is_served_not_about_bins_beside_it(mode: Mode) -> None:
-    """Bins are certified closer than a curve: their own bound would be a promise about another map."""
-    truth = NormalPair(0.5)
-    scores, labels = truth.sample(20_000, np.random.default_rng(1))
-    engine = Recalibrator(mode=mode)
-    domain: Domain = "target" if mode == "target" else "source"
-    engine.learn_many(scores, labels, domain)
-    certificate = engine.certificate
-    assert certificate is not None
-    last = certificate.n_target if domain == "target" else certificate.n_source
-    sketch = ScoreSketch()
-    sketch.add(scores[:last], labels[:last])
-    version = Schedule(1.1).passed(last) - 1
-    share = 0.06 if mode == "composite" else 0.1
-    budget = ErrorBudget(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
-    data = VersionData(sketch, "auto", version, domain)
-    bounds = Bounds(data, budget)
-    assert engine.map.kind == "linear"
-    by_limits = bounds.bound_of(engine.map).risk
-    assert by_limits > bounds.own.risk
-    assert truth.risk(engine.map).total < certificate.risk < by_limits
-    assert certificate.sharpness_risk == certificate.risk

@@ -331,7 +331,7 @@ def test_a_refuted_assumption_is_told_once_and_claims_nothing() -> None:
     certificate = engine.certificate
     assert certificate is not None
     assert certificate.refuted == (alarm.assumption,)
-    assert certificate.risk == certificate.target_risk == certificate.calibration_risk == 1.0
+    assert certificate.risk == certificate.target_risk == 1.0
     assert "an assumption is refuted" in certificate.in_words("risk")
     assert engine.alarms == (alarm,)
 

@@ -91,7 +91,6 @@ def claims(certificate: Certificate | None) -> list[Any] | None:
     counts = [certificate.n_source, certificate.n_target, certificate.bins]
     return [
         *counts,
-        certificate.calibration_risk,
         certificate.sharpness_risk,
         certificate.risk,
         certificate.target_risk,

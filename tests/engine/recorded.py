@@ -89,12 +89,7 @@ def claims(certificate: Certificate | None) -> list[Any] | None:
     if certificate is None:
         return None
     counts = [certificate.n_source, certificate.n_target, certificate.bins]
-    return [
-        *counts,
-        certificate.sharpness_risk,
-        certificate.risk,
-        certificate.target_risk,
-    ]
+    return [*counts, certificate.risk, certificate.target_risk]
 
 
 def about(alarm: DriftAlarm) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pty
 import re
@@ -13,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamcal import Recalibrator
-from streamcal.cli import terminal
-from streamcal.cli.progress import Advance, Meter
+from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import version_line
 from streamcal.join.outcomes import Joined
 from streamcal.run.connectors import Connectors
@@ -29,11 +27,6 @@ pytestmark = pytest.mark.slow  # each test calls the command line
 
 def both(n: int) -> str:
     return "".join(f'{{"id":"{i}","score":0.5,"label":{i % 2}}}\n' for i in range(n))
-
-
-def test_how_it_reads() -> None:
-    assert str(Advance(1_234, 500)) == "1,234 events, 500 events/s"
-    assert str(Advance(1_234, 500, 0.37, 3_725)) == "37%, 1,234 events, 500 events/s, 1:02:05 left"
 
 
 def test_it_counts_events_within_a_micro_batch(tmp_path: Path) -> None:
@@ -138,16 +131,6 @@ def test_a_terminal_shows_how_far_apply_is(tmp_path: Path) -> None:
         apply.process.stdin.flush()
         apply.wait_for(rf"\b{count} events, [\d,]+ events/s")
     apply.rest()
-
-
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_where_nothing_is_compiled_the_remedy_is_said(
-    is_compiled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(terminal, "compiled", is_compiled)
-    monkeypatch.setattr(logging.getLogger("streamcal"), "propagate", True)
-    terminal.warn_if_slow()
-    assert {record.message for record in caplog.records} == (set() if is_compiled else {terminal.SLOW})
 
 
 def test_elsewhere_nothing_moves(tmp_path: Path) -> None:

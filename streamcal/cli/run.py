@@ -60,12 +60,14 @@ from streamcal.cli.terminal import (
     warn_if_slow,
 )
 from streamcal.errors import DamagedStateError, StoreError
+from streamcal.events.faces import COMMAND
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.remarks import remark
 from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
-from streamcal.monitor.status import Remark, Status
+from streamcal.monitor.status import Status
 from streamcal.page.addresses import http_url, parse_address
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.report import make_report
@@ -209,8 +211,7 @@ def _check_files(given: _RunOptions) -> None:
 def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether anything is doubtful."""
     if given.plot is not None and not pipeline.quality.before.labels:
-        words = f"{given.plot} was not drawn: no label has met its prediction."
-        status.remarks.append(Remark("not_drawn", {"file": str(given.plot)}, words))
+        status.remarks.append(remark("not_drawn", {"file": str(given.plot)}, COMMAND))
     elif given.plot is not None:
         from matplotlib.figure import Figure
 
@@ -230,8 +231,8 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
         console.print(run_table(status))
-        for remark in status.remarks:
-            console.print(f"! {remark.words}", soft_wrap=True, markup=False, highlight=False)
+        for each in status.remarks:
+            console.print(f"! {each.words}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:
         fail("\n".join(f"cannot write {each}" for each in unwritten), Exit.UNUSABLE)
     return bool(status.remarks) or status.verdict.deviates

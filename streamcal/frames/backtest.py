@@ -23,7 +23,7 @@ from streamcal.frames.results import Backtest, Comparison
 from streamcal.frames.sources import Frame, FrameSource
 from streamcal.join.join_c import JoinConfig
 from streamcal.monitor.build import build_status
-from streamcal.monitor.remarks import of_rejects
+from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status
 from streamcal.run.config import RunConfig, SegmentsConfig, problems
 from streamcal.run.pipeline import Pipeline
@@ -137,8 +137,8 @@ def backtest(
         raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
     done = [_replayed(predictions, labels, calibration, columns, join, segments, each) for each in given]
-    for remark in dict.fromkeys(remark for each in done for remark in each.remarks):
-        warnings.warn(remark, UserWarning, stacklevel=2)
+    for words in dict.fromkeys(words for each in done for words in each.remarks):
+        warnings.warn(words, UserWarning, stacklevel=2)
     return done[0] if modes is None else Comparison(dict(zip(modes, done, strict=True)))
 
 
@@ -184,24 +184,16 @@ def _replayed(
         raise ValueError(error.words(PYTHON)) from None
     status = build_status(pipeline, (*before, *deployment), claims=False, face=PYTHON)
     _check_outcome(status, rejects.rows, deployment)
-    every_reject = of_rejects(status, PYTHON)  # in a stream a few are nothing; here, each can be mended
-    remarks = [*dict.fromkeys(each.words for each in [*every_reject, *status.remarks])]
+    found = [*of_rejects(status, PYTHON), *status.remarks]  # in a stream a few rejects are nothing
     if labels is None and calibration is None and "label" not in of_predictions.roles:
-        remarks.append(
-            "No labels were given, so nothing is learned. Give a frame of labels, or a column of the"
-            " predictions."
-        )
-    remarks += [
-        f"{each.untimed:,} of {len(each):,} rows of {each.name} have no time: each counts at the time of the"
-        " row before it."
-        for each in deployment
-        if each.untimed
-    ]
+        found.append(remark("no_labels", {}, PYTHON))
+    for each in deployment:
+        if each.untimed:
+            fields = {"count": each.untimed, "rows": len(each), "name": each.name}
+            found.append(remark("untimed_rows", fields, PYTHON))
     if labels is not None and "time" not in of_predictions.roles:
-        remarks.append(
-            "No times are known, so all predictions were answered before the first label came. Give both"
-            " frames a column of times, or give labels that are known at once as a column of the predictions."
-        )
+        found.append(remark("no_times", {}, PYTHON))
+    remarks = [*dict.fromkeys(each.words for each in found)]
     return Backtest(pipeline, of_predictions, status, answers.rows, rejects.rows, maps.rows, remarks)
 
 

@@ -20,7 +20,7 @@ from streamcal.run.order import BACKWARDS
 from streamcal.times import show_duration
 from streamcal.values import shown
 
-__all__ = ["of_rejects", "remarks"]
+__all__ = ["of_rejects", "remark", "remarks"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
@@ -120,6 +120,17 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
     "missing_segment": "No prediction with a label has {name:shown}, of [segments] fields: {meant:meant}",
     "unfinished": "{place}.",
     "unknown_fields": "Unknown fields were ignored: {fields:fields}.",
+    "not_drawn": "{file} was not drawn: no label has met its prediction.",
+    "no_labels": (
+        "No labels were given, so nothing is learned. Give a frame of labels, or a column of the predictions."
+    ),
+    "no_times": (
+        "No times are known, so all predictions were answered before the first label came. Give both frames a"
+        " column of times, or give labels that are known at once as a column of the predictions."
+    ),
+    "untimed_rows": (
+        "{count:,} of {rows:,} rows of {name} have no time: each counts at the time of the row before it."
+    ),
 }
 
 
@@ -130,16 +141,17 @@ def remarks(status: Status, face: Face) -> list[Remark]:
     lines that were left are those of this run's sources.
     """
     of = _rejects, _join, _held, _classes, _coverage, _source, _small_keys, _groups, _times, _fields
-    return [_remark(code, fields, face) for find in of for code, fields in find(status)]
+    return [remark(code, fields, face) for find in of for code, fields in find(status)]
+
+
+def remark(code: RemarkCode, fields: dict[str, Any], face: Face) -> Remark:
+    """Return a remark in the words of a face."""
+    return Remark(code, fields, _Words(face).vformat(_TEXTS[code], (), {**fields, "face": face}))
 
 
 def of_rejects(status: Status, face: Face) -> list[Remark]:
     """Return the remark that events were rejected, if any was."""
-    return [_remark(code, fields, face) for code, fields in _rejects(status, 0.0)]
-
-
-def _remark(code: RemarkCode, fields: dict[str, Any], face: Face) -> Remark:
-    return Remark(code, fields, _Words(face).vformat(_TEXTS[code], (), {**fields, "face": face}))
+    return [remark(code, fields, face) for code, fields in _rejects(status, 0.0)]
 
 
 def _rejects(status: Status, least: float = _REJECTED) -> _Found:

@@ -300,9 +300,11 @@ RemarkCode: TypeAlias = Literal[
     "late_labels",
     "milliseconds",
     "missing_segment",
+    "no_labels",
     "no_negatives",
     "no_positives",
     "no_source",
+    "no_times",
     "not_drawn",
     "nothing_due",
     "nothing_joined",
@@ -313,6 +315,7 @@ RemarkCode: TypeAlias = Literal[
     "unknown_fields",
     "unlabelled_scores",
     "unmatched_labels",
+    "untimed_rows",
 ]
 
 

@@ -7,7 +7,6 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from streamcal.events.blocks import Block
-from streamcal.events.columns import WEIGHTS, Role
-from streamcal.events.table_codec import RowsDecoder
+from streamcal.events.columns import Role
+from streamcal.events.table_codec import Column, in_form
 from streamcal.string_column import PADDING, StringColumn, gathered
-from streamcal.times import read_time, seconds_of_moments
+from streamcal.times import seconds_of_moments
 from streamcal.values import shown
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "as_role",
     "check_kept_type",
     "check_role",
-    "decoded",
     "from_kept",
     "kept_type",
     "numbers_column",
@@ -78,28 +75,32 @@ def check_kept_type(name: str, kind: Any) -> None:
         )
 
 
-def as_role(role: Role, column: Any) -> Any:
-    """Return a column in the form of its role, which `check_role` has admitted.
+def as_role(role: Role, column: Any) -> Column:
+    """Return a column in the form of its role, which `check_role` has admitted; see `in_form`.
 
-    A ``score`` or a weight becomes float64. A ``time`` becomes float64 in its unit (a date and time in
-    seconds; NaN beyond the year 5138) or text. A ``label`` becomes booleans, whole numbers, float64 or text.
-    The other roles become text.
+    A date and time beyond the year 5138 is no number.
     """
     column = _decoded(column)
     kind, types = column.type, pa.types
-    if types.is_null(kind) or _is_text(kind):
-        return column
+    is_text = role in ("id", "key", "domain")
     if role == "time" and (types.is_timestamp(kind) or types.is_date(kind)):
         if types.is_timestamp(kind):
             column = column.cast(pa.timestamp(kind.unit))  # in UTC
-        moments = column.to_numpy(zero_copy_only=False)
-        return pa.array(seconds_of_moments(moments), mask=column.is_null().to_numpy(zero_copy_only=False))
-    if types.is_decimal(kind):  # through text, as the cast itself is not exact: of 0.701, 0.7010000000000001
+        seconds = seconds_of_moments(column.to_numpy(zero_copy_only=False))
+        column = pa.array(seconds, mask=column.is_null().to_numpy(zero_copy_only=False))
+    elif types.is_decimal(kind):  # through text, as the cast itself is not exact: 0.7010000000000001
         column = column.cast(pa.string())
-        return column if role == "id" else column.cast(pa.float64())
-    if role in ("score", "time", *WEIGHTS) or types.is_floating(kind):
-        return column.cast(pa.float64(), safe=False)
-    return column if role == "label" else column.cast(pa.string())
+        column = column if is_text else column.cast(pa.float64())
+    elif not (types.is_null(kind) or _is_text(kind)):
+        column = column.cast(pa.string() if is_text else pa.float64(), safe=False)
+    if types.is_float64(column.type):
+        missing = column.null_count
+        filled = pc.fill_null(column, float("nan")) if missing else column
+        numbers = np.frombuffer(filled.buffers()[1], np.float64, len(filled), 8 * filled.offset)
+        if int(np.count_nonzero(np.isnan(numbers))) == missing:
+            return numbers
+    texts = _texts(column) if role == "id" else None
+    return in_form(role, values_of(column)) if texts is None else texts
 
 
 def kept_type(kind: Any) -> Any:
@@ -159,29 +160,8 @@ def values_of(column: Any) -> list[Any]:
     return values
 
 
-def decoded(decoder: RowsDecoder, columns: Mapping[Role, Any], kept: Sequence[list[Any]]) -> Block | None:
-    """Return the events of columns in the forms of their roles, or None if one needs a closer look.
-
-    Most have no object for each event: without keys and domains, and with nothing that passes through.
-    """
-    if (time := columns.get("time")) is not None and _is_text(time.type):
-        try:
-            moments = [None if text is None else read_time(text.strip()) for text in values_of(time)]
-        except (ValueError, TypeError):  # the last of bytes
-            return None
-        columns = {**columns, "time": pa.array(moments, pa.float64())}
-    if not kept and "id" in columns and columns.keys() <= {"id", "score", "label", "time"}:
-        ids = texts_of(columns["id"])
-        found = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
-        if ids is not None and not any(numbers is None for numbers in found.values()):
-            block = decoder.decode_arrays(ids, found.get("score"), found.get("label"), found.get("time"))
-            if block is not None:
-                return block
-    return decoder.decode_columns({role: values_of(column) for role, column in columns.items()}, kept)
-
-
-def texts_of(column: Any) -> StringColumn | None:
-    """Return a column of texts, if none is missing and all are printable ASCII characters."""
+def _texts(column: Any) -> StringColumn | None:
+    """Return a column of texts, if none is missing or empty and all are printable ASCII characters."""
     types = pa.types
     if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
         return None
@@ -191,23 +171,10 @@ def texts_of(column: Any) -> StringColumn | None:
     start, size = int(bounds[0]), int(bounds[-1] - bounds[0])
     text = np.zeros(size + PADDING, np.uint8)
     text[:size] = np.frombuffer(data, np.uint8, size, start) if size else 0
-    if not ((text[:size] >= _SPACE) & (text[:size] <= _TILDE)).all():
+    sizes = np.diff(bounds)
+    if not (sizes > 0).all() or not ((text[:size] >= _SPACE) & (text[:size] <= _TILDE)).all():
         return None
-    return StringColumn(text, bounds[:-1] - start, np.diff(bounds))
-
-
-def numbers_of(column: Any) -> npt.NDArray[np.float64] | None:
-    """Return a column of numbers, NaN where there is none; None if it is no such column, or has a NaN."""
-    types = pa.types
-    if types.is_boolean(column.type) or types.is_integer(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    if not types.is_float64(column.type):
-        return None
-    missing = column.null_count
-    if missing:
-        column = pc.fill_null(column, float("nan"))
-    numbers = np.frombuffer(column.buffers()[1], np.float64, len(column), 8 * column.offset)
-    return numbers if int(np.count_nonzero(np.isnan(numbers))) == missing else None
+    return StringColumn(text, bounds[:-1] - start, sizes)
 
 
 def numbers_column(numbers: npt.NDArray[Any]) -> Any:

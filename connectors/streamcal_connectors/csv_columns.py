@@ -18,7 +18,7 @@ from streamcal.events.codec import CsvDecoder
 from streamcal.events.columns import WEIGHTS
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import SourceOptions
-from streamcal_connectors.arrow import decoded
+from streamcal_connectors.arrow import as_role
 
 __all__ = ["CsvColumns"]
 
@@ -79,10 +79,10 @@ class CsvColumns:
 
     def _block(self, rows: bytes) -> Block | None:
         table = self._table(rows)
-        columns = {role: table[name] for role, name in self._rows.roles.items()}
+        columns = {role: as_role(role, table[name]) for role, name in self._rows.roles.items()}
         count = len(next(iter(table.values())))
         kept = [[None] * count if name is None else table[name].to_pylist() for name in self._kept]
-        return decoded(self._rows, columns, kept)
+        return self._rows.block(columns, kept, count)
 
     def _table(self, rows: bytes) -> dict[str, Any]:
         """Return the columns that are read; raise `pyarrow.ArrowException` where a cell has no such value."""

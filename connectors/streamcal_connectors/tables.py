@@ -19,7 +19,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
 from streamcal.events import Event, Origin
-from streamcal.events.blocks import FEWEST
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.events.table_codec import RowsDecoder
@@ -30,7 +29,6 @@ from streamcal_connectors.arrow import (
     as_role,
     check_kept_type,
     check_role,
-    decoded,
     kept_type,
     values_of,
 )
@@ -362,11 +360,7 @@ class TableSource:
             self._passing(name, batch.column(name)) if name in names else [None] * rows
             for name in decoder.kept
         ]
-        decoder.count_rows(rows)
-        block = decoded(decoder, columns, kept)
-        if block is None:
-            return decoder.rows({role: values_of(column) for role, column in columns.items()}, kept)
-        return block if rows >= FEWEST else list(block)
+        return decoder.decode(columns, kept, rows)
 
     def _passing(self, name: str, column: Any) -> list[Any]:
         try:

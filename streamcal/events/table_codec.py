@@ -1,16 +1,18 @@
-"""Decodes events from the columns of a table: Parquet, Arrow or a data frame.
+"""Decodes events from columns: of CSV, Parquet, Arrow, a data frame, or records with a schema.
 
 The rules are those of `streamcal.events.fields`, and a missing value (null) is an absent field, as an
-empty cell of CSV is. Nothing here knows Arrow: who reads brings each column into the form that `RowsDecoder`
-takes.
+empty cell of CSV is. Nothing here knows Arrow or a data frame: who reads brings each column into the form of
+its role (`in_form`), and all that follows is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import repeat
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import numpy as np
 from msgspec import structs
@@ -20,17 +22,18 @@ from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.events.fields import Malformed, TableFields, check_kept, malformed
 from streamcal.string_column import StringColumn
-from streamcal.times import LATEST
+from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
 
-__all__ = ["RowsDecoder", "is_in_form"]
+__all__ = ["Column", "RowsDecoder", "in_form", "listed"]
 
-_TEXT: Final = frozenset({str})
-_FORMS: Final[dict[Role, tuple[frozenset[type], ...]]] = {
-    "score": (frozenset({float}),),
-    "time": (frozenset({float}), _TEXT),
-    "label": (frozenset({bool, int, float, str}),),
-}  # types of the values of a column, by role; those of other roles are texts
+Column: TypeAlias = Floats | StringColumn | Sequence[Any]
+"""Values of a column: numbers, float64[n], NaN where there is none; printable texts, none empty; or anything,
+None where there is none."""
+
+_TEXTS: Final[frozenset[Role]] = frozenset({"id", "key", "domain"})
+_PLAIN: Final = frozenset({float, int, bool, str})
+_NUMBERS: Final = frozenset({float, int})
 
 
 class RowsDecoder(TableFields):
@@ -75,59 +78,30 @@ class RowsDecoder(TableFields):
         self._scores = columns.score_columns if columns.classes else ()
 
     def decode(
-        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
+        self, columns: Mapping[Role, Column], kept: Sequence[Sequence[Any]], rows: int
     ) -> Sequence[Event | Malformed]:
         """Return the event of each row, or why it is not one; never raises on bad input.
 
         Parameters
         ----------
-        roles
-            the values in the column of each role that the table has, None where there is none. Columns that
-            are in form (`is_in_form`) become a block; a ``time`` is in its unit, or NaN if there is none.
+        columns
+            the column of each role that the table has, in its form (`in_form`); a time is in its unit.
         kept
             the values of each column that passes through.
         rows
             how many there are.
         """
+        block = self.block(columns, kept, rows)
+        if block is not None:
+            return block if rows >= FEWEST else list(block)
         self._rows += rows
-        block = None
-        if rows and all(is_in_form(role, column) for role, column in roles.items()):
-            block = self.decode_columns(roles, kept)
-        if block is None:
-            return self.rows(roles, kept)
-        return block if rows >= FEWEST else list(block)
-
-    def rows(
-        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]] = ()
-    ) -> list[Event | Malformed]:
-        """Return the event of each row, or why it is not one; the values may be of any type."""
-        names = [self._names[role] for role in roles]
+        names = [self._names[role] for role in columns]
         kept_of = zip(*kept, strict=True) if kept else repeat(())
-        rows_of = zip(*roles.values(), strict=True)
+        rows_of = zip(*(listed(role, column) for role, column in columns.items()), strict=True)
         return [
             self.row({name: value for name, value in zip(names, row, strict=True) if value is not None}, also)
             for row, also in zip(rows_of, kept_of, strict=False)
         ]
-
-    def decode_arrays(
-        self, ids: StringColumn, scores: Floats | None, labels: Floats | None, times: Floats | None
-    ) -> Block | None:
-        """Return the events of rows that have none but these columns, if none needs a closer look.
-
-        Parameters
-        ----------
-        ids
-            none missing; each byte is a printable character.
-        scores, labels, times
-            float64[n], NaN where there is none; None: no such column.
-        """
-        if (
-            len(ids) < FEWEST
-            or self._scores
-            or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all()
-        ):
-            return None
-        return self._block(ids, scores, labels, times, self._domain)
 
     def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input.
@@ -158,91 +132,118 @@ class RowsDecoder(TableFields):
         scores = {name: value for name in self._scores if (value := given.pop(name, None)) is not None}
         return {**fields, **scores}, tuple(given.values())
 
-    def decode_columns(
-        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
-    ) -> Block | None:
+    def block(self, columns: Mapping[Role, Column], kept: Sequence[Sequence[Any]], rows: int) -> Block | None:
         """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
-        if self._fields.weights.keys() & self.roles.values() or self._scores:
+        if self._fields.weights.keys() & self.roles.values() or self._scores or not rows:
             return None
-        scores, labels, times = roles.get("score"), roles.get("label"), roles.get("time")
-        alone = scores is None  # a label has no key and no domain, and keeps nothing
-        count = len(next(iter(roles.values())))
-        has_both = not alone and labels is not None and None not in labels
-        ids: Sequence[Any] | None = roles.get("id", [None] * count if has_both else None)
-        if ids is None or ("id" in roles and not _are_plain_ids(ids)):
+        numbers = {role: columns[role] for role in columns.keys() - _TEXTS}
+        if not all(isinstance(column, np.ndarray) for column in numbers.values()):
             return None
-        if labels is not None and not set(labels) <= {0, 1, None}:
-            return None
-        if times is not None and not _are_times(times):
-            return None
-        keys = None if alone else roles.get("key")
-        try:
-            for key in set(keys or ()):
-                check_key(key)
-            named = set((None if alone else roles.get("domain")) or [None])
-            own, *others = {self._domain if each is None else check_domain(each) for each in named}
-        except ValueError:
-            return None
-        if others or (self._checks_kept and not alone and not all(map(_are_short, kept))):
-            return None
-        if keys is not None and keys.count(None) == count:
-            keys = None
-        kept_of = None if alone or not kept else list(zip(*kept, strict=True))
-        numbers = _floats(scores), _floats(labels), _floats(times)
-        return self._block(ids, *numbers, own, None if keys is None else list(keys), kept_of)
+        block = self._block(columns, numbers, kept, rows)  # type: ignore[arg-type]
+        if block is not None:
+            self._rows += rows
+        return block
 
     def _block(
         self,
-        ids: Sequence[str | None],
-        scores: Floats | None,
-        labels: Floats | None,
-        times: Floats | None,
-        domain: Domain,
-        keys: list[str | None] | None = None,
-        kept: list[Kept] | None = None,
+        columns: Mapping[Role, Column],
+        numbers: Mapping[Role, Floats],
+        kept: Sequence[Sequence[Any]],
+        rows: int,
     ) -> Block | None:
-        """Return the events of columns, NaN where there is no value, or None if one is out of range."""
-        count, alone = len(ids), scores is None
-        told = np.full(count, NO_LABEL, np.int8)
+        scores, labels, alone = numbers.get("score"), numbers.get("label"), "score" not in numbers
+        told = np.full(rows, NO_LABEL, np.int8)
+        missing = np.full(rows, True) if labels is None else np.isnan(labels)
         if labels is not None:
-            missing = np.isnan(labels)
             if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
                 return None
             told[~missing] = labels[~missing]
-        given = np.full(count, np.nan) if scores is None else scores
-        if not alone and not ((given >= 0.0) & (given <= 1.0)).all():
+        if scores is None:
+            scores = np.full(rows, np.nan)  # a label has no key and no domain, and keeps nothing
+        elif not ((scores >= 0.0) & (scores <= 1.0)).all():
             return None
-        moments = np.full(count, np.nan) if times is None else times
-        if (np.abs(moments) >= LATEST).any():
+        ids: Sequence[Any] | None = columns.get("id")  # type: ignore[assignment]
+        if ids is None and (alone or missing.any()):
             return None
-        return Block(ids, given, told, moments, domain, keys, kept)
+        times = numbers.get("time", np.full(rows, np.nan))
+        if (ids is not None and not _are_ids(ids)) or (np.abs(times) >= LATEST).any():
+            return None
+        keys: Sequence[Any] = () if alone else columns.get("key", ())  # type: ignore[assignment]
+        domains: Sequence[Any] = () if alone else columns.get("domain", ())  # type: ignore[assignment]
+        try:
+            for key in set(keys):
+                check_key(key)
+            own, *others = {
+                self._domain if name is None else check_domain(name) for name in {*domains} or {None}
+            }
+        except (ValueError, TypeError):  # the latter of what cannot be in a set
+            return None
+        if others or (self._checks_kept and not alone and not all(map(_are_short, kept))):
+            return None
+        kept_of = None if alone or not kept else list(zip(*kept, strict=True))
+        keys_of = None if keys.count(None) == len(keys) else list(keys)
+        return Block([None] * rows if ids is None else ids, scores, told, times, own, keys_of, kept_of)
 
 
-def is_in_form(role: Role, values: Sequence[Any]) -> bool:
-    """Whether the values of a column are of the types of its role, or None."""
-    types = set(map(type, values)) - {NoneType}
-    return any(types <= form for form in _FORMS.get(role, (_TEXT,)))
+def in_form(role: Role, values: Sequence[Any]) -> Column:
+    """Return the values of a column in the form of its role, as far as they have it.
 
+    Scores, labels, times and weights become numbers if all are; dates and times become seconds. Whole numbers
+    that are ids, and UUIDs, become texts.
 
-def _floats(values: Sequence[Any] | None) -> Floats | None:
-    """Return a column as numbers, NaN for None."""
-    return None if values is None else np.array(values, np.float64)
-
-
-def _are_plain_ids(ids: Iterable[Any]) -> bool:
+    Parameters
+    ----------
+    values
+        of any type, None where there is none.
+    """
+    kinds = set(map(type, values)) - {NoneType}
+    if not kinds <= _PLAIN or (role == "id" and kinds != {str}):
+        values = [_plain(role, value) for value in values]
+        kinds = set(map(type, values)) - {NoneType}
+    if role in _TEXTS:
+        return values
     try:
-        return all(map(str.isprintable, ids)) and not any(
-            not 1 <= length <= MAX_NAME_CHARACTERS for length in set(map(len, ids))
-        )
+        if role == "time" and not kinds <= _NUMBERS:
+            values, kinds = [None if value is None else read_time(value) for value in values], {float}
+        if kinds <= _NUMBERS | ({bool} if role == "label" else set()):
+            numbers = np.array(values, np.float64)
+            if int(np.isnan(numbers).sum()) == values.count(None):
+                return numbers
+    except (ValueError, OverflowError):  # a time that is none, a number of too many digits
+        pass
+    return values
+
+
+def listed(role: Role, column: Column) -> Sequence[Any]:
+    """Return the values of a column as objects, None where there is none."""
+    if isinstance(column, StringColumn):
+        return column.tolist()
+    if not isinstance(column, np.ndarray):
+        return column
+    values: list[Any] = column.tolist()
+    if role == "label":  # a message shows it as it is written
+        values = [int(value) if value.is_integer() else value for value in values]
+    return [None if value != value else value for value in values]
+
+
+def _plain(role: Role, value: Any) -> Any:
+    """Return a value as Python has it: a number, a text; or itself."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, UUID) or (role == "id" and type(value) is int):
+        return str(value)
+    return float(value) if isinstance(value, Decimal) and role not in _TEXTS else value
+
+
+def _are_ids(ids: Sequence[Any]) -> bool:
+    """Whether each is a printable text, not too long to be an id for certain."""
+    if isinstance(ids, StringColumn):
+        return bool((ids.sizes <= MAX_NAME_CHARACTERS).all())
+    try:
+        sizes = set(map(len, ids))
+        return min(sizes) >= 1 and max(sizes) <= MAX_NAME_CHARACTERS and all(map(str.isprintable, ids))
     except TypeError:  # one is missing, or no text
         return False
-
-
-def _are_times(times: Sequence[Any]) -> bool:
-    """Whether all are numbers in some unit, or missing."""
-    if type(next(filter(None, times), 0.0)) is not float:  # numpy would read the texts as numbers
-        return False
-    return bool(np.isnan(np.array(times, np.float64)).sum() == times.count(None))
 
 
 def _are_short(values: Sequence[Any]) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +13,7 @@ import numpy as np
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
-from streamcal.events.table_codec import RowsDecoder
+from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.ports import Position, Positions
 from streamcal.times import as_times, read_time, seconds_of
 from streamcal.values import Counts, Floats, shown
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "FrameSource", "narwhals_module"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
+_WHOLE: Final = 2.0**53  # every whole float below is exact
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -171,14 +170,14 @@ class FrameSource:
         """Do nothing."""
 
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
-        values = {role: _values(role, rows[name]) for role, name in self.roles.items()}
+        columns = {role: _column(role, rows[name]) for role, name in self.roles.items()}
         kept = [
             _values("score", rows[name])
             if name in self._scores
             else list(map(plain_kept, _values("key", rows[name])))
             for name in self._decoder.kept
         ]
-        return self._decoder.decode(values, kept, len(rows))
+        return self._decoder.decode(columns, kept, len(rows))
 
 
 def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
@@ -221,48 +220,35 @@ def _moments(values: Sequence[Any]) -> Floats:
     return found
 
 
-def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
-    """Return the values of a column, None where one is missing; in the form of its role if it is a type's."""
-    narwhals, kind = narwhals_module(), column.dtype
+def _values(role: Role, column: nw.Series[Any]) -> Sequence[Any]:
+    """Return the values of a column as objects, None where one is missing."""
+    return listed(role, _column(role, column))
+
+
+def _column(role: Role, column: nw.Series[Any]) -> Column:
+    """Return a column in the form of its role; NaN, too, is a missing value."""
+    narwhals, kind, is_text = narwhals_module(), column.dtype, role in ("id", "key", "domain")
     missing = np.asarray(column.is_null().to_numpy(), np.bool_)
     if role == "time" and kind in (narwhals.Datetime, narwhals.Date):
         with suppress(ValueError):  # one lies beyond all times: each is left for its row
             seconds = np.full(len(column), np.nan)
             seconds[~missing] = as_times(column.drop_nulls().to_native(), int((~missing).sum()))
-            return _with_gaps(seconds)
-    if kind.is_numeric() and (role in ("score", "time") or (role == "label" and not kind.is_integer())):
-        return _with_gaps(np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64))
-    if kind.is_integer() and role != "label":  # an id, a key or a domain
+            return seconds
+    if kind.is_numeric() and not is_text:
+        return np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64)
+    if kind.is_integer():
         column = column.cast(narwhals.String())
-    as_told = _as_text if role in ("id", "key") else _as_number
-    values = [as_told(value) for value in column.to_list()]
+    values = list(map(_without_gap, column.to_list())) if is_text else column.to_list()
     for index in np.flatnonzero(missing):
         values[index] = None
-    return values
+    return in_form(role, values)
 
 
-def _as_text(value: Any) -> Any:
-    """Return an id or a key as text: a UUID, or a whole number that a gap in its column has made a float."""
-    if isinstance(value, uuid.UUID):
-        return str(value)
-    if isinstance(value, (float, np.integer)) and value == value and float(value).is_integer():
+def _without_gap(value: Any) -> Any:
+    """Return as text a whole number that a gap in its column has made a float; else the value."""
+    if isinstance(value, (float, np.integer)) and abs(float(value)) < _WHOLE and float(value).is_integer():
         return str(int(value))
     return value
-
-
-def _as_number(value: Any) -> Any:
-    """Return a number of numpy, or a decimal, as one of Python."""
-    if isinstance(value, Decimal):
-        return float(value)
-    return value.item() if isinstance(value, np.number | np.bool_) else value
-
-
-def _with_gaps(numbers: Floats) -> list[float | None]:
-    """Return numbers, None for NaN."""
-    values: list[float | None] = numbers.tolist()
-    for index in np.flatnonzero(np.isnan(numbers)):
-        values[index] = None
-    return values
 
 
 def _check_columns(

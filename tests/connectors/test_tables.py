@@ -19,7 +19,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
-from streamcal_connectors import tables
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.tables import open_table
 
@@ -34,7 +33,6 @@ from streamcal.run.ports import PositionError, SourceOptions
 @pytest.fixture(autouse=True)
 def columns_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_codec, "FEWEST", 1)
-    monkeypatch.setattr(tables, "FEWEST", 1)
 
 
 def write_stream(table: pa.Table, path: Path) -> None:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from streamcal.events import Domain, Event
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.columns import Columns, Role
 from streamcal.events.fields import Malformed, count_names, malformed, plain_kept
-from streamcal.events.table_codec import RowsDecoder, is_in_form
-from streamcal.times import read_time
+from streamcal.events.table_codec import RowsDecoder, in_form
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.errors import brief
 
@@ -34,14 +31,6 @@ log = logging.getLogger("streamcal_connectors")
 _HEAD_BYTES: Final = 5  # of a value with a schema: a zero byte, and the id
 _MOST_BYTES: Final = 1 << 20  # of such a value: it may expand to many times as many
 _UNSET: Final[tuple[Role, ...]] = ("id", "key", "time", "domain")  # roles without a value that is a default
-
-_CONVERSIONS: Final[dict[Role, dict[type, Callable[[Any], Any]]]] = {
-    "id": {int: str, UUID: str},
-    "score": {int: float, Decimal: float},
-    "label": {Decimal: float},
-    "key": {UUID: str},
-    "domain": {UUID: str},
-}  # of other values to the forms that RowsDecoder takes
 
 
 class Values:
@@ -163,7 +152,7 @@ class Values:
             except ValueError as error:
                 return [malformed(error, b"")] * len(rows)
         decoder = self._rows[names]
-        roles = {role: _in_form(role, [row[name] for row in rows]) for role, name in decoder.roles.items()}
+        roles = {role: in_form(role, [row[name] for row in rows]) for role, name in decoder.roles.items()}
         kept = [[plain_kept(row.get(name)) for row in rows] for name in decoder.kept]
         return decoder.decode(roles, kept, len(rows))
 
@@ -220,21 +209,3 @@ def _row(read: Read, value: bytes) -> Mapping[str, Any] | Malformed:
                 return row
             wrong = "it is no record"
     return malformed(ValueError(f"not to be decoded with schema {number}: {wrong}"), b"")
-
-
-def _in_form(role: Role, column: list[Any]) -> list[Any]:
-    """Return a column with its values in the form of its role, where they have one."""
-    if role == "time":
-        return list(map(_moment, column))
-    if is_in_form(role, column):
-        return column
-    known = _CONVERSIONS[role]
-    return [known[type(value)](value) if type(value) in known else value for value in column]
-
-
-def _moment(value: Any) -> Any:
-    """Return a date, a text or a number as a time is read; any other value as it is."""
-    try:
-        return None if value is None else read_time(float(value) if type(value) is Decimal else value)
-    except ValueError:
-        return value

@@ -6,6 +6,7 @@ that need no closer look come out of here the same, many times faster.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +14,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv
 
+from streamcal.events import Domain
 from streamcal.events.blocks import FEWEST, Block
 from streamcal.events.codec import CsvDecoder
-from streamcal.events.columns import WEIGHTS
+from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.events.table_codec import RowsDecoder
-from streamcal.run.ports import SourceOptions
 from streamcal_connectors.arrow import as_role
 
 __all__ = ["CsvColumns"]
@@ -27,69 +28,63 @@ _BREAK: Final = ord("\n")
 _PARSE: Final = csv.ParseOptions(quote_char=False, ignore_empty_lines=False)
 
 
-class CsvColumns:
-    """Decode blocks of rows under one header.
+class CsvColumns(CsvDecoder):
+    """Decode rows under one header as `CsvDecoder` does, many at once where none needs a closer look."""
 
-    Parameters
-    ----------
-    decoder
-        Decoder of single rows under this header.
-    options
-        How the input is read.
-    """
-
-    def __init__(self, decoder: CsvDecoder, options: SourceOptions) -> None:
-        columns, self._names = options.columns, decoder.names
-        self._decoder = decoder
-        self._rows = RowsDecoder(self._names, options.domain, columns)
-        roles = self._rows.roles
+    def __init__(
+        self,
+        header: bytes,
+        domain: Domain = "target",
+        columns: Columns | None = None,
+        required: Iterable[str] = (),
+    ) -> None:
+        super().__init__(header, domain, columns, required)
+        columns = columns or Columns()
+        self._table_rows = RowsDecoder(self.names, domain, columns)
+        roles = self._table_rows.roles
         kept_twice = set(columns.keep) & set(columns.names.values())
-        self._suits = len(self._names) > 1 and not kept_twice and not roles.keys() & set(WEIGHTS)
-        self._kept = [name if name in self._names else None for name in columns.carried]
+        self._suits = len(self.names) > 1 and not kept_twice and not roles.keys() & set(WEIGHTS)
+        self._kept = [name if name in self.names else None for name in columns.carried]
         texts = (*roles.values(), *filter(None, self._kept))
         self._types: dict[str, Any] = dict.fromkeys(texts, pa.string())
         self._types |= {roles[role]: pa.float64() for role in ("score", "label", "time") if role in roles}
 
-    def decode(self, rows: bytes) -> Block | None:
-        """Return the events of rows, one a line, or None if `CsvDecoder` must take them one by one.
+    def decode_lines(self, block: bytes) -> Block | None:
+        """Return the events of rows, one a line, or None if `decode` must take them one by one.
 
-        Parameters
-        ----------
-        rows
-            Lines, each with its line end. A block that holds a quotation mark, an empty line or a row that
-            is no event gives None.
+        It must if there is a quotation mark, an empty line or a row that is no event.
         """
-        text = np.frombuffer(rows, np.uint8)
+        text = np.frombuffer(block, np.uint8)
         ends = np.flatnonzero(text == _BREAK)
         lines = len(ends)
-        if not self._suits or lines < FEWEST or ends[-1] != len(rows) - 1 or b'"' in rows:
+        if not self._suits or lines < FEWEST or ends[-1] != len(block) - 1 or b'"' in block:
             return None
-        if int(np.diff(ends, prepend=-1).max()) > _LONGEST or rows.count(b"\r") != rows.count(b"\r\n"):
+        if int(np.diff(ends, prepend=-1).max()) > _LONGEST or block.count(b"\r") != block.count(b"\r\n"):
             return None
         try:
-            if not rows.isascii():
-                rows.decode()
-            block = self._block(rows)
+            if not block.isascii():
+                block.decode()
+            events = self._events(block)
         except (ValueError, pa.ArrowException):  # the rows, one by one, say what is wrong
             return None
-        if block is None or len(block) != lines:
+        if events is None or len(events) != lines:
             return None
-        self._decoder.count_rows(lines)
-        return block
+        self._rows += lines
+        return events
 
-    def _block(self, rows: bytes) -> Block | None:
+    def _events(self, rows: bytes) -> Block | None:
         table = self._table(rows)
-        columns = {role: as_role(role, table[name]) for role, name in self._rows.roles.items()}
+        columns = {role: as_role(role, table[name]) for role, name in self._table_rows.roles.items()}
         count = len(next(iter(table.values())))
         kept = [[None] * count if name is None else table[name].to_pylist() for name in self._kept]
-        return self._rows.block(columns, kept, count)
+        return self._table_rows.block(columns, kept, count)
 
     def _table(self, rows: bytes) -> dict[str, Any]:
         """Return the columns that are read; raise `pyarrow.ArrowException` where a cell has no such value."""
         try:
             return self._read(rows)
         except pa.ArrowInvalid:
-            time = self._rows.roles.get("time")
+            time = self._table_rows.roles.get("time")
             if time is None or pa.types.is_string(self._types[time]):
                 raise
             self._types[time] = pa.string()  # dates and times: from now on
@@ -103,7 +98,7 @@ class CsvColumns:
             null_values=[""],
             strings_can_be_null=True,
         )
-        read = csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=self._names)
+        read = csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=self.names)
         table = csv.read_csv(pa.BufferReader(rows), read, _PARSE, convert).combine_chunks()
         return {name: _stripped(table.column(name).chunk(0)) for name in self._types}
 

@@ -133,9 +133,9 @@ class LineSource:
         self.endless = self._reader.follows
         self._options = options
         self._is_csv = is_csv
-        self._json = JsonDecoder(options.domain, options.columns)
-        self._csv: CsvDecoder | None = None
-        self._csv_columns: Any = None
+        self._decoder: JsonDecoder | CsvDecoder | None = None  # of CSV, none before its header
+        if not is_csv:
+            self._decoder = JsonDecoder(options.domain, options.columns)
         self._line = 0
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
@@ -145,12 +145,12 @@ class LineSource:
         self._lost = False  # whether what was read before is gone: it came through a pipe
         if is_csv and options.required and self._reader.seekable:
             self._find_header()  # it says at once which column is missing
-            self._csv = None
+            self._decoder = None
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
         """Counts of fields that were ignored so far because events have no such field, by name."""
-        return (self._csv or self._json).unknown_fields
+        return {} if self._decoder is None else self._decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
@@ -159,7 +159,8 @@ class LineSource:
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
         self._line = position.line
-        self._csv = None
+        if self._is_csv:
+            self._decoder = None
         self._find(position.offset, position.fingerprint)
         return {"": self._position().record()}
 
@@ -217,7 +218,7 @@ class LineSource:
                 self._reader.close()
                 self._reader = reader
         self._read, self._rest = self._before, b""
-        if self._is_csv and self._csv is None and self._before.size:
+        if self._decoder is None and self._before.size:
             self._find_header()
 
     def _at_limit(self) -> bool:
@@ -256,7 +257,7 @@ class LineSource:
                 return []
             blocks.append(self._overlong(size, after))
             data = data[end + 1 :]
-        while self._is_csv and self._csv is None and (end := data.find(b"\n") + 1):  # up to the header
+        while self._decoder is None and (end := data.find(b"\n") + 1):  # up to the header
             blocks.append(self._block(data[:end]))
             data = data[end:]
         end = data.rfind(b"\n") + 1
@@ -340,11 +341,9 @@ class LineSource:
     def _block(self, data: bytes) -> _Block:
         before, start = self._before, self._position()
         lines: Sequence[int] | None = None
-        events: Sequence[Event | Malformed] | None
-        if not self._is_csv:
-            events = self._json.decode_lines(data)
-        else:
-            events = self._csv_columns.decode(data) if self._csv and self._csv_columns else None
+        events: Sequence[Event | Malformed] | None = None
+        if self._decoder is not None:
+            events = self._decoder.decode_lines(data)
         if events is None:
             events, lines = self._singly(data)
         self._before = before.extend(data)
@@ -364,26 +363,23 @@ class LineSource:
                 continue
             if len(raw) > MAX_LINE_BYTES:
                 event: Event | Malformed = _too_long(len(raw))
-            elif not self._is_csv:
-                event = self._json.decode(raw)
-            elif self._csv is None:
+            elif self._decoder is None:
                 self._take_header(raw, self._line + line + 1)
                 continue
             else:
-                event = self._csv.decode(raw)
+                event = self._decoder.decode(raw)
             events.append(event)
             lines.append(line)
         return events, lines
 
     def _take_header(self, header: bytes, line: int) -> None:
-        options = self._options
+        options, decoder = self._options, CsvDecoder
+        with suppress(ImportError):  # without pyarrow, rows are decoded one by one
+            decoder = import_module("streamcal_connectors.csv_columns").CsvColumns
         try:
-            self._csv = CsvDecoder(header, options.domain, options.columns, options.required)
+            self._decoder = decoder(header, options.domain, options.columns, options.required)
         except ValueError as error:
             raise ColumnsError(f"{self._title}, line {line}: {error}") from None
-        with suppress(ImportError):  # without pyarrow, rows are decoded one by one
-            columns = import_module("streamcal_connectors.csv_columns")
-            self._csv_columns = columns.CsvColumns(self._csv, options)
 
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""
@@ -403,4 +399,4 @@ class LineSource:
 
 
 def _too_long(size: int) -> Malformed:
-    return Malformed(f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}", code="too_long")
+    return Malformed("too_long", {"most": MAX_LINE_BYTES, "size": size})

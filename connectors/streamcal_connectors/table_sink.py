@@ -17,8 +17,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from pyarrow import ipc
 
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
@@ -26,13 +24,11 @@ from streamcal.run.rows import AnswerColumns, Answers, ClassRow
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
-from streamcal_connectors.tables import brief, open_table
+from streamcal_connectors.tables import FORMATS, brief, open_table
 
 __all__ = ["TableSink"]
 
 _GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
-
-_DISTINCT: Final = {"id", "score", "weights", "time"}
 
 
 class TableSink:
@@ -126,13 +122,8 @@ class TableSink:
 
     def _opened(self) -> Any:
         """Return a writer of the file beside, emptied of what a run that was killed has left."""
-        where = str(self._beside)
         with _said():
-            if self._kind == "parquet":
-                # Where hardly a value comes twice, a dictionary takes time and no less room.
-                alike = [name for name in self._schema.names if name not in _DISTINCT]
-                return pq.ParquetWriter(where, self._schema, write_page_checksum=True, use_dictionary=alike)
-            return ipc.new_file(where, self._schema)
+            return FORMATS[self._kind].writer(str(self._beside), self._schema)
 
     def _flush(self) -> None:
         """Write the rows as one row group or record batch."""

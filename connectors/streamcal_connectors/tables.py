@@ -11,7 +11,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,12 +35,12 @@ from streamcal_connectors.arrow import (
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.readers import read_position
 
-__all__ = ["TableSource", "brief", "open_table"]
+__all__ = ["FORMATS", "TableSource", "brief", "open_table"]
 
 _END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
 _ARROW_FILE: Final = b"ARROW1"
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-_SAID: Final = {"parquet": "Parquet", "arrow": "Arrow"}
+_DISTINCT: Final = {"id", "score", "weights", "time"}  # columns in which hardly a value comes twice
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -61,12 +61,15 @@ class Table(ABC):
 
     Attributes
     ----------
+    title
+        Name of the format.
     schema
         Its `pyarrow.Schema`.
     size
         Bytes of the file.
     """
 
+    title: ClassVar[str]
     schema: Any
 
     def __init__(self, file: Any) -> None:
@@ -83,6 +86,11 @@ class Table(ABC):
             Where it cannot be read on: it is damaged, or compressed by a codec that is not there.
         """
 
+    @staticmethod
+    @abstractmethod
+    def writer(where: str, schema: Any) -> Any:
+        """Return a writer of a new file, with ``write_batch`` and ``close``."""
+
     def fingerprint(self) -> list[int]:
         """Return its size and a checksum of its ends: those of another file differ."""
         before = self._file.tell()
@@ -97,6 +105,8 @@ class Table(ABC):
 
 
 class _Parquet(Table):
+    title = "Parquet"
+
     def __init__(self, file: Any) -> None:
         super().__init__(file)
         self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
@@ -119,8 +129,17 @@ class _Parquet(Table):
             if len(batch):
                 yield Piece(at - len(batch), batch, self.size * (about.num_rows - at) // about.num_rows)
 
+    @staticmethod
+    def writer(where: str, schema: Any) -> Any:
+        """Return a writer; see `Table`."""
+        # Where hardly a value comes twice, a dictionary takes time and no less room.
+        alike = [name for name in schema.names if name not in _DISTINCT]
+        return pq.ParquetWriter(where, schema, write_page_checksum=True, use_dictionary=alike)
+
 
 class _Arrow(Table):
+    title = "Arrow"
+
     def __init__(self, file: Any) -> None:
         super().__init__(file)
         self._is_stream = file.read_at(min(len(_ARROW_FILE), self.size), 0) != _ARROW_FILE
@@ -146,6 +165,15 @@ class _Arrow(Table):
                 yield Piece(at + begin, whole.slice(begin, rows).select(list(columns)), self.size - read)
             at += len(whole)
 
+    @staticmethod
+    def writer(where: str, schema: Any) -> Any:
+        """Return a writer; see `Table`."""
+        return ipc.new_file(where, schema)
+
+
+FORMATS: Final[dict[TableKind, type[Table]]] = {"parquet": _Parquet, "arrow": _Arrow}
+"""Formats of tables."""
+
 
 def open_table(path: Path, kind: TableKind, title: str) -> Table:
     """Open a file, which messages call by its ``title``.
@@ -155,16 +183,17 @@ def open_table(path: Path, kind: TableKind, title: str) -> Table:
     OSError
         If it cannot be opened, or is none of its kind: cut off, empty, or something else.
     """
+    made: Any = FORMATS[kind]
     if path.exists() and not path.is_file():
-        raise OSError(f"{title} is no regular file, but a {_SAID[kind]} file is read from its end")
+        raise OSError(f"{title} is no regular file, but a {made.title} file is read from its end")
     file = pa.OSFile(str(path))
     try:
-        return _Parquet(file) if kind == "parquet" else _Arrow(file)
+        return cast("Table", made(file))
     except (OSError, ValueError, pa.ArrowException) as error:
         size = file.size()
         file.close()
         raise OSError(
-            f"{title} ({size:,} bytes) is no {_SAID[kind]} file: {brief(error)}. It was cut off, or is still"
+            f"{title} ({size:,} bytes) is no {made.title} file: {brief(error)}. It was cut off, or is still"
             " being written, or it has the wrong name"
         ) from None
 

@@ -77,7 +77,7 @@ def event(line: bytes) -> Event | Malformed:
     try:
         id_, score = line.decode().split()
         if not 0.0 <= float(score) <= 1.0:
-            return Malformed(f"a score must be a number in [0, 1], got {score}")
+            return Malformed("bad_score", {"value": score})
         return PredictionEvent(id_, float(score))
     except ValueError as error:
-        return Malformed(str(error))
+        return Malformed("malformed", {"error": str(error)})

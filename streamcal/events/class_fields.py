@@ -8,12 +8,15 @@ column a class, ``p_cat`` and ``p_dog``. They go with the event as the last of i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from streamcal.events.codes import FieldError
 from streamcal.events.columns import Columns
+from streamcal.sketch.checks import check_score
 from streamcal.values import class_name, shown
 
 __all__ = ["ByClass", "ClassFields", "by_class"]
@@ -24,6 +27,7 @@ _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]  # checked where it is decod
 _ROUNDING: Final = 0.999e-6  # within what the engine allows, in whatever order it adds
 _SURELY: Final = 0.998e-6  # and so within that of an exact sum
 _SHOWN: Final = 5  # names of classes in a message
+_LABEL: Final = 100  # characters of a label that names none
 
 
 class ByClass(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -54,13 +58,10 @@ class ClassFields:
     ----------
     columns
         the names of the fields, and the classes.
-    check
-        returns a score, or raises ValueError.
     """
 
-    def __init__(self, columns: Columns, check: Callable[[object], float]) -> None:
-        self._check = check
-        self._whole = columns.names["score"]
+    def __init__(self, columns: Columns) -> None:
+        self._whole, self._label = columns.names["score"], columns.names["label"]
         self.columns = columns.score_columns
         """The column of each class, where each has its own."""
         self.codes = {name: code for code, name in enumerate(columns.classes)}
@@ -78,7 +79,7 @@ class ClassFields:
 
         Raises
         ------
-        ValueError
+        FieldError
             if they are not one number in [0, 1] of each class and of no other, or do not sum to 1.
         """
         given = fields.get(self._whole)
@@ -87,28 +88,36 @@ class ClassFields:
             given = {name: fields[column] for name, column in pairs if column in fields}
         if isinstance(given, list | tuple):
             if len(given) != len(self.codes):
-                raise ValueError(
-                    f"an array of scores must have {len(self.codes):,} numbers, one for each of the classes"
-                    f" {self._listed}, got {len(given):,}"
-                )
+                raise self._refused(wanted=len(self.codes), classes=self._listed, count=len(given))
             scores = tuple(given)
         elif isinstance(given, Mapping):
-            if given.keys() != self.codes.keys():
-                self._refuse_names(given)
+            for name in given:
+                if name not in self.codes:
+                    raise self._refused(classes=self._listed, unknown=name)
+            for name in self.codes:
+                if name not in given:
+                    raise self._refused(missing=name)
             scores = tuple([given[name] for name in self.codes])
         else:
-            raise ValueError(  # noqa: TRY004  # the value is wrong, not the call
-                f"scores must be an object {{class: score}}, or an array of numbers, got {shown(given)}"
-            )
+            raise self._refused(scores=given)
         total = math.nan
         if {*map(type, scores)} == {float} and min(scores) >= 0.0 and max(scores) <= 1.0:
             total = math.fsum(scores)
         if math.isnan(total):
-            scores = tuple([self._check(score) for score in scores])
+            scores = tuple([self._checked(score) for score in scores])
             total = math.fsum(scores)
         if abs(total - 1.0) > _ROUNDING:
-            raise ValueError(f"the scores of all classes must sum to 1, got a sum of {total:.9g}")
+            raise self._refused(total=total)
         return scores
+
+    def _checked(self, score: Any) -> float:
+        try:
+            return check_score(score)
+        except ValueError:
+            raise self._refused(value=score) from None
+
+    def _refused(self, **fields: object) -> FieldError:
+        return FieldError("bad_score", column=self._whole, **fields)
 
     @property
     def wire(self) -> tuple[Any, Any] | None:
@@ -122,26 +131,14 @@ class ClassFields:
         return scores if abs(sum(scores) - 1.0) <= _SURELY else None
 
     def code(self, value: object) -> int:
-        """Return the place of the class that a label names.
-
-        Raises
-        ------
-        ValueError
-            if it names none.
-        """
+        """Return the place of the class that a label names; FieldError if it names none."""
         name = value
         if isinstance(value, int | float) and not isinstance(value, bool):
-            name = class_name(value)  # 3.0 is "3"
+            with suppress(ValueError):  # of NaN
+                name = class_name(value)  # 3.0 is "3"
         code = self.codes.get(name.strip()) if isinstance(name, str) else None
         if code is None:
-            raise ValueError(f"a label must be one of the classes {self._listed}, got {shown(value)}")
+            label = str(value).strip()[:_LABEL] if isinstance(value, str | int | float) else None
+            fields = {"classes": self._listed, "value": value, "column": self._label, "label": label or None}
+            raise FieldError("bad_label", **fields)
         return code
-
-    def _refuse_names(self, given: Mapping[Any, Any]) -> None:
-        for name in given:
-            if name not in self.codes:
-                raise ValueError(f"scores must be of the classes {self._listed}, got one of {shown(name)}")
-        missing = next(name for name in self.codes if name not in given)
-        raise ValueError(
-            f"there must be a score of each class, {shown(missing)} has none; what cannot be has the score 0"
-        )

@@ -24,10 +24,11 @@ import numpy as np
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.class_fields import ByClass
+from streamcal.events.codes import FieldError
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
-from streamcal.events.fields import FieldError, Fields, Malformed, TableFields, count_names, malformed
+from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
 from streamcal.times import LATEST
-from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
+from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
 __all__ = ["CsvDecoder", "JsonDecoder", "Malformed"]
 
@@ -218,10 +219,10 @@ class JsonDecoder:
     def _decode_slowly(self, raw: bytes) -> Event | Malformed:
         try:
             if _is_deep(raw):
-                return Malformed(f"not an event: nested deeper than {MAX_DEPTH} arrays and objects")
+                return Malformed("malformed", {"depth": MAX_DEPTH})
             fields = msgspec.json.decode(raw)
             if not isinstance(fields, dict):
-                return Malformed(f"an event must be a JSON object, got {shown(fields)}")
+                return Malformed("malformed", {"value": fields})
             self._ignore(fields.keys() - self._fields.known)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
@@ -274,18 +275,21 @@ class CsvDecoder(TableFields):
         try:
             cells = next(csv.reader([raw.decode()], strict=True), [])
             if len(cells) != len(self.names):
-                reason = f"the header has {len(self.names)} columns, the row {len(cells)}"
-                return Malformed(reason, code="not_csv")
+                return Malformed("not_csv", {"header": len(self.names), "row": len(cells)})
             self._rows += 1
             fields: dict[str, Any] = {
                 name: cell for index, name in self._used if (cell := cells[index].strip())
             }
             for name in self._numbers:
                 if name in fields:
-                    fields[name] = _number(fields[name], is_score=name in self._scores)
+                    fields[name] = _number(fields[name], name if name in self._scores else None)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
+
+    def decode_lines(self, block: bytes) -> Sequence[Event] | None:  # noqa: ARG002  # as `JsonDecoder` has it
+        """Return None: rows need `decode` each."""
+        return None
 
 
 _id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter("label")
@@ -372,11 +376,9 @@ def _is_deep(raw: bytes) -> bool:
     return bool(len(depth)) and int(depth.max()) > MAX_DEPTH
 
 
-def _number(text: str, *, is_score: bool) -> float | str:
-    """Return the number in a cell; the text itself where a label may be named by it."""
+def _number(text: str, score: str | None) -> float | str:
+    """Return the number in a cell; the text itself where a label may be named by it, and no ``score`` is."""
     number = parse_number(text)
-    if number is not None or not is_score:
+    if number is not None or score is None:
         return text if number is None else number
-    if _NOT_FINITE.fullmatch(text):
-        return float(text)  # to be refused for what it is
-    raise FieldError(f"a score must be a number, got {shown(text)}", "bad_score")
+    raise FieldError("bad_score", value=float(text) if _NOT_FINITE.fullmatch(text) else text, column=score)

@@ -10,9 +10,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from streamcal.times import show_duration, show_time
+from streamcal.times import RULE, show_duration, show_time
+from streamcal.values import shown
 
-__all__ = ["TITLES", "Code", "Refusal"]
+__all__ = ["MAX_REASON", "TITLES", "Code", "FieldError", "Refusal"]
+
+MAX_REASON: Final = 1_000
+"""Most characters of a reason."""
 
 Code: TypeAlias = Literal[
     "bad_domain",
@@ -75,37 +79,89 @@ TITLES: Final[dict[Code, str]] = {
 }
 """Short words for what is wrong with all events of a code."""
 
+_PRINTABLE: Final = "without line breaks and control characters"
 _BOUNDS: Final = "(label_ttl is {label_ttl:duration}, max_pending {max_pending:,})"
-_DETAILS: Final[dict[Code, tuple[str, ...]]] = {
-    "bad_time": ("time {time!r} is no date in any unit, from seconds to nanoseconds",),
-    "conflicting_label": ("the label of id {id!r} is {first!r} already, which stays, got {label!r}",),
-    "duplicate_label": ("there was one with id {id!r} before",),
-    "duplicate_prediction": ("there was one with id {id!r} before",),
-    "implied_label": ("the prediction with id {id!r} had none for {label_delay_limit:duration}",),
-    "late_label": (
-        f"the prediction with id {{id!r}} has expired by {{since:time}} {_BOUNDS}",
-        "the prediction with id {id!r} has expired",
+_SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
+    "bad_domain": ("a domain must be 'source' or 'target', got {value:shown}",),
+    "bad_field": (
+        "a field to keep, or of segments, must be a number, true, false, null or a text of at most {most}"
+        " bytes, got {value:shown}",
     ),
+    "bad_id": (f"an id must be a string of 1 to 512 bytes, {_PRINTABLE}, got {{value:shown}}",),
+    "bad_key": (f"a key must be a string of 0 to 512 bytes, {_PRINTABLE}, got {{value:shown}}",),
+    "bad_label": (
+        "a label must be one of the classes {classes}, got {value:shown}",
+        "a label must be {positive!r}, the positive one, or {other!r}, the other one so far, got {label!r}",
+        "a label must name a class, got {value:shown}; the one that counts as 1 is {positive!r}",
+        "a label must equal 0 or 1, got {value:shown}; option positive names the one that counts as 1",
+        "a label other than the positive one",
+    ),
+    "bad_score": (
+        "an array of scores must have {wanted:,} numbers, one for each class ({classes}), got {count:,}",
+        "scores must be of the classes {classes}, got one of {unknown:shown}",
+        "scores must be an object {{class: score}}, or an array of numbers, got {scores:shown}",
+        "there must be a score of each class, {missing!r} has none; what cannot be has the score 0",
+        "the scores of all classes must sum to 1, got a sum of {total:.9g}",
+        "a score must be a number in [0, 1], got {value:shown}",
+    ),
+    "bad_time": (
+        ": time {time!r} is no date in any unit, from seconds to nanoseconds",
+        f"{RULE}, got {{value:shown}}",
+    ),
+    "bad_weight": (
+        "an event has a weight or a propensity, not both, got {weight:shown} and {propensity:shown}",
+        "a weight must be a number from 1/256 to 10000, got {weight:shown}",
+        "a propensity, the chance that the label is seen, must be a number from 0.0001 to 1, got"
+        " {propensity:shown}",
+    ),
+    "conflicting_label": (": the label of id {id!r} is {first!r} already, which stays, got {label!r}",),
+    "duplicate_label": (": there was one with id {id!r} before",),
+    "duplicate_prediction": (": there was one with id {id!r} before",),
+    "implied_label": (": the prediction with id {id!r} had none for {label_delay_limit:duration}",),
+    "late_label": (
+        f": the prediction with id {{id!r}} has expired by {{since:time}} {_BOUNDS}",
+        ": the prediction with id {id!r} has expired",
+    ),
+    "malformed": (
+        ": nested deeper than {depth} arrays and objects",
+        "an event must be a JSON object, got {value:shown}",
+        "not to be decoded with schema {schema}: {error}",
+        ": {error}",
+        "the record has no value",
+    ),
+    "missing_field": ("missing field: {sender} needs {needs}",),
     "missing_time": (
-        "{kind} needs a time, for the window {window} is a stretch of event time",
-        "{kind} needs a time, for without a label predictions count as 0 after"
+        ": {kind} needs a time, for the window {window} is a stretch of event time",
+        ": {kind} needs a time, for without a label predictions count as 0 after"
         " {label_delay_limit:duration} of event time",
     ),
-    "mixed_time_units": ("time {time!r} is in {unit}, the others of its input are in {others}",),
+    "mixed_time_units": (": time {time!r} is in {unit}, the others of its input are in {others}",),
+    "not_csv": ("not CSV: the header has {header} columns, the row {row}", "not CSV: {error}"),
+    "not_json": (
+        "not JSON, but as of schema {schema}: schema_registry of the [kafka] options says where schemas are",
+        "not JSON: {error}; {special} are not JSON, and a score must be a number in [0, 1]",
+        "not JSON: {error}",
+    ),
+    "not_utf8": ("invalid UTF-8: {error} at byte {byte}",),
     "too_far_ahead": (
-        "time {time:.15g} ({time:time}) is more than {limit:duration} past those before it, whose median is"
+        ": time {time:.15g} ({time:time}) is more than {limit:duration} past those before it, whose median is"
         " {median:time}; if it is right, raise max_jump of [join]",
+        ": time {time:.15g} ({time:time}) is more than {limit:duration} (max_jump) past {begun:time}, when"
+        " the micro-batch began",
     ),
-    "too_many_keys": ("{key} would be one more than the limit of {limit}",),
-    "unknown_key": ("there is no map for key {key!r} yet",),
+    "too_long": ("a line may have at most {most} bytes, got {size}",),
+    "too_many_keys": (": {key} would be one more than the limit of {limit}",),
+    "unknown_key": (": there is no map for key {key!r} yet",),
     "unmatched_label": (
-        f"no prediction with id {{id!r}} has come, or it was settled before {{before:time}} {_BOUNDS}",
-        f"no prediction with id {{id!r}} has come, or it was settled and is forgotten {_BOUNDS}",
-        "no prediction with id {id!r} has come",
+        f": no prediction with id {{id!r}} has come, or it was settled before {{before:time}} {_BOUNDS}",
+        f": no prediction with id {{id!r}} has come, or it was settled and is forgotten {_BOUNDS}",
+        ": no prediction with id {id!r} has come",
     ),
-    "weight_not_allowed": ("a label must not have a weight other than 1, got {weight:g}: {option}",),
+    "weight_not_allowed": (": a label must not have a weight other than 1, got {weight:g}: {option}",),
+    "wrong_path": (": /v1/{taken} takes {taken} alone; {sent} go to /v1/{sent}",),
 }
-"""The rest of the sentence: the first text of which there are all fields. Decoders word other codes."""
+"""Sentences of a code: the first of which there are all fields. One that begins with a colon goes on after
+the title."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -117,19 +173,39 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The sentence: what is wrong, the value, and what is allowed."""
-        for text in _DETAILS[self.code]:
+        """The sentence: what is wrong, the value and its column, and what is allowed."""
+        for text in _SENTENCES[self.code]:
             try:
-                return f"{TITLES[self.code]}: {_WORDS.vformat(text, (), self.fields)}"
+                said = _WORDS.vformat(text, (), self.fields)
             except KeyError:
                 continue
+            where = f", in column {shown(self.column)}" if self.column is not None else ""
+            return f"{TITLES[self.code] if said[0] == ':' else ''}{said}{where}"[:MAX_REASON]
         raise KeyError(self.code)
+
+    @property
+    def column(self) -> str | None:
+        """The column whose value was refused; None if it was for another reason."""
+        return self.fields.get("column")
+
+
+class FieldError(ValueError):
+    """A reason why fields are no event, with the values that its sentence names."""
+
+    def __init__(self, code: Code, **fields: object) -> None:
+        super().__init__()
+        self.refusal = Refusal(code, fields)
+
+    def __str__(self) -> str:
+        return self.refusal.reason
 
 
 class _Words(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "time":
             return show_time(value)
+        if format_spec == "shown":
+            return shown(value)
         return show_duration(value) if format_spec == "duration" else format(value, format_spec)
 
 

@@ -18,14 +18,13 @@ import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.class_fields import ClassFields
-from streamcal.events.codes import Code
+from streamcal.events.codes import Code, FieldError, Refusal
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.sketch import checks, weighing
 from streamcal.times import read_time
 from streamcal.values import check_domain, check_id, check_key, class_name, shown
 
 __all__ = [
-    "FieldError",
     "Fields",
     "Malformed",
     "OtherLabel",
@@ -36,30 +35,21 @@ __all__ = [
     "plain_kept",
 ]
 
-MAX_REASON: Final = 1_000
-"""Characters of a reason."""
 MAX_FIELDS: Final = 100
 """Most names of unknown fields that are counted, each cut to as many characters; the others count as one."""
 
 T = TypeVar("T")
 
 _MANY: Final = 1e300
+_WEIGHTS: Final[dict[Role, Callable[[object], float]]] = {
+    "weight": weighing.check_weight,
+    "propensity": weighing.check_propensity,
+}
 _OTHERS: Final = "(others)"
 
 
-class Malformed(msgspec.Struct, frozen=True, gc=False):
+class Malformed(Refusal, frozen=True):
     """Text that is not an event, and the reason."""
-
-    reason: str
-    label: str | None = None
-    """The class that its label names, if it was refused for that."""
-    score: float | None = None
-    """Score, if it was refused for being a number outside [0, 1]."""
-    column: str | None = None
-    """The column whose value was refused; None if it was for another reason."""
-    lacks: str | None = None
-    """The column of labels, if it has none though it comes from an input of labels."""
-    code: Code = "malformed"
 
     @property
     def id(self) -> str | None:
@@ -69,8 +59,24 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     def time(self) -> float | None:
         """Unknown, so None."""
 
+    @property
+    def label(self) -> str | None:
+        """The class that its label names, if it was refused for that."""
+        return self.fields.get("label")
 
-class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
+    @property
+    def score(self) -> float | None:
+        """Score, if it was refused for being a number outside [0, 1]."""
+        value = self.fields.get("value") if self.code == "bad_score" else None
+        return float(value) if isinstance(value, int | float) and abs(value) < _MANY else None
+
+    @property
+    def lacks(self) -> str | None:
+        """The column of labels, if it has none though it comes from an input of labels."""
+        return self.fields.get("lacks")
+
+
+class OtherLabel(Malformed, frozen=True, kw_only=True):
     """An event with a label other than the positive one: of class 0, if the stream has no third label.
 
     Only `streamcal.events.input_checks` takes all events in order, and can tell; for others it is malformed.
@@ -90,22 +96,6 @@ class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
         return self.event.time
 
 
-class FieldError(ValueError):
-    """Why fields are no event."""
-
-    def __init__(
-        self,
-        reason: str,
-        code: Code,
-        label: str | None = None,
-        score: float | None = None,
-        lacks: str | None = None,
-    ) -> None:
-        super().__init__(reason)
-        self.code, self.label, self.score, self.lacks = code, label, score, lacks
-        self.column: str | None = None
-
-
 class Fields:
     """Makes events of fields of any type.
 
@@ -122,13 +112,9 @@ class Fields:
         names = columns.names
         self._id, self._score, self._label = names["id"], names["score"], names["label"]
         self._time, self._key, self._in = names["time"], names["key"], names["domain"]
-        checks_of: dict[Role, Callable[[object], float]] = {
-            "weight": weighing.check_weight,
-            "propensity": weighing.check_propensity,
-        }
-        self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
-        """Check of each column that holds weights, by its name."""
-        self.classes = ClassFields(columns, _check_score) if columns.classes else None
+        self.weights = {names[role]: role for role in _WEIGHTS if role in names}
+        """Role of each column that holds weights, by its name."""
+        self.classes = ClassFields(columns) if columns.classes else None
         """Scores and labels of many classes; None: there are two."""
         self.keep = columns.carried if self.classes is None else columns.keep
         """Fields that pass through, but for scores of classes."""
@@ -155,12 +141,12 @@ class Fields:
         classes, has_label = self.classes, self._label in fields
         has_score = self._score in fields if classes is None else classes.are_in(fields)
         if not has_score and not has_label:
-            what = "a score" if classes is None else f"{shown(self._score)} of all classes"
-            reason = f"missing field: an event needs {what}, a label, or both"
-            raise FieldError(reason, "missing_field", lacks=self.sought)
+            score_of = "a score" if classes is None else f"{shown(self._score)} of all classes"
+            needs = f"{score_of}, a label, or both"
+            raise FieldError("missing_field", sender="an event", needs=needs, lacks=self.sought)
         id_ = _checked("bad_id", self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
-            raise FieldError("missing field: a prediction or a label needs an id", "missing_field")
+            raise FieldError("missing_field", sender="a prediction or a label", needs="an id")
         key, domain = None, self._domain
         if has_score:  # a label has neither, and keeps nothing: whatever stands there is ignored
             key = _checked("bad_key", self._key, check_key, fields.get(self._key))
@@ -174,74 +160,56 @@ class Fields:
         weight = self._weight_of(fields) if self.weights else None
         score = 0.0
         if has_score and classes is not None:
-            scores = _checked("bad_score", self._score, classes.scores, fields)
+            scores = classes.scores(fields)
             score, kept = max(scores), (*(kept or ()), *scores)
         elif has_score:
-            score = _checked("bad_score", self._score, _check_score, fields[self._score])
+            score = _checked("bad_score", self._score, checks.check_score, fields[self._score])
         if not has_label:
             return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
-        label, other = _checked("bad_label", self._label, self._class_of, fields[self._label])
+        label, other = self._class_of(fields[self._label])
         event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
         if has_score:
             event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
         if other is None:
             return event
-        return OtherLabel("a label other than the positive one", other, code="bad_label", event=event)
+        return OtherLabel("bad_label", {"label": other}, event=event)
 
     def _weight_of(self, fields: Mapping[str, Any]) -> float | None:
         """Return the weight of an event, from that itself or from a propensity; None if it has neither."""
         given = {name: value for name in self.weights if (value := fields.get(name)) is not None}
         if len(given) > 1:
-            raise FieldError(
-                "an event has a weight or a propensity, not both, got "
-                + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items()),
-                "bad_weight",
-            )
+            raise FieldError("bad_weight", **{self.weights[name]: value for name, value in given.items()})
         for name, value in given.items():
-            return _checked("bad_weight", name, self.weights[name], value)
+            role = self.weights[name]
+            try:
+                return _WEIGHTS[role](value)
+            except ValueError:
+                raise FieldError("bad_weight", column=name, **{role: value}) from None
         return None
 
     def _class_of(self, value: object) -> tuple[int, str | None]:
         """Return the class of a label; with ``positive``, of another label 0 and its name."""
+        named = {"value": value, "column": self._label}
         if self.classes is not None:
-            try:
-                return self.classes.code(value), None
-            except ValueError as error:
-                told = isinstance(value, str | int | float) and str(value).strip()[:MAX_FIELDS]
-                raise FieldError(str(error), "bad_label", label=told or None) from None
+            return self.classes.code(value), None
+        positive = {} if self._positive is None else {"positive": self._positive}
         try:
             name = class_name(value)
         except ValueError:
-            rule = "a label must equal 0 or 1" if self._positive is None else "a label must name a class"
-            raise ValueError(f"{rule}, got {shown(value)}") from None
-        if self._positive is not None:
+            raise FieldError("bad_label", **positive, **named) from None
+        if positive:
             return (1, None) if name == self._positive else (0, name)
         if name not in ("0", "1"):
-            reason = f"a label must equal 0 or 1, got {shown(value)}"
-            raise FieldError(f"{reason}; option positive names the one that counts as 1", "bad_label", name)
+            raise FieldError("bad_label", label=name, **named)
         return int(name), None
 
 
 def _checked(code: Code, column: str, check: Callable[[Any], T], value: Any) -> T:
-    """Return what a check returns for the value of a column; what it raises names the column."""
+    """Return what a check returns for the value of a column."""
     try:
         return check(value)
-    except FieldError as error:
-        error.column = column
-        raise
-    except ValueError as error:
-        refused = FieldError(str(error), code)
-        refused.column = column
-        raise refused from None
-
-
-def _check_score(value: object) -> float:
-    try:
-        return checks.check_score(value)
-    except ValueError as error:
-        number = value if isinstance(value, int | float) and abs(value) < _MANY else None
-        score = None if number is None else float(number)
-        raise FieldError(str(error), "bad_score", score=score) from None
+    except ValueError:
+        raise FieldError(code, value=value, column=column) from None
 
 
 class TableFields:
@@ -291,10 +259,6 @@ class TableFields:
         count_names(counted, self._ignored, self._rows)
         return counted
 
-    def count_rows(self, rows: int) -> None:
-        """Count rows that were decoded elsewhere, for `unknown_fields`."""
-        self._rows += rows
-
 
 def check_kept(name: str, value: object) -> KeptValue:
     """Return the value of a field to keep.
@@ -308,11 +272,7 @@ def check_kept(name: str, value: object) -> KeptValue:
         return value
     if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
         return value
-    raise FieldError(
-        "a field to keep, or of segments, must be a number, true, false, null or a text of at most"
-        f" {MAX_KEPT_BYTES} bytes, got {shown(value)} in {shown(name)}",
-        "bad_field",
-    )
+    raise FieldError("bad_field", value=value, most=MAX_KEPT_BYTES, column=name)
 
 
 def plain_kept(value: Any) -> Any:
@@ -329,27 +289,20 @@ def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> 
         counted[short if short in counted or len(counted) < MAX_FIELDS else _OTHERS] += times
 
 
-def malformed(error: Exception, raw: bytes) -> Malformed:
+def malformed(error: Exception, raw: bytes = b"") -> Malformed:
     """Return what is said of text that raised: every exception is one of the text."""
-    code: Code = "malformed"
     match error:
         case FieldError():
-            reason = str(error)[:MAX_REASON]
-            return Malformed(reason, error.label, error.score, error.column, error.lacks, error.code)
+            return Malformed(error.refusal.code, error.refusal.fields)
         case UnicodeDecodeError():
-            code, reason = "not_utf8", f"invalid UTF-8: {error.reason} at byte {error.start}"
+            return Malformed("not_utf8", {"error": error.reason, "byte": error.start})
         case msgspec.DecodeError():
-            code, reason = "not_json", f"not JSON: {error}{_hint(raw)}"
+            is_special = any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf"))
+            special = {"special": "NaN and Infinity"} if is_special else {}
+            return Malformed("not_json", {"error": str(error), **special})
         case csv.Error():
-            code, reason = "not_csv", f"not CSV: {error}"
+            return Malformed("not_csv", {"error": str(error)})
         case ValueError():
-            reason = str(error)
+            return Malformed("malformed", {"error": str(error)})
         case _:
-            reason = f"not an event: {type(error).__name__}: {error}"
-    return Malformed(reason[:MAX_REASON], code=code)
-
-
-def _hint(raw: bytes) -> str:
-    if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
-        return "; NaN and Infinity are not JSON, and a score must be a number in [0, 1]"
-    return ""
+            return Malformed("malformed", {"error": f"{type(error).__name__}: {error}"})

@@ -167,11 +167,8 @@ class InputChecks(msgspec.Struct):
             self.other = event.label
         if event.label == self.other:
             return event.event
-        reason = (
-            f"a label must be {positive!r}, the positive one, or {self.other!r}, the other one so far,"
-            f" got {event.label!r}"
-        )
-        return Malformed(reason, event.label, code="bad_label")
+        fields = {"positive": positive, "other": self.other, "label": event.label}
+        return Malformed("bad_label", fields)
 
     def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object) -> None:
         seen = self.labels.get(label)

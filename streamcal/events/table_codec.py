@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
-from msgspec import structs
 
 from streamcal.events import Domain, Event, Kept
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
@@ -23,7 +22,7 @@ from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.events.fields import Malformed, TableFields, check_kept, malformed
 from streamcal.string_column import StringColumn
 from streamcal.times import LATEST, read_time
-from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
+from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key
 
 __all__ = ["Column", "RowsDecoder", "in_form", "listed"]
 
@@ -121,10 +120,7 @@ class RowsDecoder(TableFields):
                     check_kept(name, value)
             return self._fields.event(fields, kept)
         except Exception as error:  # the boundary: no value may end a run
-            wrong = malformed(error, b"")
-            if wrong.column is None:
-                return wrong
-            return structs.replace(wrong, reason=f"{wrong.reason}, in column {shown(wrong.column)}")
+            return malformed(error)
 
     def _with_scores(self, fields: Mapping[str, Any], kept: Kept) -> tuple[Mapping[str, Any], Kept]:
         """Return the fields with the scores of classes, which are among the columns that pass through."""

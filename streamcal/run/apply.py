@@ -191,9 +191,9 @@ def _apply(
         event = read.event if isinstance(read, OtherLabel) else read  # the label does not matter here
         if isinstance(event, Malformed):
             meanings.refused(event, index, batch.origin)
-            why: Refusal | Malformed = event
+            why: Refusal = event
         elif isinstance(event, LabelEvent):
-            why = Malformed("a prediction needs a score, got a label alone", code="missing_field")
+            why = Refusal("missing_field", {"sender": "a prediction", "needs": "a score"})
         elif (found := maps.get(event.key)) is None:
             why = Refusal("unknown_key", {"key": event.key})
         else:

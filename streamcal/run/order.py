@@ -421,7 +421,7 @@ def _with_times(
     refused: Mapping[int, Refusal],
 ) -> Sequence[Event | Malformed]:
     """Return the events, those at some indices with their times in seconds, or malformed."""
-    malformed = {index: Malformed(each.reason, code=each.code) for index, each in refused.items()}
+    malformed = {index: Malformed(each.code, each.fields) for index, each in refused.items()}
     if isinstance(events, Block):
         return events.with_times(seconds, malformed)
     changed: list[Event | Malformed] = list(events)

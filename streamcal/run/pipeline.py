@@ -44,8 +44,8 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 _FEW: Final = 16  # fewer events take longer many at a time than they would one by one …
 _MOST: Final = 1024  # … as which so many may then be taken
 _NO_TIME: Final = float("nan")
-_NEEDS_BOTH: Final = Malformed(
-    "an event of the source of calibration needs score and label", code="missing_field"
+_NEEDS_BOTH: Final = Refusal(
+    "missing_field", {"sender": "an event of the source of calibration", "needs": "score and label"}
 )
 
 
@@ -154,7 +154,7 @@ class Pipeline(RunState):
         config, run = self._config, list[LabelledEvent]()
         for index, event in enumerate(events):
             self.processed += 1
-            why: Refusal | Malformed | None = _NEEDS_BOTH
+            why: Refusal | None = _NEEDS_BOTH
             if isinstance(event, Malformed):
                 self.tally.calibration.refused(event, index, batch.origin)
                 why = event
@@ -397,9 +397,9 @@ class Pipeline(RunState):
         which = "events without a key" if key is None else f"key {key!r}"
         return Refusal("too_many_keys", {"key": which, "limit": self._keys.limit})
 
-    def _reject(self, origin: Origin | None, why: Refusal | Malformed) -> RejectRow:
+    def _reject(self, origin: Origin | None, why: Refusal) -> RejectRow:
         self.tally.rejected += 1
-        if self.classes and isinstance(why, Refusal) and why.code == "conflicting_label":
+        if self.classes and why.code == "conflicting_label":
             first, label = (self.classes[why.fields[name]] for name in ("first", "label"))
             why = Refusal(why.code, {**why.fields, "first": first, "label": label})
         return reject_row(origin, why)

@@ -20,7 +20,6 @@ from streamcal.events import Kept, KeptValue, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.class_fields import by_class
 from streamcal.events.codes import Code, Refusal
-from streamcal.events.fields import Malformed
 from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
@@ -274,7 +273,7 @@ class AlarmRow(msgspec.Struct, frozen=True):
     """Consequences, and what to do."""
 
 
-def reject_row(origin: Origin | None, why: Refusal | Malformed) -> RejectRow:
+def reject_row(origin: Origin | None, why: Refusal) -> RejectRow:
     """Return the row of a reject; an event from no input has no origin."""
     if origin is None:
         return RejectRow("", 0, why.code, why.reason, "")

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from streamcal.errors import StoreError
-from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
+from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
@@ -105,12 +105,9 @@ class _Batch:
 
 def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
     if kind == "predictions" and type(event) is LabelEvent:
-        reason = "missing field: a prediction needs a score; labels go to /v1/labels"
-        return Malformed(reason, code="wrong_path")
+        return Malformed("wrong_path", {"taken": "predictions", "sent": "labels"})
     if kind == "labels" and type(event) is not LabelEvent and not isinstance(event, Malformed):
-        what = "a label" if type(event) is PredictionEvent else "no score beside it"
-        reason = f"not a label: a label needs {what}; predictions go to /v1/predictions"
-        return Malformed(reason, code="wrong_path")
+        return Malformed("wrong_path", {"taken": "labels", "sent": "predictions"})
     return event
 
 

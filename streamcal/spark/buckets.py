@@ -25,16 +25,14 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.codes import Code
-from streamcal.events.fields import FieldError
+from streamcal.events.codes import Code, FieldError
 from streamcal.join.entries import Values
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.kinds import Answered, Carrying, Kind, Learned, engines_of_task
-from streamcal.times import LIMIT, show_duration, show_time
-from streamcal.values import shown
+from streamcal.times import LIMIT
 
 __all__ = ["COUNTS", "LABELS", "LEARNED", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
 
@@ -191,7 +189,7 @@ class _Work:
                 self._check_time(columns[1])
                 taken.append((self._kind.event(columns, self._config), bool(alone)))
             except ValueError as error:
-                code = error.code if isinstance(error, FieldError) else "malformed"
+                code = error.refusal.code if isinstance(error, FieldError) else "malformed"
                 self._reject(columns[0], columns[1], code, str(error))
         if isinstance(self._kind, Carrying):
             self._answer_many(self._kind, [event for event, _ in taken if not isinstance(event, LabelEvent)])
@@ -238,16 +236,10 @@ class _Work:
         if time is None:
             return
         if not -LIMIT < time < LIMIT:
-            raise FieldError(
-                f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}", "bad_time"
-            )
+            raise FieldError("bad_time", value=time)
         most = self._join.max_jump
         if time > self._began + most:
-            raise FieldError(
-                f"the time {show_time(time)} is more than {show_duration(most)} (max_jump) past"
-                f" {show_time(self._began)}, when the micro-batch began",
-                "too_far_ahead",
-            )
+            raise FieldError("too_far_ahead", time=time, limit=most, begun=self._began)
 
     def _reject(self, id_: object, time: float | None, code: Code, reason: str) -> None:
         shown = None if id_ is None else str(id_)

@@ -28,14 +28,13 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.class_fields import ClassFields
+from streamcal.events.codes import FieldError
 from streamcal.events.columns import Columns
-from streamcal.events.fields import FieldError
 from streamcal.join.entries import Values
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.recalibrator import MulticlassRecalibrator
 from streamcal.segments.names_c import name_of
 from streamcal.segments.recalibrator import SegmentedRecalibrator
-from streamcal.sketch.checks import check_score
 
 __all__ = [
     "ENGINES",
@@ -139,7 +138,7 @@ class Carrying(Plain, frozen=True):
         """See `Plain.event`."""
         event = super().event(columns, config)
         if refused := lacks_time(event, config):
-            raise FieldError(refused.reason, refused.code)
+            raise FieldError(refused.code, **refused.fields)
         return event
 
     def answer_many(self, engine: Any, events: Sequence[PredictionEvent | LabelledEvent]) -> list[Answered]:
@@ -331,7 +330,7 @@ def _read(files: str, kind: Kind, config: str) -> Engines:
 
 @lru_cache(maxsize=1)
 def _class_fields(classes: tuple[str, ...]) -> ClassFields:
-    return ClassFields(Columns(classes=classes), check_score)
+    return ClassFields(Columns(classes=classes))
 
 
 def _event(id_: Any, time: Any, score: Any, label: Any, key: Any, domain: Any) -> Event:

@@ -245,14 +245,9 @@ def test_a_reject_names_file_row_and_column(tmp_path: Path) -> None:
     ) as source:
         source.seek({})
         (batch,) = source.poll(10, 0.0)
-        assert batch.events[1:] == [
-            Malformed("missing field: a prediction or a label needs an id", code="missing_field"),
-            Malformed(
-                "a score must be a number in [0, 1], got 1.5, in column 'p'",
-                score=1.5,
-                column="p",
-                code="bad_score",
-            ),
+        assert [(event.code, event.reason) for event in batch.events[1:]] == [
+            ("missing_field", "missing field: a prediction or a label needs an id"),
+            ("bad_score", "a score must be a number in [0, 1], got 1.5, in column 'p'"),
         ]
         origin = batch.origin(2)
     assert (origin.source, origin.line, origin.raw) == (str(path), 3, b'{"req":"c","p":1.5}')
@@ -364,7 +359,7 @@ def test_a_table_gives_what_json_lines_give(
     for event, expected in zip(found, json_lines(lines), strict=True):
         if isinstance(expected, Malformed):
             assert isinstance(event, Malformed)
-            assert event.reason.partition(", in column")[0] == expected.reason
+            assert event.reason == expected.reason
             assert (event.label, event.score) == (expected.label, expected.score)
         else:
             assert event == expected

@@ -70,12 +70,24 @@ def test_events_that_are_taken(raw: str, event: Event) -> None:
         ('{"id":"a"}', "missing field: an event needs a score, a label, or both"),
         ('{"score":0.5}', "missing field: a prediction or a label needs an id"),
         ('{"label":1}', "missing field: a prediction or a label needs an id"),
-        ('{"id":"","score":0.5}', "an id must be a string of 1 to 512 bytes, got ''"),
-        ('{"id":true,"score":0.5}', "an id must be a string of 1 to 512 bytes, got True"),
-        ('{"id":"' + "x" * 513 + '","score":0.5}', "an id must be a string of 1 to 512 bytes, got 'xxx"),
+        (
+            '{"id":"","score":0.5}',
+            "control characters, got ''",
+        ),
+        (
+            '{"id":true,"score":0.5}',
+            "control characters, got True",
+        ),
+        (
+            '{"id":"' + "x" * 513 + '","score":0.5}',
+            "control characters, got 'xxx",
+        ),
         ('{"id":"a","score":0.5,"time":"soon"}', "ISO 8601 date and time, got 'soon'"),
         ('{"id":"a","score":0.5,"time":true}', "ISO 8601 date and time, got True"),
-        ('{"id":"a","score":0.5,"key":3}', "a key must be a string, got 3"),
+        (
+            '{"id":"a","score":0.5,"key":3}',
+            "control characters, got 3",
+        ),
         ('{"id":"a","score":0.5,"domain":"moon"}', "a domain must be 'source' or 'target', got 'moon'"),
         ('{"id":"a","score":0.5', "not JSON: Input data was truncated"),
         ("hello", "not JSON: JSON is malformed"),
@@ -259,7 +271,7 @@ def test_csv_rows() -> None:
     ("raw", "reason"),
     [
         ("a,nan,,", "a score must be a number in [0, 1], got nan"),
-        ("a,high,,", "a score must be a number, got 'high'"),
+        ("a,high,,", "a score must be a number in [0, 1], got 'high'"),
         ("a,,2,", "a label must equal 0 or 1, got 2.0"),
         ("a,0.5", "the header has 4 columns, the row 2"),
         (b"\xff,0.5,,", "invalid UTF-8"),

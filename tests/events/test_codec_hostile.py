@@ -51,17 +51,17 @@ POISON = {
     "lone surrogate": ('{"id":"\\ud800","score":0.5}', "not JSON"),
     "key of 600 KB": (
         '{"id":"a","score":0.5,"key":"' + "k" * 600_000 + '"}',
-        "a key must be a string of 0 to 512 bytes, got 'kkk",
+        "a key must be a string of 0 to 512 bytes",
     ),
     "key of 513 bytes": (
         '{"id":"a","score":0.5,"key":"' + "ä" * 257 + '"}',
         "a key must be a string of 0 to",
     ),
-    "line break in an id": ('{"id":"a\\nb","score":0.5}', "an id must not hold line breaks or control"),
-    "NUL in an id": ('{"id":"a\\u0000","label":1}', "an id must not hold line breaks or control"),
-    "DEL in an id": ('{"id":"a\x7f","label":1}', "an id must not hold line breaks or control"),
-    "line separator in an id": ('{"id":"a\u2028b","label":1}', "an id must not hold line breaks or control"),
-    "tab in a key": ('{"id":"a","score":0.5,"key":"a\\tb"}', "a key must not hold line breaks or control"),
+    "line break in an id": ('{"id":"a\\nb","score":0.5}', "an id must be a string"),
+    "NUL in an id": ('{"id":"a\\u0000","label":1}', "an id must be a string"),
+    "DEL in an id": ('{"id":"a\x7f","label":1}', "an id must be a string"),
+    "line separator in an id": ('{"id":"a\u2028b","label":1}', "an id must be a string"),
+    "tab in a key": ('{"id":"a","score":0.5,"key":"a\\tb"}', "a key must be a string"),
     "long domain": ('{"id":"a","score":0.5,"domain":"' + "d" * 9999 + '"}', "a domain must be 'source' or"),
 }
 
@@ -87,10 +87,10 @@ def test_ids_with_spaces_and_letters_of_any_language_are_taken(spaces: str) -> N
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("a,0_1,,,,", "a score must be a number, got '0_1'"),
-        ("a, 1_000,,,,", "a score must be a number, got '1_000'"),
-        ("a,0x1,,,,", "a score must be a number, got '0x1'"),
-        ("a,١,,,,", "a score must be a number, got '١'"),
+        ("a,0_1,,,,", "a score must be a number in [0, 1], got '0_1'"),
+        ("a, 1_000,,,,", "a score must be a number in [0, 1], got '1_000'"),
+        ("a,0x1,,,,", "a score must be a number in [0, 1], got '0x1'"),
+        ("a,١,,,,", "a score must be a number in [0, 1], got '١'"),
         ("a,inf,,,,", "a score must be a number in [0, 1], got inf"),
         (f"a,{NINES},,,,", "a score must be a number in [0, 1], got inf"),
         ("a,,0_1,,,", "a label must equal 0 or 1, got '0_1'"),
@@ -98,7 +98,7 @@ def test_ids_with_spaces_and_letters_of_any_language_are_taken(spaces: str) -> N
         (f"a,0.5,,{'9' * 400},,", "a time must be seconds since the epoch"),
         ("a,0.5,,1_000,,", "ISO 8601 date and time, got '1_000'"),
         ("a,0.5,,1e25,,", "a time must be seconds since the epoch"),
-        ("a\x01b,0.5,,,,", "an id must not hold line breaks or control characters"),
+        ("a\x01b,0.5,,,,", "an id must be a string"),
         (f"a,0.5,,,{'k' * 1000},", "a key must be a string of 0 to 512 bytes"),
         (f"{'a' * 200_000},0.5,,,,", "not CSV: field larger than field limit"),
     ],

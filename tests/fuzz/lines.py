@@ -17,7 +17,6 @@ from streamcal.events.input_checks import MeaningError
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_text
@@ -118,7 +117,7 @@ def try_csv(rng: random.Random) -> int:
             rows[rng.randrange(BLOCK)] = _csv_row(rng).replace(b"\n", b" ")
     events = [_checked(decoder.decode(row)) for row in rows]
     csv_columns.FEWEST = 1  # type: ignore[misc]
-    block = csv_columns.CsvColumns(CsvDecoder(header), SourceOptions()).decode(b"\n".join(rows) + b"\n")
+    block = csv_columns.CsvColumns(header).decode_lines(b"\n".join(rows) + b"\n")
     assert block is None or list(map(_plain, block)) == list(map(_plain, events)), rows
     return _count(events)
 

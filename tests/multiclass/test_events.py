@@ -72,7 +72,7 @@ def test_tables_have_a_column_for_each_class() -> None:
         ({"cat": 0.5, "dog": "0.25", "3": 0.25}, "a score must be a number in [0, 1], got '0.25'"),
         ({"cat": 0.5, "dog": 0.5}, "there must be a score of each class, '3' has none"),
         ({"cat": 0.5, "dog": 0.5, "fox": 0, "3": 0}, "of the classes 'cat', 'dog', '3', got one of 'fox'"),
-        ([0.5, 0.5], "must have 3 numbers, one for each of the classes 'cat', 'dog', '3', got 2"),
+        ([0.5, 0.5], "must have 3 numbers, one for each class ('cat', 'dog', '3'), got 2"),
         (0.5, "scores must be an object {class: score}, or an array of numbers, got 0.5"),
         (None, "there must be a score of each class, 'cat' has none"),
     ],

@@ -114,7 +114,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
         elif kind == "l":
             events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment, weight=draw(WEIGHTS)))
         elif kind == "m":
-            events.append(Malformed("bad"))
+            events.append(Malformed("malformed", {"error": "bad"}))
         else:
             label = draw(st.integers(0, 1))
             named = id_ if kind == "b" else None
@@ -157,7 +157,7 @@ def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Mal
                 LabelEvent(id_, 1 - label, early),
                 PredictionEvent(id_, score, now),
                 LabelledEvent(score, label, None, now, None, "source"),
-                Malformed("bad"),
+                Malformed("malformed", {"error": "bad"}),
                 LabelledEvent(score, label, id_ + "b", None),
             ]
             timed.append((now, rng.choice(strange)))
@@ -280,7 +280,8 @@ def test_the_source_of_calibration(odd: bool) -> None:
         LabelledEvent(rng.random(), rng.randrange(2), domain="source") for _ in range(300)
     ]
     if odd:
-        events[100:100] = [LabelEvent("a", 1), Malformed("bad"), LabelledEvent(0.5, 1, "b", 3.0, "k")]
+        bad = Malformed("malformed", {"error": "bad"})
+        events[100:100] = [LabelEvent("a", 1), bad, LabelledEvent(0.5, 1, "b", 3.0, "k")]
     found = []
     for part in (events, Block.of(events, "source")):
         pipeline = Pipeline()

@@ -45,7 +45,7 @@ def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | No
     hostile = pa.concat_tables([again, pa.Table.from_pylist(rows, again.schema)])
     pq.write_table(hostile, folder / "hostile.parquet")
     said = ["a score must", "a label must", "a time must be seconds", "needs a score", "Target"]
-    said += ["2099-12-03 16:53:20 UTC is more than 30 days (max_jump) past", "needs an id"]
+    said += ["2099-12-03 16:53:20 UTC) is more than 30 days (max_jump) past", "needs an id"]
     return pa.concat_tables([events, again]), dict(zip(bad, said, strict=True))
 
 

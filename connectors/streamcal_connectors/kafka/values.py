@@ -107,7 +107,7 @@ class Values:
                 f"topic {topic}, partition {number}, offset {offset} is of schema {_id_of(head)}:"
                 f" {why}. {advice}"
             )
-        self._refused = {head: malformed(ValueError(str(why)), b"") for head, why in wrong.items()}
+        self._refused = {head: malformed(ValueError(str(why))) for head, why in wrong.items()}
         return True
 
     def decode(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
@@ -150,7 +150,7 @@ class Values:
             try:
                 self._rows[names] = RowsDecoder(names, self._domain, self._columns)
             except ValueError as error:
-                return [malformed(error, b"")] * len(rows)
+                return [malformed(error)] * len(rows)
         decoder = self._rows[names]
         roles = {role: in_form(role, [row[name] for row in rows]) for role, name in decoder.roles.items()}
         kept = [[plain_kept(row.get(name)) for row in rows] for name in decoder.kept]
@@ -167,14 +167,10 @@ class Values:
 
     def _one(self, value: bytes | None) -> Event | Malformed:
         if value is None:
-            return Malformed("the record has no value")
+            return Malformed("malformed")
         event = self._json.decode(value)
         if self._registry is None and _is_framed(value) and type(event) is Malformed:
-            return Malformed(
-                f"not JSON, but as of schema {_id_of(value)}: schema_registry of the [kafka] options says"
-                " where schemas are",
-                code="not_json",
-            )
+            return Malformed("not_json", {"schema": _id_of(value)})
         return event
 
 
@@ -208,4 +204,4 @@ def _row(read: Read, value: bytes) -> Mapping[str, Any] | Malformed:
             if isinstance(row, dict):
                 return row
             wrong = "it is no record"
-    return malformed(ValueError(f"not to be decoded with schema {number}: {wrong}"), b"")
+    return Malformed("malformed", {"schema": number, "error": wrong})

@@ -56,13 +56,7 @@ CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
     raw TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE segment_blocks (
-    block INTEGER PRIMARY KEY, segments TEXT NOT NULL, rows BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE VIEW segments AS SELECT segment, row FROM (
-    SELECT e.value AS segment, max({size} * b.block + e.key),
-        substr(b.rows, 1 + e.key * length(b.rows) / json_array_length(b.segments),
-            length(b.rows) / json_array_length(b.segments)) AS row
-    FROM segment_blocks b, json_each(b.segments) e GROUP BY e.value)
+CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID
 """
 
 # Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
@@ -253,7 +247,7 @@ def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
 
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
-    statements = _SCHEMA.format(size=BLOCK_SIZE).split(";")
+    statements = _SCHEMA.split(";")
     for table, paths in _PATHS.items():
         columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
         statements += _JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";")

@@ -113,7 +113,7 @@ class SqliteStore:
             counts = self._sealed.counts | self.tables.counts
             if change.segments:
                 self._segments.write(change.segments)
-                counts |= self._segments.counts
+                counts["segments"] = self._segments.counts
             if change.engines:
                 counts["engines"] = self._write_engines(change.engines)
             counts["maps"] = self._append_maps(counts.get("maps", _NONE), change.maps)

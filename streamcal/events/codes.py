@@ -97,12 +97,12 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "a label other than the positive one",
     ),
     "bad_score": (
+        "a score must be a number in [0, 1], got {value:shown}",
         "an array of scores must have {wanted:,} numbers, one for each class ({classes}), got {count:,}",
         "scores must be of the classes {classes}, got one of {unknown:shown}",
         "scores must be an object {{class: score}}, or an array of numbers, got {scores:shown}",
         "there must be a score of each class, {missing!r} has none; what cannot be has the score 0",
         "the scores of all classes must sum to 1, got a sum of {total:.9g}",
-        "a score must be a number in [0, 1], got {value:shown}",
     ),
     "bad_time": (
         ": time {time!r} is no date in any unit, from seconds to nanoseconds",

@@ -231,6 +231,12 @@ def test_ids_of_every_type_meet(ids: Any) -> None:
     assert done.remarks == []
 
 
+def test_ids_that_a_float_cannot_tell_apart_are_refused() -> None:
+    ids = 2.0**53 + np.arange(N)
+    with pytest.raises(ValueError, match=r"first for: an id must be .*, got 9007199254740992.0, in"):
+        streamcal.backtest(*pandas(id=ids, label_id=ids))
+
+
 def test_rows_without_a_label_are_left_out() -> None:
     predictions, labels = pandas()
     labels = labels.assign(label=labels["label"].where(labels.index % 4 > 0))

@@ -1,15 +1,8 @@
-"""Rows as text: JSON lines or CSV, plain or gzip; and whether a text is such rows.
-
-Texts are written as they are. Where formulas are to be escaped, for a spreadsheet that would run them, a
-text cell of CSV that begins with ``=``, ``+``, ``-``, ``@``, a tab, a line break or a ``'`` gets a ``'`` in
-front. Numbers are left alone, also a number given as text (``-5``). To undo it, take one ``'`` from the front
-of each cell that begins with one.
-"""
+"""Rows as text: JSON lines or CSV, plain or gzip; and whether a text is such rows."""
 
 from __future__ import annotations
 
 import csv
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -28,8 +21,6 @@ _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "maps": frozenset({"version", "map"}),
     "alarms": frozenset({"number", "code", "reason"}),
 }
-_FORMULA: Final = frozenset("=+-@\t\r\n'")
-_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class RowEncoder:
@@ -39,8 +30,6 @@ class RowEncoder:
     ----------
     name
         Name of the file: with ``.csv`` CSV, else JSON lines; with ``.gz`` at the end gzip.
-    escapes
-        Whether cells of CSV that a spreadsheet takes for formulas get a ``'`` in front.
 
     Attributes
     ----------
@@ -48,8 +37,7 @@ class RowEncoder:
         Columns of the CSV header that the output has already; None if it has none.
     """
 
-    def __init__(self, name: str, *, escapes: bool = False) -> None:
-        self._escapes = escapes
+    def __init__(self, name: str) -> None:
         self.is_csv = name.removesuffix(".gz").endswith(".csv")
         self.is_gzip = name.endswith(".gz")
         self._name = name
@@ -93,7 +81,7 @@ class RowEncoder:
                 f"cannot write: {self._name} has the columns {', '.join(self.header)}, but its rows now have"
                 f" {', '.join(header)}: move it away, or give another output"
             )
-        writer.writerows([_cell(getattr(row, column), self._escapes) for column in columns] for row in rows)
+        writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
         return "".join(text.lines).encode()
 
 
@@ -124,15 +112,12 @@ def columns_of(line: bytes) -> list[str]:
     return next(csv.reader([line.decode()]), [])
 
 
-def _cell(value: object, escapes: bool) -> object:
-    if type(value) is str:
-        is_formula = escapes and value[:1] in _FORMULA and not _NUMBER.fullmatch(value)
-        return f"'{value}" if is_formula else value
+def _cell(value: object) -> object:
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, tuple):
         return msgspec.json.encode(value).decode()
     plain = msgspec.to_builtins(value)  # what passes through of a table: bytes, a time of day, a list
-    return _cell(plain, escapes) if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

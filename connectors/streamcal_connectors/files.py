@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -38,17 +38,6 @@ class FileConnector:
 
     def __init__(self) -> None:
         self._several: list[tuple[str, Path]] = []  # the patterns and directories that are read
-        self._escapes: Any = False
-
-    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002
-        """Take the table ``[file]`` of a config; see `streamcal.run.ports.Connector.set_up`."""
-        unknown = sorted(set(options) - {"escape_formulas"})
-        if unknown:
-            raise ValueError(f"[file] has no option {unknown[0]!r}, only escape_formulas")
-        self._escapes = options.get("escape_formulas", False)
-        if not isinstance(self._escapes, bool):
-            shown = repr(self._escapes)
-            raise ValueError(f"[file] escape_formulas must be true or false, got {shown}")  # noqa: TRY004
 
     def source(self, url: str, options: SourceOptions) -> Source:
         """Open a file to read, or the files of a pattern or a directory.
@@ -76,7 +65,7 @@ class FileConnector:
         refuse_among(Path(os.path.abspath(path)), str(path), self._several)  # noqa: PTH100
         if kind not in TABLES.values():
             kind_of_sink = StreamSink if is_stream else FileSink
-            return kind_of_sink(path, options, escapes=self._escapes)
+            return kind_of_sink(path, options)
         if options.append:
             raise ValueError(f"{path}: a file of this format cannot be continued: leave out --append")
         if is_stream or options.rows != "answers":

@@ -96,12 +96,12 @@ class FileSink:
         If it cannot be opened.
     """
 
-    def __init__(self, path: Path, options: SinkOptions, *, escapes: bool = False) -> None:
+    def __init__(self, path: Path, options: SinkOptions) -> None:
         self.name = str(path.absolute())
         self._path = path
         self._rows = options.rows
         self._append = options.append
-        self._encoder = RowEncoder(path.name, escapes=escapes)
+        self._encoder = RowEncoder(path.name)
         self._durable = self._ready = self._closed = False
         self._length, self._tail = 0, b""
         # To be read too, so that its end can be compared.
@@ -251,13 +251,13 @@ class StreamSink:
         Path of a pipe or a device; None: standard output, as JSON lines.
     """
 
-    def __init__(self, path: Path | None, options: SinkOptions, *, escapes: bool = False) -> None:
+    def __init__(self, path: Path | None, options: SinkOptions) -> None:
         self.name = "-" if path is None else str(path.absolute())
         self._path = path
         self._stop = options.stop or _never
         self._descriptor = 1
         self._open = False
-        self._encoder = RowEncoder("" if path is None else path.name, escapes=escapes)
+        self._encoder = RowEncoder("" if path is None else path.name)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Open it: of a named pipe, wait for a reader."""

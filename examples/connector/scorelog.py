@@ -77,7 +77,7 @@ def event(line: bytes) -> Event | Malformed:
     try:
         id_, score = line.decode().split()
         if not 0.0 <= float(score) <= 1.0:
-            return Malformed("bad_score", {"value": score})
+            return Malformed("bad_score", {"value": float(score)})
         return PredictionEvent(id_, float(score))
     except ValueError as error:
         return Malformed("malformed", {"error": str(error)})

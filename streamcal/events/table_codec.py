@@ -132,21 +132,9 @@ class RowsDecoder(TableFields):
         """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
         if self._fields.weights.keys() & self.roles.values() or self._scores or not rows:
             return None
-        numbers = {role: columns[role] for role in columns.keys() - _TEXTS}
-        if not all(isinstance(column, np.ndarray) for column in numbers.values()):
+        numbers = {role: column for role, column in columns.items() if isinstance(column, np.ndarray)}
+        if numbers.keys() != columns.keys() - _TEXTS:
             return None
-        block = self._block(columns, numbers, kept, rows)  # type: ignore[arg-type]
-        if block is not None:
-            self._rows += rows
-        return block
-
-    def _block(
-        self,
-        columns: Mapping[Role, Column],
-        numbers: Mapping[Role, Floats],
-        kept: Sequence[Sequence[Any]],
-        rows: int,
-    ) -> Block | None:
         scores, labels, alone = numbers.get("score"), numbers.get("label"), "score" not in numbers
         told = np.full(rows, NO_LABEL, np.int8)
         missing = np.full(rows, True) if labels is None else np.isnan(labels)
@@ -178,6 +166,7 @@ class RowsDecoder(TableFields):
             return None
         kept_of = None if alone or not kept else list(zip(*kept, strict=True))
         keys_of = None if keys.count(None) == len(keys) else list(keys)
+        self._rows += rows
         return Block([None] * rows if ids is None else ids, scores, told, times, own, keys_of, kept_of)
 
 

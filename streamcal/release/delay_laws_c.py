@@ -236,7 +236,7 @@ class DelayLaws:
         self._open[i, band, label] += 1
         self.told[i, label] += 1
         if len(self._histogram):
-            self._histogram[label * _BINS + self._next[i]] += 1.0
+            self._histogram[(_BINS if label else 0) + self._next[i]] += 1.0
 
     def _age(self, i: int, age: float) -> None:
         """Let a cohort come to the ends of bins up to this age."""

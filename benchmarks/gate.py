@@ -109,14 +109,14 @@ def learn_many(mode: str, n: int) -> Work:
 
 
 def learn_late(n: int) -> Work:
-    """Labels that are 500 late, told so by ``prediction_index``."""
+    """Labels that are 500 late, told so by memos."""
     made, (scores, labels) = engine("auto"), events(n)
-    seen = [made.observe_many(scores[start : start + 500]) for start in range(0, n, 500)]
+    seen = [made.answer_many(scores[start : start + 500]).memos for start in range(0, n, 500)]
 
     def work() -> None:
-        for start, before in zip(range(0, n, 500), seen, strict=True):
+        for start, memos in zip(range(0, n, 500), seen, strict=True):
             part = slice(start, start + 500)
-            made.learn_many(scores[part], labels[part], prediction_index=before)
+            made.learn_many(scores[part], labels[part], memos=memos)
 
     return work
 

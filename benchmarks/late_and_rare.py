@@ -288,16 +288,17 @@ def class_case(kind: str, truth: str, rate: float) -> tuple[float, float, float]
 
 def answers(scores: Floats, labels: Labels, due: Floats) -> Floats:
     """Return what the default answers, where labels come at these times, in predictions."""
-    engine, served, told = Recalibrator(), np.empty(N), 0
+    engine, served, memos, told = Recalibrator(), np.empty(N), list[bytes](), 0
     order = np.argsort(due, kind="stable").tolist()
     at, values, known = due[order].tolist(), scores.tolist(), labels.tolist()
     for start in range(0, N, BATCH):
         part = slice(start, start + BATCH)
-        served[part] = engine.predict_many(scores[part])
-        engine.observe_many(scores[part])
+        made = engine.answer_many(scores[part])
+        served[part] = made.probabilities
+        memos += made.memos
         while told < N and at[told] < start + BATCH:
             index = order[told]
-            engine.learn_one(values[index], known[index], prediction_index=index)
+            engine.learn_one(values[index], known[index], memo=memos[index])
             told += 1
     return served
 

@@ -118,35 +118,27 @@ class Streamcal:
 
     def __init__(self, mode: Mode | None = None) -> None:
         self.engine = Recalibrator() if mode is None else Recalibrator(mode=mode)
-        self._seen: list[int] = []  # by prediction
+        self._memos: list[bytes] = []  # by prediction
 
     def predict(self, scores: Floats) -> Floats:
         """Return the probabilities of scores, float64[n], and let the engine observe them."""
-        engine = self.engine
-        self._seen += [engine.prediction_count] * len(scores)
         if len(scores) == 1:
-            score = scores.item()
-            probability = engine.predict_one(score)
-            engine.observe_one(score)
-            return np.array([probability])
-        probabilities = engine.predict_many(scores)
-        engine.observe_many(scores)
-        return probabilities
+            answer = self.engine.answer_one(scores.item())
+            self._memos.append(answer.memo)
+            return np.array([answer.probability])
+        answers = self.engine.answer_many(scores)
+        self._memos += answers.memos
+        return answers.probabilities
 
     def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn n scores with their labels."""
         if places is None:
             self.engine.learn_many(scores, labels, "source")
-            return
-        # One call takes labels whose scores were predicted together.
-        seen = np.array([self._seen[place] for place in places.tolist()])
-        starts = np.flatnonzero(np.diff(seen, prepend=-1)).tolist()
-        for start, end in zip(starts, [*starts[1:], len(seen)], strict=True):
-            then = int(seen[start])
-            if end - start == 1:
-                self.engine.learn_one(scores[start].item(), labels[start].item(), prediction_index=then)
-            else:
-                self.engine.learn_many(scores[start:end], labels[start:end], prediction_index=then)
+        elif len(places) == 1:
+            self.engine.learn_one(scores.item(), labels.item(), memo=self._memos[places.item()])
+        else:
+            memos = [self._memos[place] for place in places.tolist()]
+            self.engine.learn_many(scores, labels, memos=memos)
 
 
 class _Sliding(ABC):

@@ -33,7 +33,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from benchmarks.measuring import options, publish
 from benchmarks.methods import LEAST, Floats, Labels, Protected, brier_losses, log_losses
 from benchmarks.streams import KINDS, REPORT, load, read_flights
-from streamcal import Recalibrator, SegmentedRecalibrator
+from streamcal import Recalibrator
 
 WINDOWS: Final = (5_000, 30_000)
 DAYS: Final = 20  # of a stream without times
@@ -113,11 +113,12 @@ class Segmented:
     """An engine with segments, told by day."""
 
     def __init__(self, fields: int) -> None:
-        self._engine = SegmentedRecalibrator([f"field {place}" for place in range(fields)])
+        self._engine = Recalibrator(segments=[f"field {place}" for place in range(fields)])
 
     def learn(self, scores: Floats, labels: Labels, names: Names, domain: Any) -> None:
         """Learn the labels of a day."""
-        self._engine.learn_many(scores, labels, list(map(tuple, names.tolist())), domain)
+        values = list(map(tuple, names.tolist()))
+        self._engine.learn_many(scores, labels, domain, segments=values)
 
     def predict(self, scores: Floats, names: Names) -> Floats:
         """Return the probabilities of a day, and observe its scores."""

@@ -47,7 +47,7 @@ from benchmarks.methods import (
     brier_losses,
 )
 from benchmarks.streams import FLIGHTS, MODELS, read_flights
-from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
+from streamcal import RecalibrationMap, Recalibrator
 
 BLOCK: Final = 500
 """Events that are predicted, and then learned, at a time where labels come at once."""
@@ -76,30 +76,25 @@ class Segments(NamedTuple):
 def served(stream: Segments, late: int = 0) -> tuple[Floats, Floats]:
     """Return pooled and corrected forecasts; labels come ``late`` events after their predictions."""
     n, count = stream.names.shape
-    engine = SegmentedRecalibrator([f"field {i}" for i in range(count)])
+    engine = Recalibrator(segments=[f"field {i}" for i in range(count)])
     values = list(map(tuple, stream.names.tolist()))
     size = LATE_BLOCK if late else BLOCK
     order, known = arrivals(n, late, size)
-    kept, seen = np.empty((n, 1 + 5 * count)), np.empty(n, np.int64)
+    pooled, ours, memos = np.empty(n), np.empty(n), list[bytes]()
     learned = 0
     for begin in range(0, n, size):
         places = order[learned : known[begin]]
         learned = known[begin]
-        starts = np.flatnonzero(np.diff(seen[places], prepend=-1)).tolist()
-        for start, end in pairwise([*starts, len(places)]):
-            part = places[start:end]
-            engine.learn_many(
-                stream.scores[part],
-                stream.labels[part],
-                [values[place] for place in part.tolist()],
-                prediction_index=int(seen[part[0]]),
-                forecasts=kept[part],
-            )
+        if len(places):
+            its = [memos[place] for place in places.tolist()]
+            engine.learn_many(stream.scores[places], stream.labels[places], memos=its)
         block = slice(begin, begin + size)
-        seen[block] = engine.pooled.prediction_count
-        kept[block] = engine.forecast_many(stream.scores[block], values[block])
-        engine.observe_many(stream.scores[block], values[block])
-    return kept[:, 0], engine.probabilities(kept)
+        assert isinstance(engine.map, RecalibrationMap)
+        pooled[block] = engine.map.predict_many(stream.scores[block])
+        answers = engine.answer_many(stream.scores[block], values[block])
+        ours[block] = answers.probabilities
+        memos += answers.memos
+    return pooled, ours
 
 
 def apart(stream: Segments, late: int = 0) -> Floats:
@@ -581,26 +576,19 @@ class Isotonic(Sliding):
         return np.where(totals > 0.0, rows / np.where(totals > 0.0, totals, 1.0), scores)
 
 
-def together(places: Codes, index: Codes) -> list[slice]:
-    """Return the parts of labels that were predicted together."""
-    starts = np.flatnonzero(np.diff(index[places], prepend=-1)).tolist()
-    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(places)], strict=True)]
-
-
 class OneVsRest(RawRows):
     """Engines of mode ``auto`` one-vs-rest, divided by the sum."""
 
     def __init__(self, classes: int) -> None:
         self._engines = [Recalibrator() for _ in range(classes)]
-        self._index = np.empty(0, np.int64)
+        self._memos: list[list[bytes]] = [[] for _ in range(classes)]
 
     def predict(self, scores: Floats) -> Floats:
         """Return the forecasts of rows of scores, float64[n, K]."""
-        rows = np.stack([each.predict_many(scores[:, k]) for k, each in enumerate(self._engines)], axis=1)
-        seen = self._engines[0].prediction_count
-        self._index = np.append(self._index, np.full(len(scores), seen))
-        for k, each in enumerate(self._engines):
-            each.observe_many(scores[:, k])
+        answers = [each.answer_many(scores[:, k]) for k, each in enumerate(self._engines)]
+        for memos, answer in zip(self._memos, answers, strict=True):
+            memos += answer.memos
+        rows = np.stack([answer.probabilities for answer in answers], axis=1)
         return rows / rows.sum(axis=1, keepdims=True)
 
     def source(self, scores: Floats, labels: Codes) -> None:
@@ -610,25 +598,23 @@ class OneVsRest(RawRows):
 
     def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
         """Learn labels of these events."""
-        for part in together(places, self._index):
-            index = int(self._index[places[part.start]])
-            for k, each in enumerate(self._engines):
-                each.learn_many(scores[part, k], labels[part] == k, prediction_index=index)
+        for k, each in enumerate(self._engines):
+            memos = [self._memos[k][place] for place in places.tolist()]
+            each.learn_many(scores[:, k], labels == k, memos=memos)
 
 
 class Product(RawRows):
-    """`MulticlassRecalibrator` with default options."""
+    """`Recalibrator` of many classes, with default options."""
 
     def __init__(self, classes: int, **options: Any) -> None:
-        self.engine = MulticlassRecalibrator([f"class {k}" for k in range(classes)], **options)
-        self._carried: list[Floats] = []
+        self.engine = Recalibrator(classes=[f"class {k}" for k in range(classes)], **options)
+        self._memos: list[bytes] = []
 
     def predict(self, scores: Floats) -> Floats:
         """Return the forecasts of rows of scores, float64[n, K]."""
-        self._carried += list(self.engine.carry_many(scores))
-        made = self.engine.predict_many(scores)
-        self.engine.observe_many(scores)
-        return made
+        answers = self.engine.answer_many(scores)
+        self._memos += answers.memos
+        return answers.probabilities
 
     def source(self, scores: Floats, labels: Codes) -> None:
         """Learn labels of the source."""
@@ -636,8 +622,7 @@ class Product(RawRows):
 
     def learn(self, scores: Floats, labels: Codes, places: Codes) -> None:
         """Learn labels of these events."""
-        carried = [self._carried[place] for place in places.tolist()]
-        self.engine.learn_many(scores, labels, carried=carried)
+        self.engine.learn_many(scores, labels, memos=[self._memos[place] for place in places.tolist()])
 
 
 MAKERS: Final[dict[str, Callable[[int], RawRows]]] = {

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.measuring import options, publish
-from streamcal import LabelEvent, MulticlassRecalibrator, PredictionEvent, Recalibrator, SegmentedRecalibrator
+from streamcal import LabelEvent, PredictionEvent, Recalibrator
 from streamcal.testing import NormalPair
 
 LATE: Final = 500
@@ -86,14 +86,14 @@ def segmented(n: int, seed: int, count: int = 100) -> np.ndarray:
     """Time an engine with so many segments."""
     scores, labels = sample(n, seed)
     names = [(f"{each}",) for each in np.random.default_rng(seed).integers(0, count, n).tolist()]
-    engine = SegmentedRecalibrator(["segment"])
+    engine = Recalibrator(segments=["segment"])
     events, answers = scores.tolist(), labels.tolist()
 
     def predict(i: int) -> None:
         engine.predict_one(events[i], names[i])
-        engine.observe_many([events[i]], [names[i]])
+        engine.observe_one(events[i], names[i])
 
-    return timed(n, predict, lambda i: engine.learn_one(events[i], answers[i], names[i]))
+    return timed(n, predict, lambda i: engine.learn_one(events[i], answers[i], segments=names[i]))
 
 
 def of_classes(count: int, n: int, seed: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def of_classes(count: int, n: int, seed: int) -> np.ndarray:
     scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = (scores.cumsum(axis=1) < rng.random(n)[:, np.newaxis]).sum(axis=1).clip(max=count - 1).tolist()
     names = [f"class {k}" for k in range(count)]
-    engine, rows = MulticlassRecalibrator(names), list(scores)
+    engine, rows = Recalibrator(classes=names), list(scores)
 
     def predict(i: int) -> None:
         engine.predict_one(rows[i])

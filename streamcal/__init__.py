@@ -14,21 +14,22 @@ from streamcal import only_one as _only_one  # noqa: F401  # first: what is next
 from typing import TYPE_CHECKING
 
 from streamcal.certificates.record import Certificate, PaperBound
+from streamcal.engine.calls import Answer, Answers
 from streamcal.engine.config import Mode, PriorKind, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
 from streamcal.engine.engine import DomainSummary
-from streamcal.engine.recalibrator import Recalibrator
 from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.recalibrator import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
+    "Answer",
+    "Answers",
     "Certificate",
     "ClassEvaluation",
     "DamagedStateError",
@@ -45,7 +46,6 @@ __all__ = [
     "Mixing",
     "Mode",
     "MulticlassMap",
-    "MulticlassRecalibrator",
     "Origin",
     "OutputError",
     "PaperBound",
@@ -58,7 +58,6 @@ __all__ = [
     "RecalibratorOptions",
     "Rejected",
     "ScoreSketch",
-    "SegmentedRecalibrator",
     "StoreError",
     "StreamcalError",
     "__version__",

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
-from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import of_frame
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
@@ -68,8 +66,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     The labels of `fit` belong to the domain ``source``, those of `partial_fit` to the ``target``, the
     deployment. The certificate ``engine_.certificate`` assumes that one fixed estimator gives all scores of a
     domain: it holds for a frozen estimator, is approximate after cross-fitting, and is only indicative for an
-    estimator that `partial_fit` trains. With three classes or more, the engine is a
-    `streamcal.MulticlassRecalibrator`, and has ``certificates``, one a class.
+    estimator that `partial_fit` trains. With three classes or more, ``engine_.by_class`` has one a class.
 
     Parameters
     ----------
@@ -83,8 +80,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     n_jobs
         how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
     segments
-        names of columns of ``X``, a data frame, for whose values `partial_fit` learns corrections of the map
-        (`streamcal.SegmentedRecalibrator`); rows have no weights then, and there are two classes.
+        names of columns of ``X``, a data frame, for whose values `partial_fit` learns corrections of the map;
+        there are two classes then.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. `fit` and the
         first `partial_fit` validate them. The modes ``source``, ``label_shift`` and ``composite`` need `fit`.
@@ -95,11 +92,9 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         the labels, sorted; of two, the second one is positive.
     estimator_ : estimator
         the fitted estimator.
-    engine_ : Recalibrator or MulticlassRecalibrator
-        the engine, with its map, certificate and alarms; with segments, that of all. Predicting changes
-        nothing: pass scores without labels to ``engine_.observe_many``.
-    segmented_ : SegmentedRecalibrator
-        the engine with the corrections of segments, if there are any.
+    engine_ : Recalibrator
+        the engine, with its map, certificate and alarms. Predicting changes nothing: pass scores without
+        labels to ``engine_.observe_many``.
     n_features_in_, feature_names_in_
         those of ``estimator_``, if it has them.
 
@@ -120,8 +115,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     (2000, 1000)
     """
 
-    engine_: Recalibrator | MulticlassRecalibrator
-    segmented_: SegmentedRecalibrator
+    engine_: Recalibrator
     estimator_: Any
     classes_: Any
 
@@ -170,7 +164,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             if there are weights, and the estimator does not take them.
         """
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X, self.segments)
+        weights = _weights(sample_weight, X)
         fit_params = self._fit_params(weights)
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
@@ -187,7 +181,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             )
             scores = _as_scores(answers, np.arange(len(classes)), method)
             estimator = clone(unfitted).fit(X, labels, **fit_params)
-        _learn(engine, scores, _encode(labels, classes), "source", weights)
+        _learn(engine, X, scores, _encode(labels, classes), "source", weights)
         self._keep(estimator, classes, engine)
         return self
 
@@ -223,13 +217,10 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
                 raise ValueError("classes must be passed on the first call to partial_fit")
             return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X, hasattr(self, "segmented_"))
+        weights = _weights(sample_weight, X)
         scores = _scores(self.estimator_, self.classes_, X)
         known = _encode(labels, self.classes_)
-        if hasattr(self, "segmented_"):
-            self.segmented_.learn_many(scores, known, of_frame(X, self.segmented_.fields, "X"))
-        else:
-            _learn(self.engine_, scores, known, "target", weights)
+        _learn(self.engine_, X, scores, known, "target", weights)
         if _learns(self.estimator_):
             self.estimator_.partial_fit(X, labels, **self._fit_params(weights, "partial_fit"))
         return self
@@ -238,10 +229,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         """Return the recalibrated probabilities, float64[n, K], in the order of ``classes_``."""
         check_is_fitted(self)
         scores = _scores(self.estimator_, self.classes_, X)
-        if hasattr(self, "segmented_"):
-            probabilities = self.segmented_.predict_many(scores, of_frame(X, self.segmented_.fields, "X"))
-        else:
-            probabilities = self.engine_.predict_many(scores)
+        probabilities = self.engine_.predict_many(scores, _segments(self.engine_, X))
         if probabilities.ndim == 2:
             return probabilities
         return np.column_stack((1.0 - probabilities, probabilities))
@@ -257,37 +245,16 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         tags.input_tags = get_tags(self._unfitted()).input_tags
         return tags
 
-    # The state for pickle, joblib and deepcopy. The engine is stored as its own bytes.
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "segmented_" in state:
-            return {**state, "engine_": None, "segmented_": self.segmented_.to_bytes()}
-        return {**state, "engine_": self.engine_.to_bytes()} if "engine_" in state else state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "segmented_" in state:
-            self.segmented_ = SegmentedRecalibrator.from_bytes(state["segmented_"])
-            self.engine_ = self.segmented_.pooled
-        elif "engine_" in state:
-            kind = Recalibrator if len(self.classes_) == 2 else MulticlassRecalibrator
-            self.engine_ = kind.from_bytes(state["engine_"])
-
     def _unfitted(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _new_engine(self, classes: npt.NDArray[Any]) -> Recalibrator | MulticlassRecalibrator:
+    def _new_engine(self, classes: npt.NDArray[Any]) -> Recalibrator:
         config = RecalibratorConfig(**{name: getattr(self, name) for name in RecalibratorConfig.model_fields})
         if not isinstance(config.window, int | None):
             raise TypeError(
                 f"an estimator has no clock: window must be a number of labels, got {config.window!r}"
             )
-        if len(classes) == 2:
-            return Recalibrator(config)
-        if self.segments:
-            raise ValueError(f"segments are for two classes, got {len(classes)}: leave out segments")
-        return MulticlassRecalibrator([str(each) for each in classes.tolist()], config)
+        return Recalibrator(config, classes=_names(classes), segments=self.segments or None)
 
     def _fit_params(self, weights: npt.NDArray[Any] | None, method: str = "fit") -> dict[str, Any]:
         """Return what the estimator's method is given beside rows and labels; warn if it takes no weights."""
@@ -312,49 +279,46 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
-        weights = _weights(sample_weight, X, self.segments)
+        weights = _weights(sample_weight, X)
         _encode(labels, classes)
         engine = self._new_engine(classes)
         params = self._fit_params(weights, "partial_fit")
         self._keep(clone(unfitted).partial_fit(X, labels, classes=classes, **params), classes, engine)
         return self
 
-    def _keep(
-        self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator | MulticlassRecalibrator
-    ) -> None:
+    def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
         self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
-        if hasattr(self, "segmented_"):
-            del self.segmented_
-        if isinstance(engine, Recalibrator) and self.segments:
-            self.segmented_ = SegmentedRecalibrator(self.segments, engine)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
 
 
+def _segments(engine: Recalibrator, X: Any) -> list[tuple[Any, ...]] | None:
+    """Return the segments of each row; None if there are none."""
+    return None if engine.by_segment is None else of_frame(X, engine.by_segment.fields, "X")
+
+
 def _learn(
-    engine: Recalibrator | MulticlassRecalibrator,
+    engine: Recalibrator,
+    X: Any,
     scores: Floats,
     labels: npt.NDArray[Any],
     domain: Domain,
     weights: npt.NDArray[Any] | None,
 ) -> None:
     """Let an engine learn labels; those of weight 0 teach nothing."""
-    if isinstance(engine, MulticlassRecalibrator):
-        labels = np.array(engine.classes)[labels]
-    if weights is None:
-        engine.learn_many(scores, labels, domain)
-    else:
-        some = np.flatnonzero(weights)
-        engine.learn_many(scores[some], labels[some], domain, weights=weights[some])
+    some = slice(None) if weights is None else np.flatnonzero(weights)
+    names = _segments(engine, X)
+    if names is not None:
+        names = np.fromiter(names, object, len(names))[some].tolist()
+    told = None if weights is None else weights[some]
+    engine.learn_many(scores[some], labels[some], domain, segments=names, weights=told)
 
 
-def _weights(sample_weight: Any, X: Any, segments: object) -> npt.NDArray[Any] | None:
-    """Return the weight of each row, shape (n,); ValueError if there are ``segments``, too."""
+def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
+    """Return the weight of each row, shape (n,)."""
     if sample_weight is None:
         return None
-    if segments:
-        raise ValueError("there are no weights with segments: leave out sample_weight")
     weights: npt.NDArray[Any] = column_or_1d(sample_weight, dtype=np.float64)
     check_consistent_length(X, weights)
     as_units(np.where(weights == 0.0, 1.0, weights), len(weights))  # raises where one is out of range
@@ -394,12 +358,17 @@ def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
 
 
 def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the place of each label among the classes: int8[n], or int64[n] of many classes."""
+    """Return labels as the engine takes them: int8[n] of 0 and 1, of many classes their names."""
     places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     other = classes[places] != labels
     if other.any():
         raise ValueError(f"a label must be one of {classes.tolist()}, got {labels[other][0]!r}")
-    return places.astype(np.int8 if len(classes) == 2 else np.int64)
+    return places.astype(np.int8) if len(classes) == 2 else np.array(_names(classes))[places]
+
+
+def _names(classes: npt.NDArray[Any]) -> list[str] | None:
+    """Return the names of many classes; None: there are two."""
+    return [str(label) for label in classes.tolist()] if len(classes) > 2 else None
 
 
 def _learns(estimator: Any) -> bool:

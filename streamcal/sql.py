@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import NEAREST
 
 __all__ = ["Dialect", "query", "segmented_query"]
@@ -51,7 +52,7 @@ def query(
 
 
 def segmented_query(
-    engine: SegmentedRecalibrator,
+    engine: Recalibrator,
     dialect: Dialect,
     table: str = "predictions",
     score: str = "score",
@@ -65,12 +66,12 @@ def segmented_query(
     Parameters
     ----------
     engine
-        engine without own engines: ``own_engines=0``, or several fields.
+        engine with segments, without own engines: ``own_engines=0``, or several fields.
     dialect, table, score
         as of `query`; the table has a column for each field, of whole numbers, or of texts as ``segment`` has
         them: ``3`` and not ``3.0``, ``true``, ``2026-01-31``. Any other value is of no segment.
     corrections
-        table of the rows of `SegmentedRecalibrator.corrections`: columns ``field``, ``segment``, ``labels``,
+        table of the rows of ``engine.by_segment.corrections()``: columns ``field``, ``segment``, ``labels``,
         ``offset_`` and ``slope``.
 
     Raises
@@ -78,26 +79,29 @@ def segmented_query(
     ImportError
         if sqlglot is not installed.
     ValueError
-        if a segment has an engine of its own.
+        if there are no segments, or one has an engine of its own.
     """
-    engine.corrections()  # raises
-    least, one, far = _number(NEAREST), _number(1.0), _number(engine.farthest)
-    names = [f"c{index}" for index in range(len(engine.fields))]
+    view, pooled = engine.by_segment, engine.map
+    if view is None or isinstance(pooled, MulticlassMap):
+        raise ValueError(f"a query of segments needs an engine that has some, got {engine!r}")
+    view.corrections()  # raises
+    least, one, far = _number(NEAREST), _number(1.0), _number(view.farthest)
+    names = [f"c{index}" for index in range(len(view.fields))]
     joins = [
         f"LEFT JOIN {_identifier(corrections)} AS {name} ON {name}.field = {_text(field)}"
         f" AND COALESCE({name}.segment, '') = COALESCE(CAST(t.{_identifier(field)} AS TEXT), '')"
-        for name, field in zip(names, engine.fields, strict=True)
+        for name, field in zip(names, view.fields, strict=True)
     ]
     zero = _number(0.0)
     offset, slope = (
         " + ".join(f"COALESCE({name}.{column}, {zero})" for name in names) for column in ("offset_", "slope")
     )
     steps = [
-        f"SELECT *, {_probability(engine.pooled.map, score)} AS pooled FROM {_identifier(table)}",  # noqa: S608
+        f"SELECT *, {_probability(pooled, score)} AS pooled FROM {_identifier(table)}",  # noqa: S608
         f"SELECT *, CASE WHEN pooled < {least} THEN {least}"  # noqa: S608
         f" WHEN pooled > {one} - {least} THEN {one} - {least} ELSE pooled END AS within_ FROM a",
         f"SELECT *, LN(within_ / ({one} - within_)) AS logit_, LN(within_ / ({one} - within_)) -"  # noqa: S608
-        f" {_number(engine.centre)} AS x_ FROM b",
+        f" {_number(view.centre)} AS x_ FROM b",
         f"SELECT t.*, {offset} + ({slope}) * CASE WHEN t.x_ < -{far} THEN -{far} WHEN t.x_ > {far} THEN {far}"  # noqa: S608
         f" ELSE t.x_ END AS added_ FROM c AS t {' '.join(joins)}",
         f"SELECT *, CASE WHEN added_ = {zero} THEN pooled ELSE {one} / ({one} + EXP(-(logit_ + added_)))"  # noqa: S608

@@ -6,7 +6,18 @@ from streamcal import Recalibrator, ScoreSketch
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 
-__all__ = ["labels_of"]
+__all__ = ["labels_of", "memo_of", "memos_of"]
+
+
+def memo_of(index: int | None) -> bytes | None:
+    """Return the memo of a prediction of two classes, by the number of scores observed before; None: none."""
+    return None if index is None else int(index).to_bytes(8, "little")
+
+
+def memos_of(index: int | None, count: int) -> list[bytes] | None:
+    """Return the memos of predictions that were made together."""
+    memo = memo_of(index)
+    return None if memo is None else [memo] * count
 
 
 def labels_of(engine: Recalibrator | Engine, domain: Domain) -> ScoreSketch:

@@ -23,7 +23,7 @@ def test_the_signature_names_every_option_with_its_default() -> None:
     parameters = inspect.signature(Recalibrator).parameters
     options = {name: parameters[name].default for name in RecalibratorConfig.model_fields}
     assert options == RecalibratorConfig().model_dump()
-    assert set(parameters) - set(options) == {"config", "join"}
+    assert set(parameters) - set(options) == {"config", "classes", "segments", "own_engines", "join"}
 
 
 def test_help_documents_every_option() -> None:

@@ -26,6 +26,7 @@ from scipy.special import expit, logit
 
 from streamcal import Recalibrator, RecalibratorConfig
 from streamcal.river import Recalibrate, RecalibratedClassifier
+from tests.inside import memo_of
 
 Row = tuple[dict[str, float], bool]
 
@@ -86,7 +87,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
     learn = Recalibrator.learn_one
 
     def spy(self: Recalibrator, score: float, label: int, domain: Any = "target", **kwargs: Any) -> None:
-        calls.append((score, label, domain, kwargs.get("prediction_index")))
+        memo = kwargs["memo"]
+        calls.append((score, label, domain, None if memo is None else int.from_bytes(memo, "little")))
         learn(self, score, label, domain, **kwargs)
 
     monkeypatch.setattr(Recalibrator, "learn_one", spy)
@@ -115,7 +117,7 @@ def test_it_passes_the_checks_of_river(model: base.Classifier) -> None:
 
 @pytest.mark.parametrize("stage", [RecalibratedClassifier, Recalibrate])
 def test_its_options_are_those_of_the_engine(stage: type) -> None:
-    own = {"classifier", "feature", "pos_val", "neg_val", "segments"}
+    own = {"classifier", "feature", "pos_val", "neg_val", "segments", "classes"}
     parameters = inspect.signature(stage).parameters
     options = {name: parameter.default for name, parameter in parameters.items() if name not in own}
     assert options == RecalibratorConfig().model_dump()
@@ -157,7 +159,7 @@ def by_hand(rows: list[Row], delay: int) -> tuple[list[float], list[tuple[float,
         x, y = rows[index]
         score = model.predict_proba_one(x)[True]
         learned.append((score, int(y), "target", index))
-        engine.learn_one(score, int(y), "target", prediction_index=index)
+        engine.learn_one(score, int(y), "target", memo=memo_of(index))
         model.learn_one(x, y)
 
     for index, (x, _) in enumerate(rows):
@@ -187,7 +189,7 @@ def test_late_labels_match_a_simulation_by_hand(
     for probability, (_, y) in zip(expected, rows, strict=True):
         brier.update(y, {False: 1.0 - probability, True: probability})
     assert metric.get() == brier.get()
-    assert stage.engine.prediction_count == stage.engine.target.labels == len(rows)
+    assert stage.engine.target.scores == stage.engine.target.labels == len(rows)
 
 
 def test_an_immediate_label_is_learned_with_the_served_score(
@@ -217,7 +219,7 @@ def test_as_the_last_step_it_learns_from_the_features_as_they_are_transformed_no
         engine.observe_one(score)
         scaler.learn_one(x)
         scaled = scaler.transform_one(x)
-        engine.learn_one(model.predict_proba_one(scaled)[True], int(y), "target", prediction_index=index)
+        engine.learn_one(model.predict_proba_one(scaled)[True], int(y), "target", memo=memo_of(index))
         model.learn_one(scaled, y)
     stage = preprocessing.StandardScaler() | RecalibratedClassifier(regression())
     assert teach(stage, rows) == expected
@@ -264,10 +266,10 @@ def test_a_repeated_prediction_counts_once_and_a_dict_can_be_reused(
     stage, x = make(), {"says": 0.1}
     stage.predict_proba_one(x)
     stage.predict_one(x)
-    assert stage.engine.prediction_count == 1
+    assert stage.engine.target.scores == 1
     x["says"] = 0.4  # the next event, in the same dict
     stage.predict_proba_one(x)
-    assert stage.engine.prediction_count == 2
+    assert stage.engine.target.scores == 2
     x["says"] = 0.8
     stage.learn_one(x, True)
     assert [(score, seen) for score, _, _, seen in told] == [(0.8, 0)]
@@ -360,11 +362,11 @@ def test_another_class_is_refused_and_nothing_is_learned() -> None:
     assert stage.classifier.predict_proba_one({"a": 1.0}) == {}
     three = RecalibratedClassifier(Fixed(), "spam", "ham")
     for says in ({"spam": 0.2, "ham": 0.3, "eggs": 0.5}, {"eggs": 1.0}):
-        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': Multiclass"):
+        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': classes= names"):
             three.predict_proba_one({"says": says})
-        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': Multiclass"):
+        with pytest.raises(ValueError, match=r"the wrapped model gives 'eggs': classes= names"):
             three.learn_one({"says": says}, "spam")
-    assert three.engine.target.labels == three.engine.prediction_count == 0
+    assert three.engine.target.labels == three.engine.target.scores == 0
 
 
 @pytest.mark.parametrize(
@@ -389,7 +391,7 @@ def test_a_bad_score_is_refused(score: float) -> None:
             stage.predict_proba_one({"says": score})
         with pytest.raises(ValueError, match=f"{score}"):
             stage.learn_one({"says": score}, True)
-        assert stage.engine.target.labels == stage.engine.prediction_count == 0
+        assert stage.engine.target.labels == stage.engine.target.scores == 0
 
 
 def test_an_event_without_a_score_gets_the_prior_and_is_not_learned() -> None:
@@ -402,7 +404,7 @@ def test_an_event_without_a_score_gets_the_prior_and_is_not_learned() -> None:
     assert stage.predict_proba_one({"other": 0.3}) == {False: 1.0 - prior, True: prior}
     assert stage.predict_proba_many(pd.DataFrame({"other": [1, 2]}))[True].tolist() == [prior, prior]
     stage.learn_many(pd.DataFrame({"other": [1, 2]}), pd.Series([True, True]))
-    assert (stage.engine.target.labels, stage.engine.prediction_count) == (3, 0)
+    assert (stage.engine.target.labels, stage.engine.target.scores) == (3, 0)
 
 
 # Mini-batches

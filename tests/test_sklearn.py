@@ -86,7 +86,7 @@ def test_it_passes_the_checks_of_scikit_learn() -> None:
     for line in run.stdout.splitlines():
         results = json.loads(line)
         assert "check_classifiers_classes" in results
-        # Of three classes, `MulticlassRecalibrator` learns online: a row twice is not a row of weight 2.
+        # Of three classes, the engine learns online: a row twice is not a row of weight 2.
         weighed = {f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")}
         assert {name for name, result in results.items() if result[0] != "passed"} <= weighed
 
@@ -417,5 +417,5 @@ def test_many_classes_as_the_page_shows() -> None:
     assert found.shape == (150, 3)
     assert found.sum(axis=1) == pytest.approx(1.0)
     assert (found.argmax(axis=1) == y).mean() > 0.9
-    assert model.engine_.label_count == 75
+    assert model.engine_.target.labels == 75
     assert log_loss(y, found) < log_loss(y, GaussianNB().fit(X, y).predict_proba(X)) + 0.05

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from streamcal import RecalibrationMap, SegmentedRecalibrator
+from streamcal import RecalibrationMap, Recalibrator
 from tests.command_line import streamcal
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
@@ -108,8 +108,9 @@ def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
     land, tier = rng.integers(0, 4, n), rng.integers(0, 3, n)
     segments = [(None if a == 3 else f"o'{a}", int(b)) for a, b in zip(land, tier, strict=True)]
     labels = (rng.random(n) < np.clip(scores + 0.2 * (land - 1.5), 0.0, 1.0)).astype(int)
-    engine = SegmentedRecalibrator(("it's land", "tier"))
-    engine.learn_many(scores, labels, segments)
+    engine = Recalibrator(segments=("it's land", "tier"))
+    engine.learn_many(scores, labels, segments=segments)
+    assert engine.by_segment is not None
     table = pa.table(
         {
             "i": range(n + 2),
@@ -118,7 +119,7 @@ def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
             "tier": [*(each for _, each in segments), 9, 1],
         }
     )
-    rows = engine.corrections()
+    rows = engine.by_segment.corrections()
     corrections = pa.table({name: [getattr(row, name) for row in rows] for name in rows[0]._fields})
     text = segmented_query(engine, dialect)
     if dialect == "duckdb":
@@ -143,7 +144,9 @@ def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
 
 def test_own_engines_make_no_table() -> None:
     rng = np.random.default_rng(0)
-    engine = SegmentedRecalibrator()
-    engine.learn_many(rng.random(5000), rng.integers(0, 2, 5000), ["a"] * 5000)
+    engine = Recalibrator(segments="segment")
+    engine.learn_many(rng.random(5000), rng.integers(0, 2, 5000), segments=["a"] * 5000)
     with pytest.raises(ValueError, match=r"segment 'a' has an engine of its own.*own_engines=0"):
         segmented_query(engine, "duckdb")
+    with pytest.raises(ValueError, match=r"needs an engine that has some, got Recalibrator"):
+        segmented_query(Recalibrator(), "duckdb")

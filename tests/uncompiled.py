@@ -74,23 +74,21 @@ def learned() -> str:
 
 def classed() -> str:
     """Return what engines of many classes answer, and their states, as a hash: labels of every kind."""
-    from streamcal import MulticlassRecalibrator
+    from streamcal import Recalibrator
 
     found = hashlib.sha256()
     for classes in (3, 70):  # all have an engine, or the few with most labels
         rng = np.random.default_rng(classes)
-        engine, kept = MulticlassRecalibrator([f"{code}" for code in range(classes)]), {}
+        engine, memos = Recalibrator(classes=[f"{code}" for code in range(classes)]), {}
         rows, codes = rng.dirichlet(np.full(classes, 0.5), 300), rng.geometric(0.3, 300) % classes
         engine.learn_many(rows[:40], codes[:40], "source")
         for i in range(40, 180):
-            made, kept[i] = engine.answer_many(rows[i : i + 1])
-            found.update(made.tobytes())
+            answers = engine.answer_many(rows[i : i + 1], observes=bool(i % 3))
+            found.update(answers.probabilities.tobytes())
+            (memos[i],) = answers.memos
             if i % 3:
-                engine.observe_one(rows[i])
-                carried = kept[max(i - 9, 40)][0]
-                engine.learn_one(
-                    rows[max(i - 9, 40)], int(codes[i]), weight=float(i % 2 + 1), carried=carried
-                )
+                past = max(i - 9, 40)
+                engine.learn_one(rows[past], int(codes[i]), weight=float(i % 2 + 1), memo=memos[past])
             else:
                 engine.learn_one(rows[i], int(codes[i]), "source" if i % 9 else "target")
         engine.learn_many(rows[180:], codes[180:])

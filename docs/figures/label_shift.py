@@ -133,12 +133,11 @@ def jumps(kind: PriorKind, window: int | None, seed: int, blocks: Sequence[float
     parts = [NormalPair(prior).sample(length, rng) for prior in blocks]
     scores = np.concatenate([part[0] for part in parts]).tolist()
     labels = np.concatenate([part[1] for part in parts]).tolist()
-    seen, found = [], []
+    memos, found = [], []
     for place, score in enumerate(scores):
-        seen.append(engine.prediction_count)
-        engine.observe_one(score)
+        memos.append(engine.answer_one(score).memo)
         if (answered := place - DELAY) >= 0:
-            engine.learn_one(scores[answered], labels[answered], "target", prediction_index=seen[answered])
+            engine.learn_one(scores[answered], labels[answered], memo=memos[answered])
         if place % LOOK == LOOK - 1:
             prior = engine.target.prior
             found.append(SOURCE.prior if prior is None else prior)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.join.config import JoinConfig
+from streamcal.sketch.decoding import Count
 
 __all__ = [
     "EngineOptions",
@@ -111,6 +112,15 @@ class RecalibratorConfig(BaseModel):
             raise ValueError(f"a label delay limit is from 1 s to 10,000,000,000 s, got {value}")
         return value
 
+    def to_bytes(self) -> bytes:
+        """Return the options as JSON."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RecalibratorConfig:
+        """Return the options of `to_bytes`; pydantic.ValidationError if the bytes are none."""
+        return cls.model_validate_json(data)
+
     @property
     def delay_limit_seconds(self) -> float | None:
         """``label_delay_limit`` in seconds; None if it is not set."""
@@ -156,19 +166,20 @@ class RecalibratorConfig(BaseModel):
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """All options of the engines of a run, by which `streamcal.run.engines.engine_of` makes them.
+    """All options of engines of one kind, by which `streamcal.recalibrator.engine_of` makes them.
 
     ValueError if an option of ``config`` is of many classes, and there are two.
     """
 
     config: RecalibratorConfig
+    """Options of each engine."""
     classes: tuple[str, ...] = ()
     """Names of many classes, whose scores are the last values that an event keeps; empty: two classes."""
     fields: tuple[str, ...] = ()
     """Names of the fields that make segments; empty: there are none."""
-    places: tuple[int, ...] = ()
+    places: tuple[Count, ...] = ()
     """Index of the value of each field among those that an event keeps."""
-    own_engines: int = 0
+    own_engines: Count = 0
     """Number of segments that may have an engine of their own."""
 
     def __post_init__(self) -> None:
@@ -221,9 +232,15 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
     return {name: given.get(name, field.default) for name, field in fields.items()}
 
 
-def unlike(before: RecalibratorConfig, now: RecalibratorConfig) -> str:
-    """Return the options in which two differ, for a message: ``name (before, now value)``; empty if none."""
-    olds, news = before.model_dump(), now.model_dump()
+def unlike(before: EngineOptions, now: EngineOptions) -> str:
+    """Return the options in which two differ, for a message: ``name (before, now value)``; empty if none.
+
+    The number of own engines of segments is left out.
+    """
+    olds, news = (
+        {**options.config.model_dump(), "classes": options.classes, "segments": options.fields}
+        for options in (before, now)
+    )
     names = [name for name in news if olds[name] != news[name]]
     return ", ".join(f"{name} ({olds[name]!r}, now {news[name]!r})" for name in names)
 

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
+from streamcal.engine.calls import BinaryCalls, Calls
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
@@ -37,7 +38,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import unit_weights
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["DomainSummary", "Engine"]
+__all__ = ["DomainSummary", "Engine", "seen_in_call"]
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -66,6 +67,11 @@ class Engine(EventRules):
     """One engine; its parameters are those of `EventRules`."""
 
     __slots__ = ()
+
+    by_class: Any = None
+    """Names, priors, weights and certificates of many classes; None: there are two."""
+    by_segment: Any = None
+    """Corrections of segments; None: there are none."""
 
     # What it knows
 
@@ -136,6 +142,20 @@ class Engine(EventRules):
         return None if self.release is None else label_delays(self.release)
 
     @property
+    def why_unsketched(self) -> str | None:
+        """Reason why no sketch can be learned; None if one can."""
+        return self.config.why_ordered
+
+    @property
+    def why_unweighted(self) -> str | None:
+        """Reason why labels must not have weights; None if they may."""
+        return self.config.why_unweighted
+
+    def calls(self) -> Calls[Any]:
+        """Return what checks the calls of a user."""
+        return BinaryCalls(self)
+
+    @property
     def portable_map(self) -> Any:
         """Map by which the engine answers, to take elsewhere: `map`, of many classes a `MulticlassMap`."""
         return self.map
@@ -172,22 +192,26 @@ class Engine(EventRules):
         labels: Labels,
         domain: Domain,
         times: Floats | None,
-        prediction_index: int | None,
+        prediction_index: Counts | None,
         units: Counts | None = None,
     ) -> None:
-        """Learn checked scores with their labels; ``units`` are weights in units of 1/256, None: all 1.
+        """Learn checked scores with their labels.
 
-        See `Recalibrator.learn_many`.
+        Parameters
+        ----------
+        scores, labels, domain, times
+            n of them, of one domain; times in seconds, None: they have none.
+        prediction_index
+            of the target, the number of scores observed before each prediction; None: just before this call.
+        units
+            weights in units of 1/256; None: all are 1.
         """
         known = self._target if domain == "target" else self._source
         size = len(scores)
         units = unit_weights(size) if units is None else units
-        before: Counts | None = None
-        if prediction_index is None:
-            if self.config.mode == "auto":
-                before = _seen_in_call(size, known.n)
-        else:
-            before = np.full(size, prediction_index)
+        before = prediction_index
+        if before is None and self.config.mode == "auto":
+            before = seen_in_call(size, known.n)
         if domain == "target" and before is not None and self.release is not None:
             passed = self._pass_many(scores, labels, times, before, units)
             if not passed.all():
@@ -397,7 +421,7 @@ class Engine(EventRules):
         return stop
 
 
-def _seen_in_call(size: int, known: int) -> Counts:
+def seen_in_call(size: int, known: int) -> Counts:
     """Return the number of scores observed before each prediction of one call's labels, int64[size].
 
     All predictions are taken as made before the call, if it brings no more labels than were ``known``. A

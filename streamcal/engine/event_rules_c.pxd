@@ -6,7 +6,7 @@ from streamcal.sketch cimport buffers_c
 
 cdef double _NEVER, _NO_TIME
 cdef long long _AT_ONCE
-cdef int _ONE
+cdef int _ONE, _INDEX_BYTES
 
 
 cdef class EventRules:
@@ -18,7 +18,7 @@ cdef class EventRules:
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
     cdef public bint carries
-    cdef public object on_memo, _complete
+    cdef public object _complete
     cdef public object config, _priors, _versions
     cdef object _key
     cdef public object _last_written
@@ -56,7 +56,7 @@ cdef class EventRules:
     cpdef _learn_released(self)
     cdef _take(self, double score, int label, bint is_target, time, long long index, int units, memo)
     @cython.locals(is_target=bint, index=cython.longlong)
-    cpdef bint learn_usual(self, score, label, domain, time, prediction_index, weight, positive) except -1
+    cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
     @cython.locals(index=cython.longlong)
     cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, memo=*)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)

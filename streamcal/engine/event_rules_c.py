@@ -5,7 +5,6 @@ Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import numpy as np
 
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
+from streamcal.engine.calls import INDEX_BYTES
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
@@ -36,6 +36,7 @@ __all__ = ["EventRules"]
 _NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
 _ONE = ONE
+_INDEX_BYTES = INDEX_BYTES
 
 
 class EventRules:
@@ -70,8 +71,6 @@ class EventRules:
         self.keeps_bytes = False
         """Whether the compressed state of map versions stays in memory, to be written again unchanged."""
         self._last_written: Any = b"", b""  # its digest before it was compressed, and the bytes
-        self.on_memo: Callable[[float, int, Memo], None] | None = None
-        """Function that learns what was kept with a label; None: nothing is kept."""
         self.carries = False
         """Whether the join is to keep values with each prediction."""
         self._latest = _NEVER  # the latest event time of a label
@@ -128,8 +127,7 @@ class EventRules:
 
     def learn_memo(self, score: float, label: int, memo: Memo) -> None:
         """Learn what was kept with a prediction of the target, after its label is learned."""
-        if self.on_memo is not None:
-            self.on_memo(score, label, memo)
+        raise NotImplementedError
 
     def observe_one(self, score: float, time: float = _NO_TIME) -> tuple[Emission, ...]:
         """Note a checked target score and its event time in seconds, or NaN.
@@ -319,8 +317,8 @@ class EventRules:
         label: object,
         domain: object,
         time: object,
-        prediction_index: object,
         weight: object,
+        memo: object,
         positive: object,
     ) -> bool:
         """Learn one score with its label if they are as usual, which needs no more than a glance.
@@ -329,16 +327,18 @@ class EventRules:
         """
         if time is not None or weight is not None or positive is not None:
             return False
-        if (
-            type(score) is not float
-            or type(label) is not int
-            or (prediction_index is not None and type(prediction_index) is not int)
-        ):
+        if type(score) is not float or type(label) is not int:
             return False
         is_target = domain == "target"
         if not (0.0 <= score <= 1.0 and (label == 0 or label == 1) and (is_target or domain == "source")):
             return False
-        index = _AT_ONCE if prediction_index is None else prediction_index
+        index = _AT_ONCE
+        if memo is not None:
+            if type(memo) is not bytes or len(memo) != _INDEX_BYTES:
+                return False
+            index = int.from_bytes(memo, "little", signed=True)
+            if not 0 <= index <= self._unlabelled.n:
+                return False
         self._take(score, label, is_target, None, index, _ONE, None)
         return True
 

@@ -100,7 +100,7 @@ def backtest(
     join
         how long predictions and labels wait for each other: a `JoinConfig`, or its options as a mapping.
     segments
-        names of columns that make segments, which share one engine: see `SegmentedRecalibrator`.
+        names of columns that make segments, which share one engine: see `Recalibrator`.
     modes
         modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options

@@ -1,6 +1,6 @@
 """MulticlassMap: a frozen, portable map from K scores to K probabilities.
 
-It is what `MulticlassRecalibrator` serves: a mixture of candidates, each made of maps of one score
+It is what a `Recalibrator` of many classes serves: a mixture of candidates, each made of maps of one score
 (`RecalibrationMap`), of a scaling of log scores, or of eq. 13 for K classes. As JSON it is an object with
 these fields (schema: docs/multiclass-map.schema.json).
 """
@@ -137,7 +137,7 @@ class MulticlassMap(BaseModel):
         Raises
         ------
         ValueError
-            as `MulticlassRecalibrator.predict_many`.
+            as `Recalibrator.predict_many`.
         """
         rows = self._names.rows(scores)
         made = self._forecast(rows)

@@ -1,9 +1,9 @@
-"""ClassesEngine: the engine of one key of a run whose events have the scores of many classes.
+"""ClassesEngine: the engine of many classes, of one key of a run or behind a `Recalibrator`.
 
-What is answered is the probability of each class, by a `MulticlassRecalibrator`. Beside it, a binary engine
-learns whether the class with the highest score is right. Its map is not served: its priors, certificate and
-alarms are about the decision of the model. The join keeps scores, answer and candidates of a prediction with
-it, so that all are judged as of the prediction, however late its label comes.
+It answers with the probability of each class. Beside it, a binary engine learns whether the class with the
+highest score is right. Its map is not served: its priors, certificate and alarms are about the decision
+of the model. The join keeps scores, answer and candidates of a prediction with it, so that all are judged as
+of the prediction, however late its label comes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.errors import DamagedStateError
-from streamcal.events import LabelledEvent, PredictionEvent
+from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
+from streamcal.multiclass.calls import ClassCalls, ClassView
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator, answer_row
+from streamcal.multiclass.classes import Classes
+from streamcal.multiclass.many import Many
 from streamcal.multiclass.rows_c import largest
+from streamcal.multiclass.simplex import ordered
+from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import restoring
-from streamcal.sketch.weighing import ONE
+from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
 
 __all__ = ["NUMBER_BYTES", "ClassAnswer", "ClassesEngine", "kept_numbers"]
@@ -47,29 +51,118 @@ class ClassAnswer(Recalibrated, frozen=True, gc=False):
 class ClassesEngine(Engine):
     """Engine of all classes, and binary engine of the decision; made by `make`."""
 
-    classes: MulticlassRecalibrator
+    classes: Classes
+    """Names of the classes."""
+    core: Two | Many
     """Engine of all classes."""
 
     @classmethod
     def make(
         cls, options: EngineOptions, key: str | None, data: bytes | None = None, rows: Any = None
     ) -> Self:
-        """Return the engine of a key, see `Engine.make`."""
+        """Return the engine of a key, see `Engine.make`; ValueError if options are not for many classes."""
+        classes, config = Classes(options.classes), options.config
+        if config.label_delay_limit is not None:
+            raise ValueError(
+                f"label_delay_limit={config.label_delay_limit!r} is not for many classes: leave it out"
+            )
         made = super().make(options, key, data, rows)
-        if data is None:
-            made.classes = MulticlassRecalibrator(options.classes, options.config)
-        else:
-            made.classes = MulticlassRecalibrator.from_bytes(unpack(data, 3)[2])
+        inside = config.model_copy(update={"keeps_order": False})
+        made.classes = classes
+        made.core = Two(inside) if len(classes) == 2 else Many(len(classes), inside)
+        if data is not None:
+            made.core.restore(unpack(data, 3)[2])
         return made
 
     def parts(self) -> list[bytes]:
         """Return the parts of the state: those of the binary engine, and of that of all classes."""
-        return [*super().parts(), self.classes.to_bytes()]
+        return [*super().parts(), self.core.to_bytes()]
 
     @property
     def portable_map(self) -> MulticlassMap:
         """Map by which the engine answers, not that of the decision."""
-        return self.classes.map
+        core, names = self.core, self.classes.names
+        return MulticlassMap(
+            version=core.labels, classes=names, keeps_order=self.config.keeps_order, **core.parts()
+        )
+
+    @property
+    def by_class(self) -> ClassView:
+        """Names, priors, weights and certificates of the classes."""
+        return ClassView(self)
+
+    @property
+    def why_unsketched(self) -> str:
+        """See `Engine.why_unsketched`."""
+        return "its scores are those of two classes"
+
+    def calls(self) -> ClassCalls:
+        """See `Engine.calls`."""
+        return ClassCalls(self)
+
+    def learn_usual(self, *_: object) -> bool:
+        """Learn nothing: a score is a row."""
+        return False
+
+    # Rows of scores
+
+    def predict(self, rows: Floats) -> Floats:
+        """Return the probabilities of checked rows of scores, float64[n, K]."""
+        return self._served(self.core.predict(rows), rows)
+
+    def forecast(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return the probabilities of rows, float64[n, K], and what a join keeps, float64[n, 2 K + C].
+
+        It keeps scores, answer and candidates.
+        """
+        made, carried = self.core.answer(rows)
+        made = self._served(made, rows)
+        return made, np.concatenate((rows, made, carried), axis=1, dtype=_NUMBERS)
+
+    def _served(self, made: Floats, rows: Floats) -> Floats:
+        return ordered(made, rows) if self.config.keeps_order else made
+
+    def observe(self, rows: Floats) -> None:
+        """Note checked rows of the target."""
+        self.core.observe(rows)
+        self.observe_many(rows.max(axis=1))
+
+    def learn_rows(
+        self,
+        rows: Floats,
+        codes: Counts,
+        domain: Domain,
+        times: Floats | None = None,
+        units: Counts | None = None,
+        prediction_index: Counts | None = None,
+        memos: Floats | None = None,
+    ) -> None:
+        """Let both engines learn checked rows with their labels.
+
+        Parameters
+        ----------
+        rows, codes
+            float64[n, K] and int64[n].
+        domain, times, units, prediction_index
+            as of `Engine.learn_many`.
+        memos
+            numbers that `forecast` gave for the predictions, float64[n, 2 K + C]; None: they were made just
+            before.
+        """
+        carried = None if memos is None else memos[:, 2 * len(self.classes) :]
+        self.core.learn(rows, codes, domain, times, None if units is None else units / ONE, carried)
+        right = (rows.argmax(axis=1) == codes).astype(np.int8)
+        self.learn_many(rows.max(axis=1), right, domain, times, prediction_index, units)
+
+    def refuses(self, memo: Memo | None) -> str | None:
+        """Return why a memo is none of this engine; None if it is."""
+        classes, numbers = len(self.classes), kept_numbers(memo)
+        shares, more = numbers[: 2 * classes], numbers[2 * classes :]
+        if len(more) != self.core.carried:
+            return f"it is not of {classes} classes"
+        if not 0.0 <= largest(shares) <= 1.0 or not 0.0 <= largest(more) <= max(self.core.observed, 1):
+            return "its scores and forecasts are out of range"
+        return None
 
     # A prediction
 
@@ -80,9 +173,11 @@ class ClassesEngine(Engine):
 
         The join is to keep scores, answer and candidates.
         """
-        scores = event.kept[-len(self.classes.classes) :]
-        row = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))  # numpy takes longer
-        made, memo = answer_row(self.classes, row, observes=event.domain == "target")
+        scores = event.kept[-len(self.classes) :]
+        row = np.frombuffer(struct.pack(f"{len(scores)}d", *scores))[np.newaxis]  # numpy takes longer
+        made, memo = self.forecast(row)
+        if event.domain == "target":
+            self.core.observe(row)
         answer, prediction_index, _, emissions = super().answer(event)
         probabilities = tuple(made[0].tolist())
         given = ClassAnswer(
@@ -95,53 +190,39 @@ class ClassesEngine(Engine):
             answer.time,
             probabilities,
         )
-        numbers = np.concatenate((row, made[0], memo[0]), dtype=_NUMBERS)
-        return given, prediction_index, numbers.tobytes(), emissions
+        return given, prediction_index, memo.tobytes(), emissions
 
     # A label
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Let both engines learn."""
-        numbers, classes = self._kept(joined), len(self.classes.classes)
-        is_right = int(joined.label == numbers[:classes].argmax())
+        if self.refuses(joined.memo) is not None:
+            raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
+        numbers, classes = kept_numbers(joined.memo)[np.newaxis], len(self.classes)
+        rows = numbers[:, :classes]
+        if joined.score != largest(rows[0]):
+            raise DamagedStateError("a prediction that waits has not the scores of its classes")
+        is_right = int(joined.label == rows[0].argmax())
         emissions = super().learn(msgspec.structs.replace(joined, label=is_right, memo=None))
-        timed = self.config.needs_time
+        time = joined.labelled_at if self.config.needs_time else None
         with restoring("not what the join keeps with a prediction"):
-            self.classes.learn_one(
-                numbers[:classes],
-                self.classes.classes[joined.label],
+            self.core.learn(
+                self.classes.rows(rows),
+                np.array([joined.label], np.int64),
                 joined.domain,
-                time=joined.labelled_at if timed else None,
-                weight=None if joined.weight == 1.0 else joined.weight,
-                carried=numbers[2 * classes :],  # type: ignore[arg-type]  # a sequence, too
+                None if time is None else np.array([time]),
+                None if joined.weight == 1.0 else np.array([units_of(joined.weight) / ONE]),
+                numbers[:, 2 * classes :],
             )
         return emissions
-
-    def _kept(self, joined: Joined) -> Floats:
-        """Return what the join has kept with a prediction; it may come from a store."""
-        classes, numbers = len(self.classes.classes), kept_numbers(joined.memo)
-        shares, more = numbers[: 2 * classes], numbers[2 * classes :]
-        if (
-            len(shares) < 2 * classes
-            or not len(more)
-            or joined.score != largest(shares[:classes])
-            or not 0.0 <= largest(shares) <= 1.0
-            or not 0.0 <= largest(more) <= max(self.classes.prediction_count, 1)
-        ):
-            raise DamagedStateError("a prediction that waits has not the scores and forecasts of its classes")
-        return numbers
 
     def learn_events(
         self, events: Sequence[LabelledEvent], times: Floats | None, units: Counts | None
     ) -> None:
         """Let both engines learn events of one domain, predicted just before."""
-        classes, domain = self.classes.classes, events[0].domain
-        scores = np.array([event.kept[-len(classes) :] for event in events], np.float64)
-        labels = [classes[event.label] for event in events]
-        weights = None if units is None else units / ONE
-        self.classes.learn_many(scores, labels, domain, times=times, weights=weights)
-        right = scores.argmax(axis=1) == [event.label for event in events]
-        self.learn_many(scores.max(axis=1), right.astype(np.int8), domain, times, None, units)
+        scores = np.array([event.kept[-len(self.classes) :] for event in events], np.float64)
+        codes = np.array([event.label for event in events], np.int64)
+        self.learn_rows(self.classes.rows(scores), codes, events[0].domain, times, units)
 
 
 def kept_numbers(memo: Memo | None) -> Floats:

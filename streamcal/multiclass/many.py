@@ -10,6 +10,7 @@ Labels that come one by one are gathered until a step is due. The state is a fun
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,15 +20,16 @@ import numpy as np
 from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.schedule import parts_of_call
+from streamcal.engine.state import compressed, expanded
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
 from streamcal.multiclass.many_c import STEP, ManyRules
 from streamcal.multiclass.mixing import ClassWeights
-from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState, parts_by_index
+from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState
 from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
 from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax
-from streamcal.sketch.decoding import Count, require, within
+from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring, within
 from streamcal.values import Counts, Floats
 
 __all__ = ["Many", "ManyState"]
@@ -125,7 +127,7 @@ class Many(ManyRules):
             carries=auto and classes <= DENSE,
         )
         self.carried = 1 + (2 * len(self.names) + (len(self.names) - 1) * classes if self._carries else 0)
-        """C, the width of what `carry` returns."""
+        """C, the width of what `answer` gives for late labels."""
         self._scores, self._scores_since = np.empty((0, classes)), 0
         self._by_scores: Floats | None = None
 
@@ -215,32 +217,19 @@ class Many(ManyRules):
         return made
 
     def answer(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return what `predict` returns, and what `carry` returns."""
-        made = self.forecasts(rows)
-        return made[0] if len(self.names) == 1 else self.mixed(made), self._carry(made)
-
-    def carry(self, rows: Floats) -> Floats:
-        """Return a row of what `learn` needs of a prediction made now, float64[n, C].
+        """Return what `predict` returns, and what `learn` needs of these predictions later, float64[n, C].
 
         The number of scores observed; then, up to `DENSE` classes, the weights by each tracker, and the
         forecasts of all candidates but the first, the score itself. These are 0 while no label is known:
         then all candidates forecast the same, and are judged by what they forecast on arrival.
         """
-        told = self._carries and self._knows
-        return self._carry(self.forecasts(rows) if told else np.empty((1, len(rows), 0)))
-
-    def _carry(self, made: Floats) -> Floats:
-        candidates, n = len(self.names), made.shape[1]
-        out: Floats = np.zeros((n, self.carried))
+        made, candidates = self.forecasts(rows), len(self.names)
+        out: Floats = np.zeros((len(rows), self.carried))
         out[:, 0] = self.observed
-        if self._carries and self._knows:
+        if self._carries and (self.labels > 0 or self.sourced):
             out[:, 1 : 1 + 2 * candidates] = self._weights.served[1:].ravel()
-            out[:, 1 + 2 * candidates :] = made[1:candidates].transpose(1, 0, 2).reshape(n, -1)
-        return out
-
-    @property
-    def _knows(self) -> bool:
-        return self.labels > 0 or self.sourced
+            out[:, 1 + 2 * candidates :] = made[1:candidates].transpose(1, 0, 2).reshape(len(rows), -1)
+        return made[0] if candidates == 1 else self.mixed(made), out
 
     # Learning
 
@@ -268,7 +257,7 @@ class Many(ManyRules):
         weights: Floats | None = None,
         carried: Floats | None = None,
     ) -> None:
-        """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
+        """Learn rows of scores with their labels; ``carried`` is what `answer` gave for them."""
         carried, learn = (None, self._learn_source) if domain == "source" else (carried, self._learn_target)
         if len(rows) == 1:
             learn(rows, codes, times, weights, None if carried is None else int(carried[0, 0]), carried)
@@ -278,7 +267,7 @@ class Many(ManyRules):
             rows, codes = rows[order], codes[order]
             times, weights = (None if each is None else each[order] for each in (times, weights))
         known = self.labels if domain == "target" else int(self._counts[0].sum())
-        for whole, index in parts_by_index(len(rows), carried):
+        for whole, index in _parts_by_index(len(rows), carried):
             # What was predicted together could rest on no more labels than there were before.
             starts = parts_of_call(whole.stop - whole.start, max(known + whole.start, _FIRST_PART))
             for start, end in pairwise([*starts, whole.stop - whole.start]):
@@ -310,10 +299,10 @@ class Many(ManyRules):
 
     # State
 
-    def to_state(self) -> ManyState:
-        """Return the state."""
+    def to_bytes(self) -> bytes:
+        """Return the state; equal states give equal bytes."""
         source = self._source_engines
-        return ManyState(
+        state = ManyState(
             self._engines.to_state(),
             None if source is None else source.to_state(),
             [scaling.to_state() for scaling in self._scalings.values()],
@@ -326,9 +315,15 @@ class Many(ManyRules):
             self._scores_since,
             np.empty(0) if self._by_scores is None else self._by_scores,
         )
+        return compressed(encoded(state))
 
-    def restore(self, state: ManyState) -> None:
-        """Set the state; raise ValueError if it cannot be one."""
+    def restore(self, data: bytes) -> None:
+        """Set the state; raise DamagedStateError if it cannot be one."""
+        state = decoded(expanded(data), ManyState, "many classes")
+        with restoring("not the state of many classes"):
+            self._restore(state)
+
+    def _restore(self, state: ManyState) -> None:
         classes, what = self._classes, "candidates"
         self._engines.restore(state.engines)
         if state.source_engines is not None:
@@ -349,6 +344,22 @@ class Many(ManyRules):
         by_scores = within(state.by_scores, 0.0, 1.0, what)
         require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
         self._by_scores = by_scores if by_scores.size else None
+
+
+def _parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:
+    """Yield the parts of n labels that were predicted together, with the number of scores observed before.
+
+    ``carried``, float64[n, C], begins with that number; None: all were predicted just before this call.
+    """
+    if carried is None:
+        yield slice(0, n), None
+        return
+    if n == 1:
+        yield slice(0, 1), int(carried[0, 0])
+        return
+    starts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
+    for start, end in pairwise([*starts, n]):
+        yield slice(start, end), int(carried[start, 0])
 
 
 def _scaling(classes: int, name: str, discount: float) -> OnlineSoftmax | None:

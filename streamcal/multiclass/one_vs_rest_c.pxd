@@ -9,7 +9,6 @@ cdef int _FEWEST, _ONE
 cdef class OneVsRest:
     cdef readonly long long observed
     cdef object _config, _recent
-    cdef bint _seeks_source
     cdef dict _engines, _begun
     cdef list _rules
     cdef long long[::1] _codes, _starts, _positives

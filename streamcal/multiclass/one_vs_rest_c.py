@@ -9,22 +9,20 @@ Compiled where there is a C compiler; `one_vs_rest_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
 
-__all__ = ["MOST", "OneVsRest", "OneVsRestState", "parts_by_index"]
+__all__ = ["MOST", "OneVsRest", "OneVsRestState"]
 
 MOST: Final = 64
 """Number of classes up to which all have an engine."""
@@ -35,22 +33,6 @@ _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
 _KEPT: Final = 0.9999  # of the recent labels, a label
 _ONE: Final = ONE
-
-
-def parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:
-    """Yield the parts of n labels that were predicted together, with the number of scores observed before.
-
-    ``carried``, float64[n, C], begins with that number; None: all were predicted just before this call.
-    """
-    if carried is None:
-        yield slice(0, n), None
-        return
-    if n == 1:
-        yield slice(0, 1), int(carried[0, 0])
-        return
-    starts = np.flatnonzero(np.diff(carried[:, 0], prepend=-1.0)).tolist()
-    for start, end in pairwise([*starts, n]):
-        yield slice(start, end), int(carried[start, 0])
 
 
 class OneVsRestState(msgspec.Struct):
@@ -77,9 +59,8 @@ class OneVsRest:
 
     def __init__(self, classes: int, config: RecalibratorConfig) -> None:
         self._config = config
-        self._engines: dict[int, Recalibrator] = {}
+        self._engines: dict[int, Engine] = {}
         self._begun: dict[int, int] = {}  # number of scores observed before
-        self._seeks_source = config.needs_source
         # Labels of its class that each engine has learned.
         self._positives: Counts = np.zeros(classes, np.int64)
         self._recent = np.zeros(classes)  # labels of each class, discounted
@@ -92,12 +73,12 @@ class OneVsRest:
 
     def _arrange(self) -> None:
         """List the rules of the engines, places of their classes, and scores observed before, for loops."""
-        self._rules: list[Any] = [engine._engine for engine in self._engines.values()]
+        self._rules: list[Any] = [*self._engines.values()]
         self._codes: Counts = np.array(list(self._engines), np.int64)
         self._starts: Counts = np.array(list(self._begun.values()), np.int64)
 
     @property
-    def engines(self) -> dict[int, Recalibrator]:
+    def engines(self) -> dict[int, Engine]:
         """Engines, by the place of their class."""
         return self._engines
 
@@ -117,7 +98,9 @@ class OneVsRest:
                 rules = self._rules[place]
                 out[0, code] = rules.served.forecast(float(rows[0, code]))
             else:
-                np.asarray(out)[:, code] = self._engines[code].predict_many(np.asarray(rows)[:, code])
+                np.asarray(out)[:, code] = self._rules[place].served.predict_many(
+                    np.ascontiguousarray(np.asarray(rows)[:, code])
+                )
 
     @property
     def maps(self) -> list[RecalibrationMap | None]:
@@ -134,7 +117,7 @@ class OneVsRest:
             if rows.shape[0] == 1:
                 rules.observe_one(float(rows[0, code]))
             else:
-                self._engines[code].observe_many(np.asarray(rows)[:, code])
+                self._engines[code].observe_many(np.ascontiguousarray(np.asarray(rows)[:, code]))
         self.observed += rows.shape[0]
 
     def learn(
@@ -158,22 +141,18 @@ class OneVsRest:
                 rules, code = self._rules[place], self._codes[place]
                 known = None if index is None else max(0, index - int(self._starts[place]))
                 rules.learn_one(float(rows[0, code]), int(code == codes[0]), domain, time, known, units)
-                if self._seeks_source and self._engines[code]._seeks_source:
-                    self._engines[code]._seek_source()
             return
         scores, labels = np.asarray(rows), np.asarray(codes)
+        units_of_all = None if weights is None else np.rint(np.asarray(weights) * ONE).astype(np.int64)
         for code, engine in self._engines.items():
+            before = None if index is None else np.full(len(labels), max(0, index - self._begun[code]))
+            its_scores = np.ascontiguousarray(scores[:, code])
             engine.learn_many(
-                scores[:, code],
-                (labels == code).astype(np.int8),
-                domain,
-                times=times,
-                prediction_index=None if index is None else max(0, index - self._begun[code]),
-                weights=None if weights is None else np.asarray(weights),
+                its_scores, (labels == code).astype(np.int8), domain, times, before, units_of_all
             )
 
     def _begin(self, code: int) -> None:
-        self._engines[code], self._begun[code] = Recalibrator(self._config), self.observed
+        self._engines[code], self._begun[code] = Engine(self._config), self.observed
         self._positives[code] = 0
 
     def _admit(self, codes: Counts) -> None:
@@ -213,7 +192,7 @@ class OneVsRest:
         self._recent = within(state.recent, 0.0, 1.0 / (1.0 - _KEPT) * 1e6, what, classes)
         self.observed = state.observed
         self._engines = {
-            code: Recalibrator.from_bytes(engine) for code, engine in zip(codes, state.engines, strict=True)
+            code: Engine.from_bytes(engine) for code, engine in zip(codes, state.engines, strict=True)
         }
         self._begun = dict(zip(codes, begun, strict=True))
         self._arrange()

@@ -118,7 +118,7 @@ def gather(
     trackers
         weights by both trackers, float64[2, M].
     carried
-        rows of `Many.carry` with all forecasts, float64[n, C]; None: nothing was carried.
+        rows of `Many.answer` with all forecasts, float64[n, C]; None: nothing was carried.
     observed
         number of scores observed by now.
     shares

@@ -1,4 +1,4 @@
-"""Two classes: one `Recalibrator` of the second, to the last bit."""
+"""Two classes: one binary engine of the second, to the last bit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import Candidate
-from streamcal.multiclass.one_vs_rest_c import parts_by_index
+from streamcal.sketch.decoding import require, restoring
+from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats
 
 __all__ = ["Two"]
@@ -22,8 +23,11 @@ class Two:
 
     __slots__ = ("engine",)
 
+    carried = 1
+    """Width of what `answer` gives for late labels: the number of scores observed before."""
+
     def __init__(self, config: RecalibratorConfig) -> None:
-        self.engine = Recalibrator(config)
+        self.engine = Engine(config)
 
     @property
     def labels(self) -> int:
@@ -34,11 +38,6 @@ class Two:
     def observed(self) -> int:
         """Number of target scores observed."""
         return self.engine.prediction_count
-
-    @property
-    def carried(self) -> int:
-        """Width of what `carry` returns."""
-        return 1
 
     @property
     def weights(self) -> dict[str, float]:
@@ -53,8 +52,7 @@ class Two:
 
     def priors(self) -> tuple[Floats | None, Floats | None]:
         """Return the priors of source and target, float64[2]."""
-        source, target = self.engine.source.prior, self.engine.target.prior
-        return _both(source), _both(target)
+        return _both(self.engine.source.prior), _both(self.engine.target.prior)
 
     def parts(self) -> dict[str, Any]:
         """Return what `MulticlassMap` needs."""
@@ -63,40 +61,42 @@ class Two:
 
     def predict(self, rows: Floats) -> Floats:
         """Return the probabilities of rows of scores, float64[n, 2]."""
-        ones = self.engine.predict_many(rows[:, 1])
+        ones = self.engine.served.predict_many(np.ascontiguousarray(rows[:, 1]))
         return np.stack((1.0 - ones, ones), axis=1)
 
     def answer(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return what `predict` returns, and what `carry` returns."""
-        return self.predict(rows), self.carry(rows)
-
-    def carry(self, rows: Floats) -> Floats:
-        """Return the number of scores observed, float64[n, 1]."""
-        return np.full((len(rows), 1), float(self.observed))
+        """Return what `predict` returns, and the number of scores observed before each, float64[n, 1]."""
+        return self.predict(rows), self.observed + np.arange(len(rows), dtype=np.float64)[:, np.newaxis]
 
     def observe(self, rows: Floats) -> None:
         """Observe rows of target scores whose labels are not known."""
-        self.engine.observe_many(rows[:, 1])
+        self.engine.observe_many(np.ascontiguousarray(rows[:, 1]))
 
     def learn(
         self,
         rows: Floats,
         codes: Counts,
         domain: Domain,
-        times: Any = None,
+        times: Floats | None = None,
         weights: Floats | None = None,
         carried: Floats | None = None,
     ) -> None:
-        """Learn rows of scores with their labels; see `MulticlassRecalibrator.learn_many`."""
-        for part, index in parts_by_index(len(rows), carried):
-            self.engine.learn_many(
-                rows[part, 1],
-                codes[part],
-                domain,
-                times=None if times is None else times[part],
-                weights=None if weights is None else weights[part],
-                prediction_index=index,
-            )
+        """Learn rows of scores with their labels; ``carried`` is what `answer` gave for them."""
+        units = None if weights is None else np.rint(weights * ONE).astype(np.int64)
+        index = None if carried is None else carried[:, 0].astype(np.int64)
+        scores = np.ascontiguousarray(rows[:, 1])
+        self.engine.learn_many(scores, codes.astype(np.int8), domain, times, index, units)
+
+    def to_bytes(self) -> bytes:
+        """Return the state."""
+        return self.engine.to_bytes()
+
+    def restore(self, data: bytes) -> None:
+        """Set the state; raise DamagedStateError if it cannot be one."""
+        engine = Engine.from_bytes(data)
+        with restoring("not the state of two classes"):
+            require(engine.config == self.engine.config, "options differ")
+        self.engine = engine
 
 
 def _both(one: float | None) -> Floats | None:

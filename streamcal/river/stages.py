@@ -1,4 +1,4 @@
-"""River estimators of two classes: `RecalibratedClassifier` and `Recalibrate`."""
+"""River estimators: `RecalibratedClassifier` and `Recalibrate`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.recalibrator import Recalibrator
 from streamcal.river.waiting import Waiting
-from streamcal.segments.recalibrator import SegmentedRecalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Floats
@@ -28,73 +27,150 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["NOTHING", "Recalibrate", "RecalibratedClassifier", "are_unchanged", "set_options"]
+__all__ = ["Recalibrate", "RecalibratedClassifier"]
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
 
-NOTHING: Final = object()
+_NOTHING: Final = object()
 """Features of the latest prediction where there is none."""
 
 
-class _Stage(base.Classifier):
-    """The base of both estimators: the two classes, the engine, and which prediction a label belongs to."""
+class _Two:
+    """Two labels: a score is the probability of the second."""
 
-    pos_val: ClfTarget
-    neg_val: ClfTarget
-    _last: Any
-    _copy: Any
-    _score: float
+    names = None
 
-    def _set_up(
-        self,
-        pos_val: ClfTarget,
-        neg_val: ClfTarget,
-        segments: Sequence[str] | None,
-        options: RecalibratorOptions,
-    ) -> None:
+    def __init__(self, neg_val: ClfTarget, pos_val: ClfTarget) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
-        config = set_options(self, options)
-        self.pos_val = pos_val
-        self.neg_val = neg_val
+        self.all: list[ClfTarget] = [neg_val, pos_val]
+        self._negative, self._positive = neg_val, pos_val
+
+    def code(self, label: Any) -> int:
+        """Return what the engine learns of a label; ValueError if it is none of these."""
+        if label == self._positive:
+            return 1
+        if label == self._negative:
+            return 0
+        raise ValueError(
+            f"a label must be pos_val={self._positive!r} or neg_val={self._negative!r}, got {label!r}"
+        )
+
+    def check(self, given: Any) -> None:
+        """Raise ValueError if a model gives other labels."""
+        other = [label for label in given if label != self._positive and label != self._negative]
+        if other:
+            raise ValueError(
+                f"a class must be pos_val={self._positive!r} or neg_val={self._negative!r}, the wrapped"
+                f" model gives {other[0]!r}: classes= names more"
+            )
+
+    def score(self, given: dict[Any, Any]) -> float:
+        """Return the score of the probabilities that a model gives by label."""
+        score = given.get(self._positive)
+        if score is None or len(given) != 2:
+            self.check(given)
+            score = given.get(self._positive, 0.0) if given else _UNDECIDED
+        return score if 0.0 <= score <= 1.0 else checks.clip_one(score)
+
+    def scores(self, columns: Floats) -> Floats:
+        """Return the scores of n rows; ``columns`` are what a model gives by label, float64[n, 2]."""
+        return checks.clip_many(np.where(columns.any(axis=1), columns[:, 1], _UNDECIDED))
+
+    def by_label(self, probability: float) -> dict[ClfTarget, float]:
+        """Return an answer by label."""
+        return {self._negative: 1.0 - probability, self._positive: probability}
+
+    def columns(self, probabilities: Floats) -> Floats:
+        """Return answers as a column for each label, float64[n, 2]."""
+        return np.column_stack((1.0 - probabilities, probabilities))
+
+
+class _Many:
+    """Labels of many classes: a score is a row of one number each."""
+
+    def __init__(self, classes: Sequence[ClfTarget]) -> None:
+        self.all: list[ClfTarget] = list(classes)
+        self.names = [str(label) for label in classes]
+        self._codes = {label: code for code, label in enumerate(self.all)}
+
+    def code(self, label: Any) -> str:
+        """See `_Two.code`."""
+        if label not in self._codes:
+            raise ValueError(f"a label must be one of classes={self.all!r}, got {label!r}")
+        return self.names[self._codes[label]]
+
+    def check(self, given: Any) -> None:
+        """See `_Two.check`."""
+        other = [label for label in given if label not in self._codes]
+        if other:
+            raise ValueError(
+                f"a class must be one of classes={self.all!r}, the wrapped model gives {other[0]!r}"
+            )
+
+    def score(self, given: dict[Any, Any]) -> Floats:
+        """See `_Two.score`."""
+        self.check(given)
+        row: Floats = self.scores(np.array([[given.get(label, 0.0) for label in self.all]], np.float64))[0]
+        return row
+
+    def scores(self, columns: Floats) -> Floats:
+        """See `_Two.scores`."""
+        totals = columns.sum(axis=1, keepdims=True)
+        totals[~np.isfinite(totals)] = 1.0  # refused later, with the value
+        shares: Floats = np.where(totals == 0.0, 1.0 / len(self.all), columns / np.where(totals, totals, 1.0))
+        return shares
+
+    def by_label(self, probabilities: Any) -> dict[ClfTarget, float]:
+        """See `_Two.by_label`."""
+        return dict(zip(self.all, probabilities.tolist(), strict=True))
+
+    def columns(self, probabilities: Floats) -> Floats:
+        """See `_Two.columns`."""
+        return probabilities
+
+
+class _Stage(base.Classifier):
+    """The base of both estimators: the labels, the engine, and which prediction a label belongs to."""
+
+    engine: Recalibrator
+    """The engine, with its map, certificate and alarms. It may learn a calibration set as the source."""
+    _last: Any
+    _copy: Any
+    _score: Any
+
+    def _set_up(
+        self, labels: _Two | _Many, segments: Sequence[str] | None, options: RecalibratorOptions
+    ) -> None:
+        config = _set_options(self, options)
         if isinstance(segments, str):
             segments = (segments,)
         self.segments: Sequence[str] | None = segments or None  # river's clone takes no empty tuple
-        engine = Recalibrator(config)
-        self._engine: Recalibrator | SegmentedRecalibrator = (
-            SegmentedRecalibrator(segments, engine) if segments else engine
-        )
+        self._labels = labels
+        self.engine = Recalibrator(config, classes=labels.names, segments=self.segments)
         self._waiting = Waiting()
         self._forget()
 
-    @property
-    def engine(self) -> Recalibrator:
-        """The engine, with its map, certificate and alarms. It may learn a calibration set as the source.
+    def _names(self, x: dict[FeatureName, Any]) -> tuple[Any, ...] | None:
+        """Return the segments of an event; None if there are none."""
+        return None if self.segments is None else tuple([x.get(name) for name in self.segments])
 
-        With segments, it is the one that all of them share.
-        """
-        return self._engine.pooled if isinstance(self._engine, SegmentedRecalibrator) else self._engine
-
-    def _names(self, x: dict[FeatureName, Any]) -> tuple[Any, ...]:
-        """Return the segments of an event."""
-        return tuple([x.get(name) for name in self.segments or ()])
-
-    def _names_many(self, X: Any) -> list[tuple[Any, ...]]:  # noqa: N803
-        """Return the segments of each row."""
-        if not self.segments:
-            return [()] * len(frames.into_frame(X))
+    def _names_many(self, X: Any) -> list[tuple[Any, ...]] | None:  # noqa: N803
+        """Return the segments of each row; None if there are none."""
+        if self.segments is None:
+            return None
         frame = frames.into_frame(X)
         missing = [None] * len(frame)
         columns = [frame[name].to_list() if name in frame.columns else missing for name in self.segments]
         return list(zip(*columns, strict=True))
 
     @abstractmethod
-    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:
+    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Any:
         """Return the score of an event; None if it has none."""
 
     def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:
-        """Return the recalibrated probabilities of both classes; without a score, the class priors.
+        """Return the recalibrated probabilities of all classes; without a score, the class priors.
 
         Parameters
         ----------
@@ -105,9 +181,14 @@ class _Stage(base.Classifier):
         """
         score = self._score_of(x, kwargs)
         if score is None:
-            prior = self._prior()
-            return {self.neg_val: 1.0 - prior, self.pos_val: prior}
-        return self._answer(x, score)
+            return self._labels.by_label(self._prior())
+        if x is self._last and self._is_unchanged():
+            return self._labels.by_label(self.engine.predict_one(score, self._names(x)))
+        answer = self.engine.answer_one(score, self._names(x))
+        self._waiting.add(self._key(x), answer.memo)
+        self._last, self._score = x, score
+        self._copy = x.copy() if type(x) is dict else x
+        return self._labels.by_label(answer.probability)
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
         """Learn a label: first the map; then the wrapped model, if there is one.
@@ -123,43 +204,39 @@ class _Stage(base.Classifier):
         Raises
         ------
         ValueError
-            if ``y`` is neither class, or ``w`` no weight that the map takes; nothing is learned then.
+            if ``y`` is no class, or ``w`` no weight that the map takes; nothing is learned then.
         """
-        label = 1 if y == self.pos_val else self._label(y)
+        label = self._labels.code(y)
         weight = kwargs.get("w") if kwargs else None
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
             self._learn_label(self._score, label, self._names(x), None, weight)
-            self._last = NOTHING
+            self._last = _NOTHING
             self._waiting.clear()
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
             # Of the prediction with the same values; else of the oldest that waits, or of none if none waits.
             self._learn_label(score, label, self._names(x), self._waiting.take(self._key(x)), weight)
-            self._last = NOTHING
+            self._last = _NOTHING
 
     # Mini-batches
 
     @abstractmethod
     def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats | None:  # noqa: N803
-        """Return the score of every row, float64[n]; None if the rows have no score."""
+        """Return the score of every row; None if the rows have no score."""
 
     def _probabilities(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
+        """Return the probability of each class, float64[n, K]."""
         scores = self._scores_of(X, kwargs)
         if scores is None:
-            return np.full(len(frames.into_frame(X)), self._prior())
-        engine = self._engine
-        if isinstance(engine, SegmentedRecalibrator):
-            probabilities = engine.predict_many(scores, self._names_many(X))
-        else:
-            probabilities = engine.predict_many(scores)
-        for number in range(self.engine.prediction_count, self.engine.prediction_count + len(scores)):
-            self._waiting.add(None, number)
-        self.engine.observe_many(scores)
+            return self._labels.columns(np.full(len(frames.into_frame(X)), self._prior()))
+        answers = self.engine.answer_many(scores, self._names_many(X))
+        for memo in answers.memos:
+            self._waiting.add(None, memo)
         self._forget()
-        return probabilities
+        return self._labels.columns(answers.probabilities)
 
     def predict_proba_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the recalibrated probabilities of both classes for every row, in a frame like ``X``.
+        """Return the recalibrated probabilities of all classes for every row, in a frame like ``X``.
 
         Parameters
         ----------
@@ -168,15 +245,12 @@ class _Stage(base.Classifier):
         **kwargs
             passed to the wrapped model, if there is one.
         """
-        probabilities = self._probabilities(X, kwargs)
-        columns = {self.neg_val: 1.0 - probabilities, self.pos_val: probabilities}
+        columns = dict(zip(self._labels.all, self._probabilities(X, kwargs).T, strict=True))
         return frames.to_native_frame(columns, like=frames.into_frame(X))
 
     def predict_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the more probable label of every row, in a series of the kind of ``X``."""
-        labels = [
-            self.pos_val if p > 1.0 - p else self.neg_val for p in self._probabilities(X, kwargs).tolist()
-        ]
+        """Return the most probable label of every row, in a series of the kind of ``X``."""
+        labels = [self._labels.all[code] for code in self._probabilities(X, kwargs).argmax(axis=1).tolist()]
         return frames.to_native_series(labels, name=None, like=frames.into_frame(X))
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
@@ -189,12 +263,13 @@ class _Stage(base.Classifier):
         **kwargs
             as in `learn_one`; ``w`` is a weight for each row.
         """
-        labels = [self._label(label) for label in frames.into_series(y).to_list()]
+        labels = [self._labels.code(label) for label in frames.into_series(y).to_list()]
         scores = self._scores_of(X, _without_weight(kwargs))
         if scores is None:
             return
         # river asks for what one call for each row gives; `Recalibrator.learn_many` takes a batch as a whole.
-        values = checks.as_scores(scores).tolist()
+        names: Sequence[Any] | None = self._names_many(X)
+        self.engine.predict_many(scores, names)  # raises if a score is bad
         weights: list[float | None] = [None] * len(labels)
         if kwargs.get("w") is not None:
             given = np.asarray(kwargs["w"])
@@ -203,9 +278,11 @@ class _Stage(base.Classifier):
             some = given[given != 0]  # what counts nothing teaches nothing
             as_units(some, len(some))
             weights = given.tolist()
-        for score, label, names, weight in zip(values, labels, self._names_many(X), weights, strict=True):
-            self._learn_label(score, label, names, None, weight)
-        for _ in values:
+        for score, label, segments, weight in zip(
+            scores.tolist(), labels, names or [None] * len(labels), weights, strict=True
+        ):
+            self._learn_label(score, label, segments, None, weight)
+        for _ in labels:
             self._waiting.take(None)
         self._forget()
 
@@ -213,8 +290,8 @@ class _Stage(base.Classifier):
     # a copy, because the caller may fill the same object with the values of the next event.
 
     def _forget(self) -> None:
-        self._last = self._copy = NOTHING
-        self._score = _UNDECIDED
+        self._last = self._copy = _NOTHING
+        self._score = None
 
     @staticmethod
     def _key(x: Any) -> int | None:
@@ -226,62 +303,31 @@ class _Stage(base.Classifier):
 
     def _is_unchanged(self) -> bool:
         """Return whether the features of the latest prediction still have the values they had then."""
-        return are_unchanged(self._last, self._copy)
-
-    def _answer(self, x: Any, score: float) -> dict[ClfTarget, float]:
-        """Apply the map; observe the score, unless this only repeats the latest prediction."""
-        engine = self._engine
-        if isinstance(engine, SegmentedRecalibrator):
-            probability = engine.predict_one(score, self._names(x))
-        else:
-            probability = engine.predict_one(score)
-        if x is not self._last or not self._is_unchanged():
-            self._waiting.add(self._key(x), self.engine.prediction_count)
-            self.engine.observe_one(score)
-            self._last, self._score = x, score
-            self._copy = x.copy() if type(x) is dict else x
-        return {self.neg_val: 1.0 - probability, self.pos_val: probability}
+        try:
+            return bool(self._last == self._copy)
+        except ValueError:  # a feature is an array, whose == is an array too
+            return False
 
     def _learn_label(
-        self,
-        score: float,
-        label: int,
-        names: tuple[Any, ...],
-        prediction_index: int | None,
-        weight: float | None,
+        self, score: Any, label: Any, segments: Any, memo: bytes | None, weight: float | None
     ) -> None:
-        engine = self._engine
-        if isinstance(engine, SegmentedRecalibrator):
-            if weight is not None:
-                raise ValueError(f"there are no weights with segments, got w={weight!r}")
-            engine.learn_one(score, label, names, prediction_index=prediction_index)
-        elif weight != 0:  # what counts nothing teaches nothing
-            engine.learn_one(score, label, "target", prediction_index=prediction_index, weight=weight)
-
-    def _label(self, y: Any) -> int:
-        if y == self.pos_val:
-            return 1
-        if y == self.neg_val:
-            return 0
-        raise ValueError(f"a label must be pos_val={self.pos_val!r} or neg_val={self.neg_val!r}, got {y!r}")
+        if weight != 0:  # what counts nothing teaches nothing
+            self.engine.learn_one(score, label, segments=segments, memo=memo, weight=weight)
 
     def _prior(self) -> float:
         prior = self.engine.target.prior
         return _UNDECIDED if prior is None else prior
 
-    # The state for pickle, deepcopy and river's clone. The engine is stored as its own bytes.
+    # The state for pickle, deepcopy and river's clone. The latest features are another object then.
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         for name in ("_last", "_copy", "_score"):
             del state[name]
-        state["_engine"] = self._engine.to_bytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        kind = SegmentedRecalibrator if self.segments else Recalibrator
-        self._engine = kind.from_bytes(state["_engine"])
         self._forget()
 
 
@@ -289,7 +335,6 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     """A river classifier with recalibrated probabilities; the classifier and the map both keep learning.
 
     The map is learned prequentially: from the score that the wrapped model gives before it learns the label.
-    Models of more classes have `MulticlassRecalibratedClassifier`.
 
     Wrap the whole pipeline, including its scaler, rather than its last step: the map then learns the score
     that was served. `RecalibratedClassifier` also works as the last step of a pipeline. The earlier steps
@@ -316,8 +361,10 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     pos_val, neg_val
         the labels of the positive and the negative class. The defaults also match 1 and 0.
     segments
-        names of features, such as ``("country", "device")``, for whose values the map is corrected
-        (`streamcal.SegmentedRecalibrator`); labels have no weights then.
+        names of features, such as ``("country", "device")``, for whose values the map is corrected.
+    classes
+        all labels of a model of many classes, in place of ``pos_val`` and ``neg_val``. While the model gives
+        no probabilities, all classes are equally probable.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. The modes
         ``source``, ``label_shift`` and ``composite`` need labels of the source domain: pass them to
@@ -349,6 +396,14 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     >>> score = evaluate.progressive_val_score(datasets.Phishing(), recalibrated, metrics.LogLoss(), delay=50)
     >>> recalibrated.engine.target.labels
     1250
+
+    >>> from river import naive_bayes
+    >>> images = datasets.ImageSegments()
+    >>> names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window"]
+    >>> recalibrated = RecalibratedClassifier(naive_bayes.GaussianNB(), classes=names)
+    >>> raw = evaluate.progressive_val_score(images, naive_bayes.GaussianNB(), metrics.CrossEntropy())
+    >>> evaluate.progressive_val_score(images, recalibrated, metrics.CrossEntropy()).get() < raw.get()
+    True
     """
 
     @names_options
@@ -358,18 +413,22 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         pos_val: ClfTarget = True,
         neg_val: ClfTarget = False,
         segments: Sequence[str] | None = None,
+        classes: Sequence[ClfTarget] | None = None,
         **options: Unpack[RecalibratorOptions],
     ) -> None:
         if not isinstance(classifier, base.Classifier):
             raise TypeError(f"classifier must be a river classifier, got {classifier!r}")
-        self.classifier = classifier
-        self._set_up(pos_val, neg_val, segments, options)
+        self.classifier, self.classes, self.pos_val, self.neg_val = classifier, classes, pos_val, neg_val
+        self._set_up(_Two(neg_val, pos_val) if classes is None else _Many(classes), segments, options)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # slow to import, and only tests call this
+        from river import linear_model, naive_bayes  # slow to import, and only tests call this
 
         yield {"classifier": linear_model.LogisticRegression()}
+        images = ["brickface", "cement", "foliage", "grass", "path", "sky", "window"]
+        model = naive_bayes.GaussianNB()  # type: ignore[no-untyped-call]
+        yield {"classifier": model, "classes": [*images, False, True]}
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -377,7 +436,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
 
     @property
     def _multiclass(self) -> bool:
-        return False
+        return self.classes is not None
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
         """Learn a label: the map with the score that the wrapped model gives now; then the model."""
@@ -390,37 +449,25 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         super().learn_many(X, y, **kwargs)
         learn(X, y, **kwargs)
 
-    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float:
-        # The branches on kwargs are for speed: unpacking an empty dict takes as long as a call.
+    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Any:
+        # The branch on kwargs is for speed: unpacking an empty dict takes as long as a call.
         model = self.classifier
-        classes = model.predict_proba_one(x, **kwargs) if kwargs else model.predict_proba_one(x)
-        score = classes.get(self.pos_val)
-        if score is None or len(classes) != 2:
-            self._check_classes(classes)
-            score = classes.get(self.pos_val, 0.0) if classes else _UNDECIDED
-        return score if 0.0 <= score <= 1.0 else checks.clip_one(score)
+        return self._labels.score(
+            model.predict_proba_one(x, **kwargs) if kwargs else model.predict_proba_one(x)
+        )
 
     def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
-        n = len(frames.into_frame(X))
-        classes = frames.into_frame(self.classifier.predict_proba_many(X, **kwargs))  # type: ignore[attr-defined]
+        given = frames.into_frame(self.classifier.predict_proba_many(X, **kwargs))  # type: ignore[attr-defined]
         # Only pandas keeps a label as the name of a column; other frames hold its text.
-        labels = {str(label): label for label in (self.neg_val, self.pos_val)}
-        columns = [labels.get(str(column), column) for column in classes.columns]
-        self._check_classes(columns)
-        if not len(classes) or not columns:
-            return np.full(n, _UNDECIDED)
-        if self.pos_val not in columns:
-            return np.zeros(n)
-        scores = frames.to_numpy(classes)[:, columns.index(self.pos_val)]
-        return checks.clip_many(scores)
-
-    def _check_classes(self, classes: Any) -> None:
-        other = [label for label in classes if label != self.pos_val and label != self.neg_val]
-        if other:
-            raise ValueError(
-                f"a class must be pos_val={self.pos_val!r} or neg_val={self.neg_val!r}, the wrapped model"
-                f" gives {other[0]!r}: MulticlassRecalibratedClassifier is for more classes"
-            )
+        labels = {str(label): label for label in self._labels.all}
+        columns = [labels.get(str(column), column) for column in given.columns]
+        self._labels.check(columns)
+        found = frames.to_numpy(given).astype(np.float64) if len(given) else np.empty((0, 0))
+        scores: Floats = np.zeros((len(frames.into_frame(X)), len(labels)))
+        for code, label in enumerate(self._labels.all):
+            if len(found) and label in columns:
+                scores[:, code] = found[:, columns.index(label)]
+        return self._labels.scores(scores)
 
 
 class Recalibrate(_Stage, base.MiniBatchClassifier):
@@ -439,8 +486,7 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
     pos_val, neg_val
         the labels of the positive and the negative class. The defaults also match 1 and 0.
     segments
-        names of features, such as ``("country", "device")``, for whose values the map is corrected
-        (`streamcal.SegmentedRecalibrator`); labels have no weights then.
+        names of features, such as ``("country", "device")``, for whose values the map is corrected.
     **options
         as in `RecalibratedClassifier`.
 
@@ -469,8 +515,8 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         segments: Sequence[str] | None = None,
         **options: Unpack[RecalibratorOptions],
     ) -> None:
-        self.feature = feature
-        self._set_up(pos_val, neg_val, segments, options)
+        self.feature, self.pos_val, self.neg_val = feature, pos_val, neg_val
+        self._set_up(_Two(neg_val, pos_val), segments, options)
 
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:  # noqa: ARG002
         score: float | None = x.get(self.feature)
@@ -484,19 +530,11 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         return scores
 
 
-def are_unchanged(features: Any, copy: Any) -> bool:
-    """Return whether features still have the values that they had when they were copied."""
-    try:
-        return bool(features == copy)
-    except ValueError:  # a feature is an array, whose == is an array too
-        return False
-
-
 def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "w"} if kwargs else kwargs
 
 
-def set_options(estimator: object, options: RecalibratorOptions) -> RecalibratorConfig:
+def _set_options(estimator: object, options: RecalibratorOptions) -> RecalibratorConfig:
     """Set every option as an attribute, as river asks for; return all of them as the engine takes them."""
     values = every_option(options)
     config = RecalibratorConfig(**values)

@@ -43,7 +43,7 @@ class KeysConfig(_Options):
 
 
 class SegmentsConfig(_Options):
-    """Fields of events within a key that share one engine; see `streamcal.SegmentedRecalibrator`."""
+    """Fields of events within a key that share one engine; see `streamcal.Recalibrator`."""
 
     fields: Annotated[tuple[str, ...], Field(max_length=8, strict=False)] = ()
     """Names of the fields, such as ``country`` and ``device``; their corrections add up. Empty: none."""

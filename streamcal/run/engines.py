@@ -14,14 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from streamcal.engine.config import EngineOptions, unlike
 from streamcal.engine.engine import Engine
-from streamcal.multiclass.classes_engine import ClassesEngine
 from streamcal.run.config import KeysConfig
-from streamcal.segments.segmented_engine import SegmentedEngine
-from streamcal.segments.stored_rows import StoredRows
 
-__all__ = ["KeyedEngines", "engine_of"]
+__all__ = ["KeyedEngines"]
 
 _ROOM: Final = 4
 
@@ -145,26 +141,3 @@ class KeyedEngines(Mapping[Key, Engine]):
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]
-
-
-def engine_of(
-    options: EngineOptions, key: Key, data: bytes | None = None, rows: StoredRows | None = None
-) -> Engine:
-    """Return the engine of a key of a run: of many classes, with segments, or of two classes alone.
-
-    Parameters are those of `Engine.make`.
-
-    Raises
-    ------
-    DamagedStateError
-        if the bytes are no state of such an engine.
-    ValueError
-        if it was stored with other options; the message names them.
-    """
-    kind = ClassesEngine if options.classes else SegmentedEngine if options.fields else Engine
-    engine = kind.make(options, key, data, rows)
-    engine.keeps_bytes = key is None  # of many keys, or classes, the bytes would take too much memory
-    if differences := unlike(engine.config, options.config):
-        which = "" if key is None else f" of key {key!r}"
-        raise ValueError(f"the stored engine{which} was made with other options: {differences}")
-    return engine

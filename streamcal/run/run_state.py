@@ -24,8 +24,9 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
 from streamcal.quality.verdict import Arrival
+from streamcal.recalibrator import engine_of
 from streamcal.run.config import KeysConfig, SegmentsConfig
-from streamcal.run.engines import KeyedEngines, engine_of
+from streamcal.run.engines import KeyedEngines
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
@@ -206,7 +207,9 @@ class RunState:
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
-        return engine_of(self._options, key, data, self._rows)
+        engine = engine_of(self._options, key, data, self._rows)
+        engine.keeps_bytes = key is None  # of many keys, the bytes would take too much memory
+        return engine
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come, and count the predictions."""

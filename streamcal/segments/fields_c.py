@@ -31,7 +31,7 @@ from streamcal.segments.corrections_c import (
 from streamcal.segments.names_c import Name, as_bytes, as_name
 from streamcal.sketch.decoding import Count, Finite, require
 
-__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "names_of", "numbers_of"]
+__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "names_of"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
@@ -132,12 +132,6 @@ class Fields:
         self.served = expit(logit + added) if added else pooled
         return bytes(out[: len(self._out)]) + values
 
-    def given(self, names: Sequence[Name], row: Sequence[float]) -> bytes:
-        """Return what `forecast` would, of which the numbers are given: 1 + `TERMS` for each field."""
-        values = [*map(as_bytes, names)]
-        sizes = np.array([*map(len, values)], "<u2")
-        return np.array(row, np.float64).tobytes() + sizes.tobytes() + b"".join(values)
-
     def learn(self, label: int, given: bytes) -> None:
         """Learn a label, 0 or 1, of what `forecast` has given."""
         logit = self._take(given)
@@ -221,12 +215,6 @@ class Fields:
             field.restore(each)
         self._centre, self._centred = state.centre, state.centred
         self._score, self._information = state.score, state.information
-
-
-def numbers_of(given: bytes, count: int) -> list[float]:
-    """Return the numbers of what `Fields.forecast` gave for ``count`` fields: 1 + `TERMS` for each field."""
-    numbers: list[float] = np.frombuffer(given, np.float64, 1 + TERMS * count).tolist()
-    return numbers
 
 
 def names_of(given: Sequence[bytes], count: int, field: int) -> list[Name]:

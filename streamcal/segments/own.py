@@ -16,10 +16,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.engine import Engine
 from streamcal.segments.corrections_c import logit_of
 from streamcal.segments.names_c import order
 from streamcal.sketch.decoding import Count, Probability, require
+from streamcal.sketch.weighing import ONE
 
 __all__ = ["WORTH", "OwnEngines", "OwnState"]
 
@@ -61,7 +63,7 @@ class OwnEngines:
 
     def __init__(self, limit: int, *, logs: bool = False) -> None:
         self._limit = limit
-        self._engines: dict[Segment, Recalibrator] = {}
+        self._engines: dict[Segment, Engine] = {}
         self._states: dict[Segment, OwnState] | None = {} if logs else None
 
     def __len__(self) -> int:
@@ -80,12 +82,10 @@ class OwnEngines:
         engine = self._engines.get(segment)
         if engine is None or self._labels(segment) < _FEWEST:
             return math.nan
-        return logit_of(engine.predict_one(score)) - logit
+        return logit_of(engine.served.forecast(score)) - logit
 
-    def learn(
-        self, segment: Segment, scores: list[float], labels: list[int], before: int, after: int
-    ) -> Segment | None:
-        """Learn labels of a segment, which has had ``before`` and now ``after``.
+    def learn(self, segment: Segment, score: float, label: int, labels: int) -> Segment | None:
+        """Learn a label of a segment, which now has so many ``labels``.
 
         Returns
         -------
@@ -93,29 +93,25 @@ class OwnEngines:
         """
         gone = None
         if segment not in self._engines:
-            if after < WORTH or not self._limit:
+            if labels < WORTH or not self._limit:
                 return None
             if len(self._engines) >= self._limit:
-                if before.bit_length() == after.bit_length():  # looked at when labels have doubled
+                if labels & (labels - 1):  # looked at when labels have doubled
                     return None
                 gone = self._smallest()
-                if 2 * self._labels(gone) >= after:
+                if 2 * self._labels(gone) >= labels:
                     return None
                 del self._engines[gone]
                 if self._states is not None:
                     del self._states[gone]
-            self._engines[segment] = _rarely(Recalibrator())
+            self._engines[segment] = _rarely(Engine(RecalibratorConfig()))
             self._write(segment)
-        if len(scores) == 1:  # as in a run: half the time
-            self._take(segment, scores[0], labels[0])
-        else:
-            self._engines[segment].learn_many(scores, labels)
-            self._write(segment)
+        self._take(segment, score, label)
         return gone
 
     def _take(self, segment: Segment, score: float, label: int) -> None:
         """Learn one label."""
-        self._engines[segment].learn_one(score, label)
+        self._engines[segment].learn_one(score, label, "target", None, None, ONE)
         if self._states is not None:
             since = self._states[segment].since
             since.append((score, label))
@@ -136,7 +132,7 @@ class OwnEngines:
 
     def _labels(self, segment: Segment) -> int:
         """Return how many labels the engine of a segment has learned."""
-        labels: int = self._engines[segment]._engine._target.n
+        labels: int = self._engines[segment]._target.n
         return labels
 
     # State
@@ -152,9 +148,7 @@ class OwnEngines:
         """Set the state; raise ValueError if it cannot be one."""
         require(len(state) <= self._limit, f"{len(state)} own engines, at most {self._limit}")
         require(all(each.field < fields for each in state), "an own engine of no field")
-        self._engines = {
-            (each.field, each.name): _rarely(Recalibrator.from_bytes(each.engine)) for each in state
-        }
+        self._engines = {(each.field, each.name): _rarely(Engine.from_bytes(each.engine)) for each in state}
         require(len(self._engines) == len(state), "a segment has two own engines")
         for each in state:
             self._write((each.field, each.name))
@@ -162,9 +156,9 @@ class OwnEngines:
                 self._take((each.field, each.name), score, label)
 
 
-def _rarely(engine: Recalibrator) -> Recalibrator:
+def _rarely(engine: Engine) -> Engine:
     """Return an engine that rarely forms what only certificates read: nobody asks it for one."""
-    engine._engine.reform_by(_GROWTH)
+    engine.reform_by(_GROWTH)
     return engine
 
 

@@ -36,6 +36,19 @@ class SegmentRules(event_rules_c.EventRules):
         if self.release is not None:
             self.release.excludes = False  # of predictions without a label, nothing was kept
 
+    def learn_usual(
+        self,
+        score: object,  # noqa: ARG002
+        label: object,  # noqa: ARG002
+        domain: object,  # noqa: ARG002
+        time: object,  # noqa: ARG002
+        weight: object,  # noqa: ARG002
+        memo: object,  # noqa: ARG002
+        positive: object,  # noqa: ARG002
+    ) -> bool:
+        """Learn nothing: a label has segments."""
+        return False
+
     def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, bytes]:
         """Return the corrected probability of a score, and its segments with the forecast of each field."""
         names = list[Name]()
@@ -50,5 +63,4 @@ class SegmentRules(event_rules_c.EventRules):
         """Let corrections learn a label of the target."""
         self._fields.learn(label, memo)
         if self._has_own and self._fields.labels >= _WORTH:
-            after = int(self._fields.labels)
-            self.segments.learn_own(names_of([memo], 1, 0)[0], [score], [label], after - 1)
+            self.segments.learn_own(names_of([memo], 1, 0)[0], score, label)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from streamcal.engine.config import EngineOptions
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
+from streamcal.segments.calls import SegmentCalls, SegmentView
 from streamcal.segments.segment_rules_c import SegmentRules
 from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
@@ -49,6 +50,25 @@ class SegmentedEngine(SegmentRules, Engine):
         made.begin(own, options.places)
         made._rows, made._of = rows, key
         return made
+
+    @property
+    def by_segment(self) -> SegmentView:
+        """Corrections of segments."""
+        return SegmentView(self)
+
+    @property
+    def why_unsketched(self) -> str:
+        """See `Engine.why_unsketched`."""
+        return "its labels have no segments"
+
+    @property
+    def why_unweighted(self) -> str:
+        """See `Engine.why_unweighted`."""
+        return "corrections of segments take every label once"
+
+    def calls(self) -> SegmentCalls:
+        """See `Engine.calls`."""
+        return SegmentCalls(self)
 
     def parts(self) -> list[bytes]:
         """Return the parts of the state: those of the pooled engine, and the segments."""

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from streamcal.engine.state import compressed, expanded
-from streamcal.segments.corrections_c import expit, logit_of
-from streamcal.segments.fields_c import TERMS, Fields, FieldsState, numbers_of
+from streamcal.segments.corrections_c import logit_of
+from streamcal.segments.fields_c import Fields, FieldsState
 from streamcal.segments.names_c import Name
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded, require
@@ -30,7 +30,6 @@ __all__ = [
     "check_own_engines",
     "of_frame",
     "packed",
-    "served",
     "unpacked",
 ]
 
@@ -101,11 +100,6 @@ class Segments:
         self._own = OwnEngines(own_engines if self._has_own else 0, logs=read_row is not None)
 
     @property
-    def width(self) -> int:
-        """Number of numbers of a forecast."""
-        return 1 + TERMS * len(self.names)
-
-    @property
     def has_engines(self) -> bool:
         """Whether segments may have engines of their own."""
         return self._has_own
@@ -125,8 +119,8 @@ class Segments:
                 rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
         return rows
 
-    def forecast(self, score: float, pooled: float, names: Sequence[Name]) -> list[float]:
-        """Return the forecast for a score, see the module.
+    def carry(self, score: float, pooled: float, names: Sequence[Name], given: bytes) -> bytes:
+        """Return the values of the fields and the forecast for a score, see the module.
 
         Parameters
         ----------
@@ -134,12 +128,6 @@ class Segments:
             Score, and its pooled probability.
         names
             Value of each field.
-        """
-        given = self.carry(score, pooled, names, self.corrections.forecast(pooled, names, None))
-        return numbers_of(given, len(names))
-
-    def carry(self, score: float, pooled: float, names: Sequence[Name], given: bytes) -> bytes:
-        """Return the values of the fields and the forecast; parameters as in `forecast`.
 
         ``given`` is what `Fields.forecast` has just returned, without an own engine. `Fields.served` is then
         the probability.
@@ -148,35 +136,10 @@ class Segments:
             return given
         return self.corrections.forecast(pooled, names, self._own.forecast(score, logit_of(pooled), names))
 
-    def learn(
-        self,
-        scores: Sequence[float],
-        labels: Sequence[int],
-        names: Sequence[Sequence[Name]],
-        rows: Sequence[Sequence[float]],
-    ) -> None:
-        """Let corrections learn labels in turn, and own engines those of their segment at a time.
-
-        Parameters
-        ----------
-        rows
-            Forecast of each, as of its prediction.
-        """
-        by_segment: dict[Name, tuple[int, list[float], list[int]]] = {}
+    def learn_own(self, name: Name, score: float, label: int) -> None:
+        """Let the engine of a segment learn a label that its corrections have learned."""
         only = self.corrections.fields[0]
-        for score, label, each, row in zip(scores, labels, names, rows, strict=True):
-            if self._has_own:
-                _, its_scores, its_labels = by_segment.setdefault(each[0], (only.labels(each[0]), [], []))
-                its_scores.append(score)
-                its_labels.append(label)
-            self.corrections.learn(label, self.corrections.given(each, row))
-        for name, (before, its_scores, its_labels) in by_segment.items():
-            self.learn_own(name, its_scores, its_labels, before)
-
-    def learn_own(self, name: Any, scores: list[float], labels: list[int], before: int) -> None:
-        """Let the engine of a segment learn, which had ``before`` labels; the join may have kept its name."""
-        only = self.corrections.fields[0]
-        gone = self._own.learn((0, name), scores, labels, before, only.labels(name))
+        gone = self._own.learn((0, name), score, label, only.labels(name))
         if gone is not None:
             only.forget_own(gone[1])
 
@@ -194,12 +157,6 @@ class Segments:
             labels = made.corrections.fields[each.field].labels(each.name)
             require(labels >= WORTH, f"an own engine of {shown(each.name)}, which has {labels} labels")
         return made
-
-
-def served(row: Sequence[float]) -> float:
-    """Return the probability of a forecast."""
-    added = sum(row[1::TERMS])
-    return expit(logit_of(row[0]) + added) if added else row[0]
 
 
 def check_fields(fields: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ except ImportError as error:
     ) from error
 
 from streamcal.spark.column import recalibrated
-from streamcal.spark.engine_column import recalibrated_classes, recalibrated_segments
+from streamcal.spark.engine_column import recalibrated_by
 from streamcal.spark.fit import learn
 from streamcal.spark.stream import Batch, StreamState, read_state, recalibrate_stream
 
@@ -22,6 +22,5 @@ __all__ = [
     "read_state",
     "recalibrate_stream",
     "recalibrated",
-    "recalibrated_classes",
-    "recalibrated_segments",
+    "recalibrated_by",
 ]

@@ -21,17 +21,16 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Code, FieldError
-from streamcal.join.entries import Values
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.spark.kinds import Answered, Carrying, Kind, Learned, engines_of_task
+from streamcal.spark.answering import Answered, Learned, answer, engines_of_task, event_of
 from streamcal.times import LIMIT
 
 __all__ = ["COUNTS", "LABELS", "LEARNED", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
@@ -45,8 +44,7 @@ LABELS: Final = "labels"
 SCORES: Final = "scores"
 """A row of target scores of predictions that were taken; ``payload`` is a sketch."""
 LEARNED: Final = "learned"
-"""A row of labels that met their predictions, of other engines than plain ones; ``payload`` is a list of
-`Learned`."""
+"""A row of labels that met their predictions, where buckets answer; ``payload`` is a list of `Learned`."""
 COUNTS: Final = "counts"
 """A row of what was counted; ``payload`` is `JoinCounts` as JSON."""
 
@@ -54,8 +52,8 @@ OUTCOMES: Final = (
     "kind string, id string, time double, score double, key string, domain string, payload binary,"
     " answer array<double>"
 )
-"""The columns that come out of `Buckets`; ``answer`` is that of a prediction, of other engines than plain
-ones."""
+"""The columns that come out of `Buckets`; ``answer`` is that of a prediction, where buckets answer, and its
+``payload`` the memo."""
 
 _COLUMNS: Final = [column.split()[0] for column in OUTCOMES.split(", ")]
 _LARGEST: Final = (1 << 62) // 1_000_000  # seconds; Spark keeps timers as 64-bit integers
@@ -68,15 +66,15 @@ class Buckets(StatefulProcessor):
     ----------
     join
         options of each bucket's join.
-    config
+    options
         options of the engines.
-    kind
-        of the engines.
+    answers
+        whether the buckets answer; if not, the driver's maps do, and engines learn sketches.
     """
 
-    def __init__(self, join: JoinConfig, config: RecalibratorConfig, kind: Kind) -> None:
+    def __init__(self, join: JoinConfig, options: EngineOptions, *, answers: bool) -> None:
         self._config = join
-        self._engines, self._kind = config, kind
+        self._options, self._answers = options, answers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: the bytes of the join, and when its timer is due, −1 for never."""
@@ -107,10 +105,10 @@ class Buckets(StatefulProcessor):
         kept = self._state.get() if self._state.exists() else None
         join = Join(self._config)
         if kept is not None:
-            join = Join.from_bytes(bytes(kept[0]), self._config, self._kind.class_count)
+            join = Join.from_bytes(bytes(kept[0]), self._config, max(2, len(self._options.classes)))
         timer = -1 if kept is None else int(kept[1])
         began = timers.getCurrentProcessingTimeInMs() / 1000.0
-        work = _Work(join, self._engines, self._kind, began)
+        work = _Work(join, self._options, began, answers=self._answers)
         watermark = timers.getCurrentWatermarkInMs()
         if watermark > 0:  # 0: Spark has seen no event yet
             work.rejected(join.move_to(watermark / 1000.0))
@@ -130,10 +128,13 @@ class Buckets(StatefulProcessor):
 class _Work:
     """Work of a micro-batch on one bucket. In place of an engine that learns, it only takes note."""
 
-    def __init__(self, join: Join, config: RecalibratorConfig, kind: Kind, began: float = math.inf) -> None:
+    def __init__(
+        self, join: Join, options: EngineOptions, began: float = math.inf, *, answers: bool = False
+    ) -> None:
         self._join = join
+        join.rows.classes = max(2, len(options.classes))
         self._began = began  # of a micro-batch that runs again: when it ran first
-        self._config, self._kind = config, kind
+        self._options, self._answering = options, answers
         self._before = msgspec.structs.astuple(join.counts)
         self._rows: list[tuple[Any, ...]] = []
         self._scores: dict[str | None, list[float]] = {}
@@ -146,18 +147,18 @@ class _Work:
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, Values | None, tuple[Emission, ...]]:
+    ) -> tuple[Recalibrated, int, bytes | None, tuple[Emission, ...]]:
         """Take note of a prediction; the driver's map answers it later, if that of a plain engine."""
         id_, score, key, time = event.id, event.score, event.key, event.time
-        answer, memo = self._answers.get(id(event), (None, None))
-        self._rows.append((PREDICTION, id_, time, score, key, event.domain, None, answer))
-        if answer is None and event.domain == "target":
+        made, memo = self._answers.get(id(event), (None, None))
+        self._rows.append((PREDICTION, id_, time, score, key, event.domain, memo, made))
+        if made is None and event.domain == "target":
             self._scores.setdefault(key, []).append(score)
         return Recalibrated(id_, score, score, 0, NO_SHIFT, key, time), 0, memo, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Take note of a label that met its prediction."""
-        if isinstance(joined.memo, tuple):
+        if isinstance(joined.memo, bytes):
             told = joined.domain, *self._at, joined.score, joined.label, joined.labelled_at, joined.memo
             self._learned.setdefault(joined.key, []).append(Learned(*told))
             return ()
@@ -187,25 +188,25 @@ class _Work:
             *columns, alone = (None if value != value else value for value in row)
             try:
                 self._check_time(columns[1])
-                taken.append((self._kind.event(columns, self._config), bool(alone)))
+                taken.append((event_of(columns, self._options), bool(alone)))
             except ValueError as error:
                 code = error.refusal.code if isinstance(error, FieldError) else "malformed"
                 self._reject(columns[0], columns[1], code, str(error))
-        if isinstance(self._kind, Carrying):
-            self._answer_many(self._kind, [event for event, _ in taken if not isinstance(event, LabelEvent)])
+        if self._answering:
+            self._answer_many([event for event, _ in taken if not isinstance(event, LabelEvent)])
         for event, alone in taken:
             self._at = event.time is not None, event.time or 0.0, alone, str(event.id)
             self.rejected(step(event, self._join, lambda _: self))
 
-    def _answer_many(self, kind: Carrying, events: list[PredictionEvent | LabelledEvent]) -> None:
+    def _answer_many(self, events: list[PredictionEvent | LabelledEvent]) -> None:
         """Answer predictions by the engines of the micro-batch before."""
         by_key: dict[str | None, list[PredictionEvent | LabelledEvent]] = {}
         for event in events:
             by_key.setdefault(event.key, []).append(event)
-        engines = engines_of_task(kind, self._config) if events else {}
+        engines = engines_of_task(self._options) if events else {}
         for key, its in by_key.items():
-            answers = kind.answer_many(engines[key], its)
-            self._answers |= {id(event): answer for event, answer in zip(its, answers, strict=True)}
+            answers = answer(engines[key], its)
+            self._answers |= {id(event): answered for event, answered in zip(its, answers, strict=True)}
 
     def rejected(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of the rejects among what came out of the join."""

@@ -11,9 +11,9 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from streamcal.engine.config import RecalibratorConfig, unlike
+from streamcal.engine.config import EngineOptions, unlike
 from streamcal.join.outcomes import JoinCounts
-from streamcal.spark.kinds import Kind, Plain
+from streamcal.sketch.decoding import decoded, encoded
 
 __all__ = ["Kept", "files_of", "latest", "of_micro_batch", "resumed", "save"]
 
@@ -31,8 +31,8 @@ class Kept(msgspec.Struct, frozen=True):
     """The state of each key's engine."""
     counts: JoinCounts
     """Number of events that met each end."""
-    kind: Kind = Plain()
-    """Kind of the engines."""
+    options: EngineOptions
+    """Options of the engines."""
 
 
 class _Told(msgspec.Struct):
@@ -40,12 +40,10 @@ class _Told(msgspec.Struct):
 
     buckets: Annotated[int, msgspec.Meta(ge=1)]
     counts: JoinCounts
-    kind: Kind = Plain()
+    options: EngineOptions
 
 
-def resumed(
-    spark: SparkSession, checkpoint: str, config: RecalibratorConfig, kind: Kind, buckets: int
-) -> Kept | None:
+def resumed(spark: SparkSession, checkpoint: str, options: EngineOptions, buckets: int) -> Kept | None:
     """Return what a stream goes on from; None if it is new.
 
     Raises
@@ -62,10 +60,7 @@ def resumed(
             )
         return None
     differences = "" if kept.buckets == buckets else f"buckets ({kept.buckets}, now {buckets})"
-    if kept.kind != kind:
-        differences = differences or f"{kept.kind.text}, now {kind.text}"
-    for state in list(kept.engines.values())[:1]:  # all have the same options
-        differences = differences or unlike(kind.config_of(kind.restore(state)), config)
+    differences = differences or unlike(kept.options, options)
     if differences:
         raise ValueError(
             f"the stream of checkpoint {checkpoint} was begun with other options: {differences}; give the"
@@ -99,7 +94,7 @@ def of_micro_batch(spark: SparkSession, checkpoint: str, number: int) -> Kept:
 
 def save(spark: SparkSession, checkpoint: str, kept: Kept) -> None:
     """Keep a state in its place; that of the micro-batch before stays in the other."""
-    told = msgspec.json.encode(_Told(kept.buckets, kept.counts, kept.kind))
+    told = encoded(_Told(kept.buckets, kept.counts, kept.options), json=True)
     rows = [(kept.batch, True, None, told), *((kept.batch, False, *each) for each in kept.engines.items())]
     frame = spark.createDataFrame(
         [(batch, is_told, key, bytearray(state)) for batch, is_told, key, state in rows],
@@ -126,9 +121,9 @@ def _read(spark: SparkSession, checkpoint: str, place: int) -> Kept | None:
     once = [row for row in rows if row["told"]]
     if len(once) != 1:
         return None
-    told = msgspec.json.decode(bytes(once[0]["state"]), type=_Told)
+    told = decoded(bytes(once[0]["state"]), _Told, "a stream", json=True)
     engines = {row["key"]: bytes(row["state"]) for row in rows if not row["told"]}
-    return Kept(once[0]["batch"], told.buckets, engines, told.counts, told.kind)
+    return Kept(once[0]["batch"], told.buckets, engines, told.counts, told.options)
 
 
 def _exists(spark: SparkSession, folder: str) -> bool:

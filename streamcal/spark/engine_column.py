@@ -1,4 +1,4 @@
-"""Engines that no single map describes, as columns: with segments, or of many classes.
+"""Engines as columns, where no single map describes them: with segments, or of many classes.
 
 Each task restores the engine from its state, and answers batches of rows in Python.
 """
@@ -13,73 +13,56 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql.pandas.functions import arrow_udf
 
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.segments.recalibrator import SegmentedRecalibrator
+from streamcal.recalibrator import Recalibrator, options_of
 from streamcal.values import Floats
 
-__all__ = ["recalibrated_classes", "recalibrated_segments"]
+__all__ = ["recalibrated_by"]
 
 
-def recalibrated_classes(scores: Column | str, engine: MulticlassRecalibrator) -> Column:
-    """Return the column of probabilities of each class, as the engine serves them now.
-
-    Parameters
-    ----------
-    scores
-        arrays of the scores in the order of the classes, such as ``F.array("p_cat", "p_dog")``.
-    engine
-        the engine; later labels do not change the column.
-
-    Returns
-    -------
-    Arrays of doubles, named ``probabilities``, with the bits of ``predict_many``; null where it would refuse.
-    """
-    state = engine.to_bytes()
-
-    def answered(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        restored = MulticlassRecalibrator.from_bytes(state)
-        for batch in batches:
-            yield pa.array(_answers(restored.predict_many, batch.to_pylist()), pa.list_(pa.float64()))
-
-    column = (F.col(scores) if isinstance(scores, str) else scores).cast("array<double>")
-    return _by(answered, "array<double>")(column).alias("probabilities")
-
-
-def recalibrated_segments(
-    score: Column | str, segments: Sequence[Column | str], engine: SegmentedRecalibrator
+def recalibrated_by(
+    engine: Recalibrator, score: Column | str, segments: Sequence[Column | str] = ()
 ) -> Column:
-    """Return the column of probabilities with the corrections of segments, as the engine serves them now.
+    """Return the column of probabilities, as an engine serves them now.
 
     Parameters
     ----------
-    score
-        scores in [0, 1], of a type that casts to double.
-    segments
-        columns of the fields, in the order of ``engine.fields``.
     engine
         the engine; later labels do not change the column.
+    score
+        scores in [0, 1], of a type that casts to double; of many classes, arrays of the scores in their
+        order, such as ``F.array("p_cat", "p_dog")``.
+    segments
+        columns of the fields, in their order.
 
     Returns
     -------
-    Doubles, named ``probability``, with the bits of ``predict_many``; null where it would refuse.
+    Doubles, named ``probability``; of many classes, arrays of doubles, named ``probabilities``. They have the
+    bits of ``predict_many``, and are null where it would refuse.
 
     Raises
     ------
     ValueError
         if there are not as many columns as fields.
     """
-    if isinstance(segments, str) or len(segments) != len(engine.fields):
-        raise ValueError(f"segments must be columns of {', '.join(engine.fields)}, got {segments!r}")
+    options = options_of(engine)
+    if isinstance(segments, str) or len(segments) != len(options.fields):
+        raise ValueError(f"segments must be columns of {', '.join(options.fields)}, got {segments!r}")
     state = engine.to_bytes()
+    kind, arrow, name = "double", pa.float64(), "probability"
+    if options.classes:
+        kind, arrow, name = "array<double>", pa.list_(pa.float64()), "probabilities"
 
     def answered(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        restored = SegmentedRecalibrator.from_bytes(state)
-        for scores, *fields in batches:
-            names = list(zip(*(field.to_pylist() for field in fields), strict=True))
-            yield pa.array(_answers(restored.predict_many, scores.to_pylist(), names), pa.float64())
+        restored = Recalibrator.from_bytes(state)
+        for batch in batches:
+            scores, *fields = batch if options.fields else (batch,)  # Spark gives one column alone
+            columns = [scores.to_pylist()]
+            if fields:
+                columns.append(list(zip(*(field.to_pylist() for field in fields), strict=True)))
+            yield pa.array(_answers(restored.predict_many, *columns), arrow)
 
-    z = (F.col(score) if isinstance(score, str) else score).cast("double")
-    return _by(answered, "double")(z, *segments).alias("probability")
+    z = (F.col(score) if isinstance(score, str) else score).cast(kind)
+    return _by(answered, kind)(z, *segments).alias(name)
 
 
 def _by(answered: Callable[..., Any], kind: str) -> Callable[..., Column]:

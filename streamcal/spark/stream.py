@@ -1,7 +1,7 @@
 """A stream on Spark: buckets join, the driver learns, and the next micro-batch is answered by that.
 
-Plain engines learn sketches of what was joined. Engines with segments and of many classes learn the labels
-themselves, see `streamcal.spark.kinds`.
+Engines that can learn sketches of what was joined. The others learn the labels themselves, see
+`streamcal.spark.answering`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.multiclass.recalibrator import MulticlassRecalibrator
-from streamcal.segments.recalibrator import SegmentedRecalibrator
-from streamcal.segments.segments import check_fields
+from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.recalibrator import Recalibrator, calls_of, options_of
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.spark.answering import ENGINES, Engines, Learned, learn
 from streamcal.spark.buckets import COUNTS, LABELS, LEARNED, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
 from streamcal.spark.checkpoint import Kept, files_of, latest, of_micro_batch, resumed, save
-from streamcal.spark.kinds import ENGINES, Carrying, Engines, Kind, Learned, OfClasses, Plain, WithSegments
 from streamcal.times import LIMIT
 
 __all__ = ["Batch", "StreamState", "read_state", "recalibrate_stream"]
@@ -58,8 +56,8 @@ _OF_CLASSES: Final = _EVENT | {
 }
 _SEGMENT: Final = (T.StringType, T.IntegralType, T.BooleanType, T.DecimalType, T.DateType)
 """Types of fields of segments: those whose texts are the same in Spark and in Python."""
-Learner: TypeAlias = Recalibrator | SegmentedRecalibrator | MulticlassRecalibrator
-"""An engine of a stream."""
+Map: TypeAlias = RecalibrationMap | MulticlassMap
+"""Map of an engine."""
 _ANSWERS: Final = (
     "id string, score double, probability double, version long, key string, domain string, time double"
 )
@@ -72,12 +70,12 @@ class Batch(NamedTuple):
     """From 0. After a failure Spark may run the last one again, with the same number and the same rows."""
     answers: DataFrame
     """A row for each prediction that was taken: id, score, probability, version, key, domain, time. Of many
-    classes, scores and probabilities are arrays in their order, and there is no version."""
+    classes, these are scores and probabilities, arrays in their order, and the version is of the decision."""
     rejects: DataFrame
     """A row for each event that changed nothing: id, time, code, reason."""
-    maps: dict[str | None, RecalibrationMap]
+    maps: dict[str | None, Map]
     """The map of each key that answered; keys that are not here are answered by the map before any label.
-    With segments, the map of all, before corrections. Many classes have none."""
+    With segments, the map of all, before corrections."""
 
 
 class StreamState(NamedTuple):
@@ -85,7 +83,7 @@ class StreamState(NamedTuple):
 
     batch: int
     """Number of the micro-batch; −1 before the first."""
-    engines: dict[str | None, Learner]
+    engines: dict[str | None, Recalibrator]
     """The engine of each key."""
     counts: JoinCounts
     """Number of events that met each end."""
@@ -98,7 +96,7 @@ def recalibrate_stream(
     *,
     segments: Sequence[str] = (),
     classes: Sequence[str] = (),
-    engines: Mapping[str | None, Learner] | None = None,
+    engines: Mapping[str | None, Recalibrator] | None = None,
     join: JoinConfig | None = None,
     buckets: int = 64,
     trigger: Mapping[str, Any] | None = None,
@@ -117,14 +115,14 @@ def recalibrate_stream(
     write
         called on the driver with each micro-batch, to write its frames.
     checkpoint
-        a directory that driver and executors reach: Spark's checkpoint, and the engines. With segments or
-        classes, Python reads it on the executors.
+        a directory that driver and executors reach: Spark's checkpoint, and the engines. Where the order of
+        labels matters (mode ``auto``, windows, segments, classes), Python reads it on the executors.
     segments
         columns of the events that make segments: texts, whole numbers, decimals, booleans or dates. Each
-        key's engine is a `SegmentedRecalibrator`, without own engines if the stream begins it.
+        key's engine has these segments, without own engines if the stream begins it.
     classes
-        names of all classes. Each key's engine is a `MulticlassRecalibrator`. Events have ``scores``, an
-        array of the scores in this order, in place of ``score``; a ``label`` is the name of a class.
+        names of all classes. Events have ``scores``, an array of the scores in this order, in place of
+        ``score``; a ``label`` is the name of a class.
     engines
         to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew. A stream that
         goes on from a checkpoint has its own.
@@ -136,7 +134,7 @@ def recalibrate_stream(
     trigger
         of ``DataStreamWriter.trigger``, such as ``{"processingTime": "10 seconds"}``.
     config, **options
-        of the engines, as those of `Recalibrator`; without segments or classes, the mode must be given.
+        of the engines, as those of `Recalibrator`.
 
     Returns
     -------
@@ -145,31 +143,18 @@ def recalibrate_stream(
     Raises
     ------
     ValueError
-        if there are both segments and classes; if a plain engine's state depends on the order of the labels,
-        as in mode ``auto``; if there is a ``label_delay_limit`` with segments or classes; if the
-        join takes predictions without a label for 0; if engines are of another kind, or
-        have other options than are given; if there are fewer than 1 buckets; if a column is missing, or of a
+        if there are both segments and classes; if there is a ``label_delay_limit``; if the join takes
+        predictions without a label for 0; if engines have other options than are given; if there are fewer
+        than 1 buckets; if a column is missing, or of a
         type that is not its own; or if the checkpoint is of another query, or of a stream begun with other
         options.
     """
     begun = dict(engines or {})
-    if segments and classes:
-        raise ValueError("segments and classes exclude each other: leave out one of them")
-    chosen = config or RecalibratorConfig(**options)
-    kind: Kind = Plain()
-    if segments:
-        kind = WithSegments(check_fields(segments))
-        Columns().with_segments(kind.fields)  # raises if one is the column of something else
-    elif classes:
-        kind = OfClasses(MulticlassRecalibrator(classes, chosen).classes)
-    elif chosen.why_ordered is not None:
-        raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
-    if isinstance(kind, Carrying) and (limit := chosen.label_delay_limit) is not None:
-        raise ValueError(f"label_delay_limit={limit!r} does not go with segments: leave it out")
+    first = Recalibrator(config, classes=classes or None, segments=segments or None, own_engines=0, **options)
+    wanted = options_of(first)
+    Columns().with_segments(wanted.fields)  # raises if one is the column of something else
     for key, engine in begun.items():
-        if not kind.fits(engine):
-            raise ValueError(f"the engine of key {key!r} must have {kind.text}, got {engine!r}")
-        if differences := unlike(kind.config_of(engine), chosen):
+        if differences := unlike(options_of(engine), wanted):
             raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
@@ -180,22 +165,22 @@ def recalibrate_stream(
             " told. Use streamcal run, or missing_labels='drop'"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
-    timed = _prepared(events, kind, buckets, math.inf if given.max_jump is None else given.max_jump)
+    timed = _prepared(events, wanted, buckets, math.inf if given.max_jump is None else given.max_jump)
     spark, place = events.sparkSession, checkpoint.rstrip("/")
-    kept = resumed(spark, place, chosen, kind, buckets)
+    kept = resumed(spark, place, wanted, buckets)
     if kept is None:
         begin = {key: engine.to_bytes() for key, engine in begun.items()}
-        kept = Kept(-1, buckets, begin, JoinCounts(), kind)
+        kept = Kept(-1, buckets, begin, JoinCounts(), wanted)
         save(spark, place, kept)
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
     outcomes = timed.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=Buckets(share, chosen, kind),
+        statefulProcessor=Buckets(share, wanted, answers=not _by_sketches(first)),
         outputStructType=OUTCOMES,
         outputMode="append",
         timeMode="eventTime",
     )
-    learner = _Learner(spark, chosen, place, write, kept)
+    learner = _Learner(spark, first, place, write, kept)
     writer = outcomes.writeStream.foreachBatch(learner).option("checkpointLocation", checkpoint)
     return (writer.trigger(**trigger) if trigger else writer).start()
 
@@ -211,16 +196,16 @@ def read_state(spark: SparkSession, checkpoint: str) -> StreamState:
     kept = latest(spark, checkpoint.rstrip("/"))
     if kept is None:
         raise ValueError(f"there is no state of a stream in {checkpoint}")
-    engines = {key: kept.kind.restore(state) for key, state in kept.engines.items()}
+    engines = {key: Recalibrator.from_bytes(state) for key, state in kept.engines.items()}
     return StreamState(kept.batch, engines, kept.counts)
 
 
-def _prepared(events: DataFrame, kind: Kind, buckets: int, max_jump: float) -> DataFrame:
+def _prepared(events: DataFrame, options: EngineOptions, buckets: int, max_jump: float) -> DataFrame:
     """Return the events with all columns, their bucket, and a watermark that follows the latest time."""
     given = {field.name: field.dataType for field in events.schema.fields}
-    score = "scores" if isinstance(kind, OfClasses) else "score"
-    fields = kind.fields if isinstance(kind, WithSegments) else ()
-    columns = _OF_CLASSES if isinstance(kind, OfClasses) else _EVENT
+    fields, score, columns = options.fields, "score", _EVENT
+    if options.classes:
+        score, columns = "scores", _OF_CLASSES
     columns = columns | dict.fromkeys(fields, ("string", _SEGMENT))
     for name, (_, types) in columns.items():
         found = given.get(name)
@@ -248,7 +233,7 @@ def _prepared(events: DataFrame, kind: Kind, buckets: int, max_jump: float) -> D
     other = F.lit(None).cast("string")
     if fields:
         other = F.to_json(F.array(*[taken.pop(name) for name in fields]))
-    elif isinstance(kind, OfClasses):
+    elif options.classes:
         scores = taken.pop("scores")
         taken["score"], other = F.array_max(scores), F.to_json(scores)
     taken["given"] = other
@@ -260,7 +245,8 @@ class _Learner:
     """Takes each micro-batch on the driver; its state is a function of the state before and the rows."""
 
     spark: SparkSession
-    config: RecalibratorConfig
+    first: Recalibrator
+    """An engine before any label."""
     checkpoint: str
     write: Callable[[Batch], None]
     kept: Kept
@@ -270,19 +256,22 @@ class _Learner:
         before = self.kept
         if before.batch != number - 1:
             before = of_micro_batch(self.spark, self.checkpoint, number - 1)
-        engines, kind = Engines(before.kind, self.config, before.engines), before.kind
+        engines, by_maps = Engines(before.options, before.engines), _by_sketches(self.first)
         wanted = F.col("kind").isin(SCORES, LABELS, LEARNED, COUNTS)
-        if isinstance(kind, Carrying):
+        if not by_maps:
             wanted = wanted | ((F.col("kind") == PREDICTION) & (F.col("domain") == "target"))
             files = files_of(self.spark, self.checkpoint, before.batch)
             outcomes.sparkSession.sparkContext.setLocalProperty(ENGINES, json.dumps(files))
         outcomes = outcomes.persist()
         try:
             rows = outcomes.where(wanted).collect()
-            maps = {key: kind.map_of(engines[key]) for key in before.engines}
-            first = kind.map_of(kind.new(self.config))
-            found = {key: each for key, each in maps.items() if each}
-            self.write(_batch(number, outcomes, kind, found, first))
+            maps: dict[str | None, Map] = {key: engines[key].map for key in before.engines}
+            if by_maps:
+                predictions = outcomes.where(F.col("kind") == PREDICTION)
+                answers = predictions.mapInArrow(_by_maps(maps, self.first.map), _ANSWERS)
+            else:
+                answers = _answers(outcomes, before.options)
+            self.write(Batch(number, answers, _rejects(outcomes), maps))
             kept = self._learn(before, number, engines, rows)
         finally:
             outcomes.unpersist()
@@ -296,12 +285,9 @@ class _Learner:
         totals = [
             sum(each) for each in zip(*map(msgspec.structs.astuple, (before.counts, *counts)), strict=True)
         ]
-        if isinstance(before.kind, Carrying):
-            _learn_labels(before.kind, engines, rows)
-        else:
-            _learn_sketches(engines, rows)
+        (_learn_sketches if _by_sketches(self.first) else _learn_labels)(engines, rows)
         states = before.engines | {key: engine.to_bytes() for key, engine in engines.items()}
-        return Kept(number, before.buckets, states, JoinCounts(*totals), before.kind)
+        return Kept(number, before.buckets, states, JoinCounts(*totals), before.options)
 
 
 def _learn_sketches(engines: Engines, rows: list[Row]) -> None:
@@ -322,7 +308,7 @@ def _learn_sketches(engines: Engines, rows: list[Row]) -> None:
             engines[key].learn_sketch(sketch, "source" if domain == "source" else "target")
 
 
-def _learn_labels(kind: Carrying, engines: Engines, rows: list[Row]) -> None:
+def _learn_labels(engines: Engines, rows: list[Row]) -> None:
     observed: dict[str | None, list[Row]] = {}
     learned: dict[str | None, list[Learned]] = {}
     for row in rows:
@@ -337,36 +323,46 @@ def _learn_labels(kind: Carrying, engines: Engines, rows: list[Row]) -> None:
             key=lambda row: (row["time"] is not None, row["time"] or 0.0, str(row["id"])),
         )
         labels = sorted(learned.get(key, ()), key=lambda each: each.order)
-        kind.learn(engines[key], [row["answer"] for row in predictions], labels)
+        learn(engines[key], [(row["score"], bytes(row["payload"])) for row in predictions], labels)
 
 
-def _batch(
-    number: int,
-    outcomes: DataFrame,
-    kind: Kind,
-    maps: dict[str | None, RecalibrationMap],
-    first: RecalibrationMap | None,
-) -> Batch:
-    """Return a micro-batch answered by the map of each key, or by the first, of version 0."""
+def _by_sketches(engine: Recalibrator) -> bool:
+    """Whether engines learn sketches, and their maps answer."""
+    return calls_of(engine).engine.why_unsketched is None
+
+
+def _by_maps(
+    maps: dict[str | None, Map], first: Map
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what answers predictions by the map of each key, or by the first, of version 0."""
 
     def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        unknown = first or RecalibrationMap(version=0)
         for batch in batches:
             table = pa.Table.from_batches([batch])
             for key in table["key"].unique().to_pylist():
                 rows = table.filter(pc.is_in(table["key"], pa.array([key], pa.string())))
-                found = maps.get(key, unknown)
+                found = maps.get(key, first)
                 columns = {name: rows[name] for name in ("id", "score", "key", "domain", "time")}
                 columns["probability"] = pa.array(found.predict_many(rows["score"]))
                 columns["version"] = pa.array([found.version] * rows.num_rows, pa.int64())
                 ordered = pa.table(columns).select([column.split()[0] for column in _ANSWERS.split(", ")])
                 yield from ordered.to_batches()
 
+    return answered
+
+
+def _answers(outcomes: DataFrame, options: EngineOptions) -> DataFrame:
+    """Return the answers of the buckets: of many classes, arrays of scores and probabilities."""
+    answer, count = F.col("answer"), len(options.classes)
+    numbers = [answer[0].alias("score"), answer[1].alias("probability")]
+    if count:
+        starts = {"scores": 1, "probabilities": 1 + count}
+        numbers = [F.slice(answer, start, count).alias(name) for name, start in starts.items()]
+    version = F.element_at(answer, -1).cast("long").alias("version")
     predictions = outcomes.where(F.col("kind") == PREDICTION)
-    rejects = outcomes.where(F.col("kind") == REJECT)
+    return predictions.select("id", *numbers, version, "key", "domain", "time")
+
+
+def _rejects(outcomes: DataFrame) -> DataFrame:
     code, reason = F.col("key").alias("code"), F.col("payload").cast("string").alias("reason")
-    if isinstance(kind, Carrying):
-        answers = predictions.select("id", *kind.columns, "key", "domain", "time")
-    else:
-        answers = predictions.mapInArrow(answered, _ANSWERS)
-    return Batch(number, answers, rejects.select("id", "time", code, reason), maps)
+    return outcomes.where(F.col("kind") == REJECT).select("id", "time", code, reason)

@@ -16,6 +16,7 @@ import pytest
 from streamcal import RecalibrationMap, Recalibrator
 from tests.command_line import GOOD, read_lines, streamcal, synthetic, table
 from tests.forks import Fork
+from tests.inside import memo_of
 
 
 def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") -> tuple[Any, list, list]:
@@ -166,10 +167,10 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
         engine.observe_one(score)
         if i >= 50:
             squares.append((first[i - 50]["probability"] - classes[i - 50]) ** 2)
-            engine.learn_one(scores[i - 50], classes[i - 50], "target", prediction_index=i - 50)
+            engine.learn_one(scores[i - 50], classes[i - 50], "target", memo=memo_of(i - 50))
     for i in range(350, 400):
         squares.append((first[i]["probability"] - classes[i]) ** 2)
-        engine.learn_one(scores[i], classes[i], "target", prediction_index=i)
+        engine.learn_one(scores[i], classes[i], "target", memo=memo_of(i))
     shown = table(done)
     assert shown["joined"] == "400"
     assert float(shown["Brier score after"]) == pytest.approx(np.mean(squares), abs=1e-5)

@@ -17,6 +17,7 @@ import pytest
 
 from streamcal import (
     DamagedStateError,
+    Domain,
     JoinConfig,
     LabelEvent,
     LabelledEvent,
@@ -29,7 +30,6 @@ from tests.contract.kinds import KINDS, MODES, Kind, Mode, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:mode .* has learned:UserWarning")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
-WEIGHING = [kind for kind in KINDS if kind.weighs]
 CUTS = ([0, 300], [0, 1, 64, 65, 190, 300], [0, 63, 299, 300])
 
 
@@ -37,23 +37,39 @@ def ones(rows: Rows) -> list[Rows]:
     return [rows[at : at + 1] for at in range(len(rows))]
 
 
-def assert_same(kind: Kind, engines: list[Any]) -> None:
+def score_of(row: Rows) -> Any:
+    """Return the score of one event, a plain number if it is one."""
+    score = row.scores[0]
+    return score.item() if score.ndim == 0 else score
+
+
+def predict(engine: Recalibrator, rows: Rows) -> Any:
+    return engine.predict_many(rows.scores, rows.segments)
+
+
+def learn(engine: Recalibrator, rows: Rows, domain: Domain = "target", **more: Any) -> None:
+    engine.learn_many(rows.scores, rows.labels, domain, segments=rows.segments, **more)
+
+
+def learn_one(engine: Recalibrator, row: Rows, domain: Domain = "target", **more: Any) -> None:
+    engine.learn_one(score_of(row), row.labels[0].item(), domain, segments=row.segment, **more)
+
+
+def assert_same(kind: Kind, engines: list[Recalibrator]) -> None:
     """Check that engines have learned the same, in whatever calls."""
     if not kind.rounding:
         assert len({engine.to_bytes() for engine in engines}) == 1
     rows = kind.rows(50, 99)
     for engine in engines[1:]:
-        far = abs(kind.predict_many(engine, rows) - kind.predict_many(engines[0], rows))
-        assert far.max() <= kind.rounding
+        assert abs(predict(engine, rows) - predict(engines[0], rows)).max() <= kind.rounding
 
 
-def begun(kind: Kind, seed: int = 1) -> Any:
+def begun(kind: Kind, seed: int = 1) -> Recalibrator:
     """Return an engine with labels of the source and predictions, some of which have their label."""
     engine, rows = kind.new(), kind.rows(500, seed)
-    kind.learn_many(engine, rows[:200], "source")
-    memo = kind.memo(engine, rows[200:])
-    kind.observe_many(engine, rows[200:])
-    kind.learn_many(engine, rows[200:400], memo=kind.part(memo, 0, 200))
+    learn(engine, rows[:200], "source")
+    answers = engine.answer_many(rows[200:].scores, rows[200:].segments)
+    learn(engine, rows[200:400], memos=answers.memos[:200])
     return engine
 
 
@@ -61,40 +77,60 @@ def begun(kind: Kind, seed: int = 1) -> Any:
 def test_predictions_of_many_are_those_of_one(kind: Kind) -> None:
     engine, rows = begun(kind), kind.rows(50, 2)
     state = engine.to_bytes()
-    many = kind.predict_many(engine, rows)
-    assert np.array([kind.predict_one(engine, row) for row in ones(rows)]).tolist() == many.tolist()
+    many = predict(engine, rows)
+    one = [engine.predict_one(score_of(row), row.segment) for row in ones(rows)]
+    assert np.array(one).tolist() == many.tolist()
     assert np.isfinite(many).all()
     assert ((many >= 0.0) & (many <= 1.0)).all()
-    kind.memo(engine, rows)
+    answers = engine.answer_many(rows.scores, rows.segments, observes=False)
+    assert answers.probabilities.tolist() == many.tolist()
     assert engine.to_bytes() == state, "a prediction changes nothing"
 
 
 @EVERY_KIND
+def test_an_answer_is_a_prediction_that_is_observed(kind: Kind) -> None:
+    rows = kind.rows(50, 2)
+    apart, many, one = begun(kind), begun(kind), begun(kind)
+    predicted = predict(apart, rows)
+    apart.observe_many(rows.scores, rows.segments)
+    answers = many.answer_many(rows.scores, rows.segments)
+    each = [one.answer_one(score_of(row), row.segment) for row in ones(rows)]
+    assert answers.probabilities.tolist() == predicted.tolist()
+    assert apart.to_bytes() == many.to_bytes() == one.to_bytes()
+    assert len({len(answer.memo) for answer in each}) <= 3
+    assert apart.target.scores == 350
+
+
+@EVERY_KIND
 @pytest.mark.parametrize("domain", ["source", "target"])
-def test_any_cut_of_labels_into_calls_gives_the_same_state(kind: Kind, domain: str) -> None:
-    """Labels of the target are told when they were predicted."""
-    rows, engines = kind.rows(300, 3), list[Any]()
+def test_any_cut_of_labels_into_calls_gives_the_same_state(kind: Kind, domain: Domain) -> None:
+    """Labels of the target come with memos."""
+    rows, engines = kind.rows(300, 3), list[Recalibrator]()
     for cuts in (*CUTS, None):
         engine = kind.new()
-        kind.learn_many(engine, kind.rows(100, 4), "source")
-        memo = None
-        if domain == "target":
-            memo = kind.memo(engine, rows)
-            kind.observe_many(engine, rows)
+        learn(engine, kind.rows(100, 4), "source")
+        memos = engine.answer_many(rows.scores, rows.segments).memos if domain == "target" else None
         for start, end in pairwise(cuts or range(301)):
-            learn = kind.learn_many if cuts else kind.learn_one
-            learn(engine, rows[start:end], domain, kind.part(memo, start, end))
+            some = memos and memos[start:end]
+            if cuts:
+                learn(engine, rows[start:end], domain, memos=some)
+            else:
+                learn_one(engine, rows[start:end], domain, memo=some and some[0])
         engines.append(engine)
     assert_same(kind, engines)
 
 
 @EVERY_KIND
 def test_any_cut_of_predictions_into_calls_gives_the_same_state(kind: Kind) -> None:
-    rows, engines = kind.rows(300, 5), list[Any]()
+    rows, engines = kind.rows(300, 5), list[Recalibrator]()
     for cuts in (*CUTS, None):
         engine = begun(kind)
         for start, end in pairwise(cuts or range(301)):
-            (kind.observe_many if cuts else kind.observe_one)(engine, rows[start:end])
+            some = rows[start:end]
+            if cuts:
+                engine.observe_many(some.scores, some.segments)
+            else:
+                engine.observe_one(score_of(some), some.segment)
         engines.append(engine)
     assert_same(kind, engines)
 
@@ -105,20 +141,20 @@ def test_an_engine_goes_on_from_its_state_wherever_it_is_restarted(kind: Kind, r
     """Labels are 20 events late; every fifth is of the source."""
     rows, plain, restarted = ones(kind.rows(160, 6)), kind.new(), kind.new()
     answers: list[list[Any]] = [[], []]
-    memos: list[list[Any]] = [[], []]
+    memos: list[list[bytes]] = [[], []]
     for at, row in enumerate(rows):
         if at in restarts:
             state = restarted.to_bytes()
-            restarted = type(restarted).from_bytes(state)
+            restarted = Recalibrator.from_bytes(state)
             assert restarted.to_bytes() == state
-        for engine, served, memo in zip((plain, restarted), answers, memos, strict=True):
-            served.append(np.array(kind.predict_one(engine, row)).tolist())
-            memo.append(kind.memo(engine, row))
-            kind.observe_one(engine, row)
+        for engine, served, known in zip((plain, restarted), answers, memos, strict=True):
+            answer = engine.answer_one(score_of(row), row.segment)
+            served.append(np.array(answer.probability).tolist())
+            known.append(answer.memo)
             if at % 5 == 0:
-                kind.learn_one(engine, row, "source")
+                learn_one(engine, row, "source")
             elif at >= 20:
-                kind.learn_one(engine, rows[at - 20], memo=memo[at - 20])
+                learn_one(engine, rows[at - 20], memo=known[at - 20])
     assert answers[0] == answers[1]
     assert restarted.to_bytes() == plain.to_bytes()
 
@@ -128,9 +164,9 @@ def test_copies_are_engines_of_their_own(kind: Kind) -> None:
     engine, more = begun(kind), kind.rows(100, 7)
     state = engine.to_bytes()
     for twin in (copy.copy(engine), copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
-        assert type(twin) is type(engine)
-        assert twin.to_bytes() == state
-        kind.learn_many(twin, more)
+        assert type(twin) is Recalibrator
+        assert (twin.to_bytes(), repr(twin), twin.config) == (state, repr(engine), engine.config)
+        learn(twin, more)
         assert twin.to_bytes() != state
         assert engine.to_bytes() == state
 
@@ -140,10 +176,11 @@ def test_the_state_is_bounded(kind: Kind) -> None:
     engine, sizes = kind.new(), []
     for seed in range(6):
         rows = kind.rows(2_000, 10 + seed)
-        kind.observe_many(engine, rows)
-        kind.learn_many(engine, rows, "source" if seed % 2 else "target")
+        engine.observe_many(rows.scores, rows.segments)
+        learn(engine, rows, "source" if seed % 2 else "target")
         sizes.append(len(engine.to_bytes()))
-    assert sizes[-1] < 192 * 1024 * (3 if kind.name.startswith("three") else 1)
+    several = "classes" in kind.options or "own" in kind.name
+    assert sizes[-1] < 192 * 1024 * (4 if several else 1)
 
 
 @EVERY_KIND
@@ -153,15 +190,25 @@ def test_late_labels_are_judged_as_of_their_prediction(kind: Kind) -> None:
     states = []
     for remembers in (True, False):
         engine = begun(kind)
-        memo = kind.memo(engine, early)
-        kind.observe_many(engine, early)
-        kind.learn_many(engine, rows)
-        memo = memo if remembers else kind.memo(engine, early)
-        kind.learn_many(engine, early, memo=memo)
-        states.append((engine.to_bytes(), kind.predict_many(engine, rows)))
+        if not remembers:
+            learn(engine, rows)
+        memos = engine.answer_many(early.scores, early.segments).memos
+        if remembers:
+            learn(engine, rows)
+        learn(engine, early, memos=memos)
+        states.append((engine.to_bytes(), predict(engine, rows)))
     if "auto" in kind.name or kind.name.startswith("segments"):
         assert states[0][0] != states[1][0]
     assert abs(states[0][1] - states[1][1]).max() < 0.1
+
+
+@EVERY_KIND
+def test_a_memo_has_the_segments_of_its_prediction(kind: Kind) -> None:
+    rows, engines = kind.rows(50, 16), (begun(kind), begun(kind))
+    for engine, segments in zip(engines, (rows.segments, None), strict=True):
+        memos = engine.answer_many(rows.scores, rows.segments).memos
+        engine.learn_many(rows.scores, rows.labels, segments=segments, memos=memos)
+    assert engines[0].to_bytes() == engines[1].to_bytes()
 
 
 @EVERY_KIND
@@ -177,32 +224,64 @@ def test_labels_that_a_call_refuses_change_nothing(kind: Kind) -> None:
         (rows, "elsewhere", "'source' or 'target', got 'elsewhere'"),
     ):
         with pytest.raises(ValueError, match=message):
-            kind.learn_many(engine, wrong, domain)
-    with pytest.raises(ValueError, match="index 3: "):
-        kind.predict_many(engine, Rows(scores, labels, rows.segments))
-    with pytest.raises(ValueError, match="index 3: "):
-        kind.observe_many(engine, Rows(scores, labels, rows.segments))
+            learn(engine, wrong, domain)  # type: ignore[arg-type]
+    for call in (engine.predict_many, engine.observe_many, engine.answer_many):
+        with pytest.raises(ValueError, match="index 3: "):
+            call(scores, rows.segments)
+    if "segments" not in kind.options:
+        with pytest.raises(ValueError, match=r"segments=\['a'\], and the engine has none"):
+            engine.predict_one(score_of(rows), ["a"])
     assert engine.to_bytes() == state
 
 
-@pytest.mark.parametrize("kind", WEIGHING, ids=[kind.name for kind in WEIGHING])
+@EVERY_KIND
+def test_memos_of_others_are_refused(kind: Kind) -> None:
+    engine, rows = begun(kind), kind.rows(5, 10)
+    memos = engine.answer_many(rows.scores, rows.segments).memos
+    state = engine.to_bytes()
+    later = (1 << 40).to_bytes(8, "little") + memos[1][8:]
+    nan = memos[1][:8] + np.array([math.nan]).tobytes() + memos[1][16:]
+    wrong: list[Any] = [None, b"", memos[1][:7], memos[1] + b"\0", memos[1][:-1], later, nan, "text", 7]
+    for other in KINDS:
+        if any(other.options.get(name) != kind.options.get(name) for name in ("classes", "segments")):
+            others = other.rows(1, 3)
+            wrong += other.new().answer_many(others.scores, others.segments).memos
+    for memo in wrong:
+        if memo is memos[1]:
+            continue
+        with pytest.raises(ValueError, match="a memo must be one that answer_one or answer_many"):
+            learn(engine, rows, memos=[memos[0], memo, *memos[2:]])
+        if memo is not None:
+            with pytest.raises(ValueError, match="a memo must be one that answer_one or answer_many"):
+                learn_one(engine, rows[:1], memo=memo)
+    with pytest.raises(ValueError, match="5 scores but 4 memos"):
+        engine.learn_many(rows.scores, rows.labels, segments=rows.segments, memos=memos[:4])
+    assert engine.to_bytes() == state
+
+
+@EVERY_KIND
 @pytest.mark.parametrize("domain", ["source", "target"])
-def test_weights(kind: Kind, domain: str) -> None:
+def test_weights(kind: Kind, domain: Domain) -> None:
     rows, weights = kind.rows(300, 11), np.where(np.arange(300) % 3, 1.0, 4.0)
     unweighted, of_one, many, one = (kind.new() for _ in range(4))
-    memo = kind.memo(many, rows)
-    kind.learn_many(unweighted, rows, domain, memo)
-    kind.learn_many(of_one, rows, domain, memo, weights=np.ones(300))
-    kind.learn_many(many, rows, domain, memo, weights=weights)
+    for engine in (unweighted, of_one, many, one):
+        memos = engine.answer_many(rows.scores, rows.segments).memos
+    learn(unweighted, rows, domain, memos=memos)
+    learn(of_one, rows, domain, memos=memos, weights=np.ones(300))
+    if not kind.weighs:
+        with pytest.raises(ValueError, match="must not have weights other than 1: corrections of seg"):
+            learn(many, rows, domain, weights=weights)
+        return
+    learn(many, rows, domain, memos=memos, weights=weights)
     for at, row in enumerate(ones(rows)):
-        kind.learn_one(one, row, domain, kind.part(memo, at, at + 1), weight=weights[at].item())
+        learn_one(one, row, domain, memo=memos[at], weight=weights[at].item())
     assert of_one.to_bytes() == unweighted.to_bytes()
     assert_same(kind, [one, many])
     assert many.to_bytes() != unweighted.to_bytes()
     state = many.to_bytes()
     for weight in (0.0, -1.0, 1e5, math.nan):
         with pytest.raises(ValueError, match="weight"):
-            kind.learn_one(many, rows[:1], domain, weight=weight)
+            learn_one(many, rows[:1], domain, weight=weight)
     assert many.to_bytes() == state
 
 
@@ -210,34 +289,68 @@ def test_weights(kind: Kind, domain: str) -> None:
 def test_source_and_target_count_apart(kind: Kind) -> None:
     """Labels of one domain, in turn with those of the other, are counted as if they came by themselves."""
     source, target, apart, in_turn = kind.rows(200, 12), kind.rows(200, 13), kind.new(), kind.new()
-    kind.learn_many(apart, source, "source")
-    kind.learn_many(apart, target)
+    learn(apart, source, "source")
+    learn(apart, target)
     for start in range(0, 200, 40):
-        kind.learn_many(in_turn, source[start : start + 40], "source")
-        kind.learn_many(in_turn, target[start : start + 40])
+        learn(in_turn, source[start : start + 40], "source")
+        learn(in_turn, target[start : start + 40])
     for engine in (apart, in_turn):
-        priors = getattr(engine, "priors", None)
-        if priors is None:
-            domains = getattr(engine, "pooled", engine)
-            assert (domains.source.labels, domains.target.labels) == (200, 200)
-            priors = domains.source.prior, domains.target.prior
-        assert priors[0] is not None
-        assert priors == getattr(apart, "priors", priors)
+        assert (engine.source.labels, engine.target.labels) == (200, 200)
+        assert engine.source.prior == apart.source.prior
+        assert engine.target.prior == apart.target.prior
     if kind.options["mode"] == "source":
-        assert (kind.predict_many(apart, target) == kind.predict_many(in_turn, target)).all()
+        assert (predict(apart, target) == predict(in_turn, target)).all()
 
 
 @EVERY_KIND
 def test_damaged_bytes_are_refused(kind: Kind) -> None:
     engine = begun(kind)
-    state, made = engine.to_bytes(), type(engine)
-    others = [other.new().to_bytes() for other in KINDS if type(other.new()) is not made]
-    for data in (b"", b"nothing", state[:-1], state + b"\0", pickle.dumps(engine), *others):
+    state = engine.to_bytes()
+    for data in (b"", b"nothing", state[:-1], state + b"\0", pickle.dumps(engine)):
         with pytest.raises(DamagedStateError):
-            made.from_bytes(data)
+            Recalibrator.from_bytes(data)
     for place in range(0, len(state), max(1, len(state) // 40)):
         with pytest.raises(DamagedStateError):
-            made.from_bytes(state[:place] + bytes([state[place] ^ 1]) + state[place + 1 :])
+            Recalibrator.from_bytes(state[:place] + bytes([state[place] ^ 1]) + state[place + 1 :])
+
+
+@EVERY_KIND
+def test_what_only_some_kinds_have(kind: Kind) -> None:
+    engine, rows = begun(kind), kind.rows(200, 17)
+    assert (engine.by_class is None) == ("classes" not in kind.options)
+    assert (engine.by_segment is None) == ("segments" not in kind.options)
+    if engine.by_class is not None:
+        assert engine.by_class.names == kind.options["classes"]
+        assert np.allclose(engine.map.predict_many(rows.scores), predict(engine, rows))
+    elif engine.by_segment is not None:
+        assert (engine.by_segment.fields, engine.by_segment.labels) == (("segment",), {"segment": 4})
+    else:
+        assert np.allclose(engine.map.predict_many(rows.scores), predict(engine, rows), rtol=1e-12)
+
+
+@EVERY_KIND
+def test_steps_are_answers_and_labels(kind: Kind) -> None:
+    """A prediction of many classes keeps their scores, one with segments the value of each field."""
+    stepped, rows = begun(kind), ones(kind.rows(120, 18))
+    for at, row in enumerate(rows):
+        score = score_of(row)
+        kept = (row.segment,) if row.segments else () if isinstance(score, float) else tuple(score)
+        expected = stepped.predict_one(score, row.segment)
+        answer = stepped.step(
+            PredictionEvent(f"p{at}", score if isinstance(score, float) else 0.0, kept=kept)
+        )[0]
+        assert isinstance(answer, Recalibrated)
+        assert answer.probability == (expected if isinstance(score, float) else expected[score.argmax()])
+        if at >= 20:
+            stepped.step(LabelEvent(f"p{at - 20}", rows[at - 20].labels[0].item()))
+        if at == 60:
+            stepped = Recalibrator.from_bytes(stepped.to_bytes())
+    assert (stepped.target.labels, stepped.target.scores) == (300, 420)
+
+
+def test_classes_and_segments_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="exclude each other"):
+        Recalibrator(classes=["a", "b"], segments=["c"])
 
 
 # Events with ids, which meet their label in the engine
@@ -252,16 +365,15 @@ def test_a_step_is_a_prediction_and_a_label(mode: Mode) -> None:
     for score, label in zip(calibration.scores.tolist(), calibration.labels.tolist(), strict=True):
         stepped.step(LabelledEvent(score, label, domain="source"))
         called.learn_one(score, label, "source")
-    scores, labels, indices = rows.scores.tolist(), rows.labels.tolist(), list[int]()
+    scores, labels, memos = rows.scores.tolist(), rows.labels.tolist(), list[bytes]()
     for at, score in enumerate(scores):
         (answer,) = stepped.step(PredictionEvent(f"p{at}", score))
         assert isinstance(answer, Recalibrated)
         assert answer.probability == called.predict_one(score)
-        indices.append(called.prediction_count)
-        called.observe_one(score)
+        memos.append(called.answer_one(score).memo)
         if at >= 30:
             stepped.step(LabelEvent(f"p{at - 30}", labels[at - 30]))
-            called.learn_one(scores[at - 30], labels[at - 30], prediction_index=indices[at - 30])
+            called.learn_one(scores[at - 30], labels[at - 30], memo=memos[at - 30])
         if at % 90 == 50:
             stepped = Recalibrator.from_bytes(stepped.to_bytes())
     assert stepped.map == called.map

@@ -322,16 +322,16 @@ def test_an_engine_in_blocks_is_what_it_is_one_by_one() -> None:
     delays = methods.exponential(len(SCORES), 50, np.random.default_rng(0))
     served = methods.replay(methods.Streamcal(), SCORES, LABELS, delays, block=20)
     engine, order = Recalibrator(), methods.arrivals(len(SCORES), delays, 20)
-    seen: list[int] = []
+    memos: list[bytes] = []
     learned = 0
     for i, score in enumerate(SCORES.tolist()):
         if i % 20 == 0:
             for place in order[0][learned : order[1][i]].tolist():
-                engine.learn_one(SCORES[place], int(LABELS[place]), prediction_index=seen[place])
-            learned, start = order[1][i], engine.prediction_count
-        seen.append(start)
-        assert served[i] == pytest.approx(engine.predict_one(score), abs=1e-12)
-        engine.observe_one(score)
+                engine.learn_one(SCORES[place], int(LABELS[place]), memo=memos[place])
+            learned = order[1][i]
+        answer = engine.answer_one(score)
+        memos.append(answer.memo)
+        assert served[i] == pytest.approx(answer.probability, abs=1e-12)
 
 
 def test_long_delays_need_long_deployments() -> None:

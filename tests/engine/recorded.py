@@ -25,6 +25,7 @@ from streamcal import (
     Recalibrated,
     Recalibrator,
 )
+from tests.inside import memo_of
 
 N_SOURCE, N_PART, N_STEPPED, DELAY = 5_000, 5_000, 8_000, 700
 
@@ -106,7 +107,7 @@ def looped(engine: Recalibrator, scores: Scores, labels: Labels, delay: int) -> 
             engine.observe_one(z[i])
         if i >= delay:
             seen = i - delay if delay else None
-            engine.learn_one(z[i - delay], y[i - delay], "target", prediction_index=seen)
+            engine.learn_one(z[i - delay], y[i - delay], "target", memo=memo_of(seen))
     return said, []
 
 

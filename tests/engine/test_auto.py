@@ -10,11 +10,12 @@ import pytest
 from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
-from streamcal.engine.engine import _seen_in_call
+from streamcal.engine.engine import seen_in_call
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import START, STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.testing import NormalPair
+from tests.inside import memo_of, memos_of
 from tests.mixture.plain import limits_of
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -207,7 +208,7 @@ def test_nothing_is_served_beyond_the_limits_of_the_labels(sourced: bool) -> Non
     for start in range(0, 3000, 100):
         part = slice(start, start + 100)
         engine.observe_many(scores[part])
-        engine.learn_many(scores[part], labels[part], prediction_index=start)
+        engine.learn_many(scores[part], labels[part], memos=memos_of(start, len(labels[part])))
         assert engine.label_delays is not None
         held = engine.label_delays.held  # until one is a positive
         known = np.append(source, labels[: start + 100 - held])
@@ -317,9 +318,9 @@ def test_splits_and_restarts_change_nothing() -> None:
                 engine.learn_many(scores[n:end], labels[n:end], domain)
                 continue
             for i in range(n, end) if engine is not many or (seen is None and domain == "target") else ():
-                engine.learn_one(float(scores[i]), int(labels[i]), domain, prediction_index=seen)
+                engine.learn_one(float(scores[i]), int(labels[i]), domain, memo=memo_of(seen))
         if not burst and (seen is not None or domain == "source"):
-            many.learn_many(scores[n:end], labels[n:end], domain, prediction_index=seen)
+            many.learn_many(scores[n:end], labels[n:end], domain, memos=memos_of(seen, len(labels[n:end])))
         for engine in (one, again, many):
             engine.observe_many(scores[n:end])
         n = end
@@ -364,7 +365,7 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
     def weight_of_the_short(*, told: bool) -> float:
         engine, seen = Recalibrator(), []
         for i in range(n):
-            seen.append(engine.prediction_count)
+            seen.append(engine.target.scores)
             engine.observe_one(float(scores[i]))
             if i >= delay:
                 late = i - delay
@@ -372,7 +373,7 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
                     float(scores[late]),
                     int(labels[late]),
                     "target",
-                    prediction_index=seen[late] if told else None,
+                    memo=memo_of(seen[late] if told else None),
                 )
         assert engine.mixing is not None
         return engine.mixing.weights.get("target/platt/0.98", 0.0)
@@ -446,10 +447,10 @@ def test_a_history_in_one_call_is_learned(sourced: bool, n: int) -> None:
 
 def test_the_parts_of_one_call_are_as_long_as_all_labels_before_them() -> None:
     parts = [
-        np.flatnonzero(_seen_in_call(n, known) == AT_ONCE).tolist() for n, known in ((9, 0), (9, 3), (9, 9))
+        np.flatnonzero(seen_in_call(n, known) == AT_ONCE).tolist() for n, known in ((9, 0), (9, 3), (9, 9))
     ]
     assert parts == [[0, 1, 2, 4, 8], [0, 3], [0]]
-    assert len(_seen_in_call(0, 5)) == 0
+    assert len(seen_in_call(0, 5)) == 0
 
 
 def test_what_late_labels_teach_is_served_at_once_where_nothing_was_known_before() -> None:
@@ -464,9 +465,9 @@ def test_what_late_labels_teach_is_served_at_once_where_nothing_was_known_before
         part = slice(start, start + 100)
         if start >= delay:
             late = slice(start - delay, start - delay + 100)
-            engine.learn_many(scores[late], labels[late], prediction_index=seen.pop(0))
+            engine.learn_many(scores[late], labels[late], memos=memos_of(seen.pop(0), len(labels[late])))
         served[part] = engine.predict_many(scores[part])
-        seen.append(engine.prediction_count)
+        seen.append(engine.target.scores)
         engine.observe_many(scores[part])
     learned = slice(delay + 700, n)
     assert served[learned].mean() == pytest.approx(truth[learned].mean(), rel=0.08)
@@ -485,7 +486,7 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
         engine.learn_many(*calibration, "source")
         versions, seen = {0: engine.map}, []
         for i, score in enumerate(scores.tolist()):
-            seen.append(engine.prediction_count)
+            seen.append(engine.target.scores)
             for emission in engine.step(PredictionEvent(str(i), score)):
                 if isinstance(emission, MapPublished):
                     versions[emission.map.version] = emission.map

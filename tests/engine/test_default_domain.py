@@ -9,6 +9,7 @@ import pytest
 
 from streamcal import LabelledEvent, Recalibrator
 from streamcal.testing import NormalPair
+from tests.inside import memo_of, memos_of
 
 HALF = 2000
 NEED_SOURCE = ("source", "label_shift", "composite")
@@ -45,8 +46,8 @@ def test_every_way_to_learn_agrees() -> None:
         one.learn_one(score, label)
         many.learn_many([score], [label])
         stepped.step(LabelledEvent(score, label))
-        early.learn_one(score, label, prediction_index=0)
-    together.learn_many(scores, labels, prediction_index=0)
+        early.learn_one(score, label, memo=memo_of(0))
+    together.learn_many(scores, labels, memos=memos_of(0, len(labels)))
     assert one.to_bytes() == many.to_bytes()
     assert early.to_bytes() == together.to_bytes()
     for engine in (one, many, stepped, early, together):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
+from tests.inside import memo_of, memos_of
 
 SCORES = [0.1, 0.6, 0.7, 0.9] * 30
 
@@ -27,10 +28,10 @@ SCORES = [0.1, 0.6, 0.7, 0.9] * 30
 )
 def test_positive_names_the_label_of_class_1(labels: Any, positive: object) -> None:
     plain, many, one = Recalibrator(), Recalibrator(), Recalibrator()
-    plain.learn_many(SCORES, [0, 1, 0, 1] * 30, prediction_index=0)
-    many.learn_many(SCORES, labels, positive=positive, prediction_index=0)
+    plain.learn_many(SCORES, [0, 1, 0, 1] * 30, memos=memos_of(0, len([0, 1, 0, 1] * 30)))
+    many.learn_many(SCORES, labels, positive=positive, memos=memos_of(0, len(labels)))
     for score, label in zip(SCORES, labels, strict=True):
-        one.learn_one(score, label, positive=positive, prediction_index=0)
+        one.learn_one(score, label, positive=positive, memo=memo_of(0))
     assert plain.to_bytes() == many.to_bytes() == one.to_bytes()
 
 

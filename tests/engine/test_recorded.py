@@ -12,6 +12,7 @@ import pytest
 from streamcal import Recalibrator
 from tests.engine.recorded import VARIANTS, WAYS, row, stream
 from tests.figures import unlike
+from tests.inside import memo_of, memos_of
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 
@@ -57,11 +58,13 @@ def test_many_at_once_give_the_state_of_one_by_one(variant: str) -> None:
     for domain, (scores, labels) in zip(domains, stream(), strict=True):
         seen = 0 if domain == "target" and VARIANTS[variant]["mode"] == "auto" else None
         for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-            one.learn_one(score, label, domain, prediction_index=seen)
+            one.learn_one(score, label, domain, memo=memo_of(seen))
         start = 0
         while start < len(scores):
             end = start + int(rng.integers(1, 7_000))
-            many.learn_many(scores[start:end], labels[start:end], domain, prediction_index=seen)
+            many.learn_many(
+                scores[start:end], labels[start:end], domain, memos=memos_of(seen, len(labels[start:end]))
+            )
             start = end
         assert one.to_bytes() == many.to_bytes()
         assert one.certificate == many.certificate

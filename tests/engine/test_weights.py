@@ -22,6 +22,7 @@ from streamcal import (
     ScoreSketch,
 )
 from streamcal.certificates.record import UNWEIGHTED
+from tests.inside import memo_of, memos_of
 
 Values = npt.NDArray[np.float64]
 MODES = ("auto", "source", "target", "label_shift", "composite")
@@ -71,8 +72,10 @@ def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObje
         events = zip(scores[part].tolist(), labels[part].tolist(), weights[part].tolist(), strict=True)
         first = start if told else None
         for score, label, weight in events:
-            one.learn_one(score, label, prediction_index=first, weight=weight)
-        many.learn_many(scores[part], labels[part], prediction_index=first, weights=weights[part])
+            one.learn_one(score, label, memo=memo_of(first), weight=weight)
+        many.learn_many(
+            scores[part], labels[part], memos=memos_of(first, len(labels[part])), weights=weights[part]
+        )
         many = Recalibrator.from_bytes(many.to_bytes())
     assert many.to_bytes() == one.to_bytes()
     assert Recalibrator.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
@@ -84,10 +87,12 @@ def test_weights_of_1_are_no_weights(mode: Any) -> None:
     plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
     for domain in ("source", "target"):
         seen = 0 if (mode, domain) == ("auto", "target") else None
-        plain.learn_many(scores, labels, domain, prediction_index=seen)
-        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500), prediction_index=seen)
+        plain.learn_many(scores, labels, domain, memos=memos_of(seen, len(labels)))
+        even.learn_many(
+            scores[:500], labels[:500], domain, weights=np.ones(500), memos=memos_of(seen, len(labels[:500]))
+        )
         for score, label in zip(scores[500:].tolist(), labels[500:].tolist(), strict=True):
-            even.learn_one(score, label, domain, weight=1, prediction_index=seen)
+            even.learn_one(score, label, domain, weight=1, memo=memo_of(seen))
     assert even.to_bytes() == plain.to_bytes()
     assert even.certificate == plain.certificate
 
@@ -285,7 +290,7 @@ def test_a_stream_of_events_is_learned_like_its_labels() -> None:
             isinstance(each, MapPublished) for each in stepped.step(LabelEvent(str(number), label))
         )
         learned.observe_one(score)
-        learned.learn_one(score, label, prediction_index=number, weight=weight)
+        learned.learn_one(score, label, memo=memo_of(number), weight=weight)
     assert published > 10
     assert stepped.map == learned.map
     assert stepped.target == learned.target

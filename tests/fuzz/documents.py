@@ -20,6 +20,7 @@ from streamcal.run.config import KeysConfig, read_config
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import OPTIONS, make
+from tests.inside import memos_of
 from tests.memory import Log, MemoryFeed
 
 __all__ = ["engines", "models", "try_map", "try_map_row", "try_model", "try_toml"]
@@ -101,7 +102,9 @@ def try_model(rng: random.Random) -> int:
         engine = Recalibrator(found)
         engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
         engine.observe_many(_SCORES)
-        engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), prediction_index=0)
+        engine.learn_many(
+            _SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), memos=memos_of(0, len(_SCORES > 0.5))
+        )
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
     return 1
 

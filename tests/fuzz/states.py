@@ -19,6 +19,7 @@ from streamcal.testing import NormalPair
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_bytes, change_scalar, change_text, change_tree
 from tests.fuzz.trees import DEEP, pack, unpack
+from tests.inside import memo_of, memos_of
 
 __all__ = ["OPTIONS", "change_state", "corpus", "make", "try_sketch", "try_state", "use"]
 
@@ -92,7 +93,7 @@ def make_late(n: int, rng: np.random.Generator) -> Recalibrator:
     for now in range(0, n, 20):
         engine.observe_many(scores[now : now + 20])
         for i in np.flatnonzero((due >= now) & (due < now + 20)).tolist():
-            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+            engine.learn_one(float(scores[i]), int(labels[i]), memo=memo_of(i))
     return engine
 
 
@@ -132,7 +133,7 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     Exception
         anything, if the engine is not as good as one that has learned.
     """
-    again, before = Recalibrator.from_bytes(data), engine.target.labels + engine.prediction_count
+    again, before = Recalibrator.from_bytes(data), engine.target.labels + engine.target.scores
     state = engine.to_bytes()
     assert Recalibrator.from_bytes(state).to_bytes() == state
     assert again.to_bytes() == state
@@ -149,21 +150,21 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     except DamagedStateError as error:  # two of nearly as many labels as may be are more than may be
         if not re.search(f"{MOST}|{MOST:,}|out of range", str(error)):
             raise
-    return engine.target.labels + engine.prediction_count - before
+    return engine.target.labels + engine.target.scores - before
 
 
 def _learn(engine: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     scores, labels = NormalPair(0.5).sample(150, rng)
     times = latest + np.arange(150.0)
     engine.learn_many(scores, labels, "source", times=times)
-    seen = engine.prediction_count
-    engine.learn_many(scores, labels, "target", times=times, prediction_index=seen)
+    seen = engine.target.scores
+    engine.learn_many(scores, labels, "target", times=times, memos=memos_of(seen, len(labels)))
     engine.learn_one(
         0.5,
         1,
         "target",
         time=latest + 150.0,
-        prediction_index=seen + 150 if engine.prediction_count > seen else None,
+        memo=memo_of(seen + 150 if engine.target.scores > seen else None),
     )
     engine.learn_one(1.0, 0, "source", time=latest + 150.0)
 

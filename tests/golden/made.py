@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from streamcal import (
     LabelEvent,
-    MulticlassRecalibrator,
     PredictionEvent,
     Recalibrator,
     ScoreSketch,
-    SegmentedRecalibrator,
 )
 from streamcal.values import Floats
 from tests.command_line import streamcal
@@ -64,12 +62,12 @@ def joined() -> Recalibrator:
     return engine
 
 
-def segmented() -> SegmentedRecalibrator:
-    engine = SegmentedRecalibrator(["country", "device"], pooled=Recalibrator(mode="composite"))
+def segmented() -> Recalibrator:
+    engine = Recalibrator(mode="composite", segments=["country", "device"])
     scores, labels = labelled(300, 0.3, 5)
     names = [("fr" if i % 3 else "de", "phone" if i % 2 else None) for i in range(300)]
-    engine.learn_many(scores, labels, names, domain="source")
-    engine.learn_many(scores, 1 - labels, names)
+    engine.learn_many(scores, labels, "source", segments=names)
+    engine.learn_many(scores, 1 - labels, segments=names)
     return engine
 
 
@@ -80,8 +78,8 @@ def many_scores(n: int, seed: int, classes: int) -> tuple[Floats, Labels]:
     return weights / weights.sum(axis=1, keepdims=True), labels
 
 
-def multiclass(classes: tuple[str, ...]) -> MulticlassRecalibrator:
-    engine = MulticlassRecalibrator(classes)
+def multiclass(classes: tuple[str, ...]) -> Recalibrator:
+    engine = Recalibrator(classes=classes)
     for domain, seed in (("source", 6), ("target", 7)):
         scores, labels = many_scores(80, seed, len(classes))
         engine.learn_many(scores, [classes[label] for label in labels], domain=domain)
@@ -115,9 +113,9 @@ def answers(of: Any) -> Any:
     """Return what an object answers, as JSON."""
     if isinstance(of, ScoreSketch):
         return [of.n, of.n_positives, of.cells.tolist(), of.totals.tolist()]
-    if isinstance(of, MulticlassRecalibrator):
-        return of.predict_many(many_scores(20, 9, len(of.classes))[0]).tolist()
-    if isinstance(of, SegmentedRecalibrator):
+    if isinstance(of, Recalibrator) and of.by_class is not None:
+        return of.predict_many(many_scores(20, 9, len(of.by_class.names))[0]).tolist()
+    if isinstance(of, Recalibrator) and of.by_segment is not None:
         some = [("fr", "phone"), ("de", None), ("it", "phone")]
         return [of.predict_many(GRID, [names] * len(GRID)).tolist() for names in some]
     return of.predict_many(GRID).tolist()

@@ -115,7 +115,7 @@ def test_a_state_gives_the_same_answers_and_goes_on(folder: Path, name: str) -> 
     assert not [*unlike(answers(restored), then["answers"])]
     again = type(restored).from_bytes(restored.to_bytes())
     assert answers(again) == answers(restored)
-    if isinstance(again, Recalibrator):
+    if name in ("auto", "source", "label_shift", "target", "composite"):
         again.learn_many([0.2, 0.4, 0.8], [0, 1, 1])
         assert again.target.labels == restored.target.labels + 3
 

@@ -11,6 +11,7 @@ from streamcal import Recalibrator
 from streamcal.mixture import slopes as module
 from streamcal.mixture.forecasts_c import SLOPES
 from streamcal.mixture.slopes import RATE, SHARE, Slopes
+from tests.inside import memos_of
 from tests.mixture.plain import FACTORS, slopes_after
 
 Floats = npt.NDArray[np.float64]
@@ -93,7 +94,7 @@ def served(scores: Floats, labels: Labels, *, restarted_at: int = -1) -> tuple[F
         said[part] = engine.predict_many(scores[part])
         engine.observe_many(scores[part])
         if start >= DELAY:
-            engine.learn_many(scores[late], labels[late], prediction_index=start - DELAY)
+            engine.learn_many(scores[late], labels[late], memos=memos_of(start - DELAY, len(labels[late])))
     return said, engine
 
 

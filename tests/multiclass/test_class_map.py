@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from streamcal import MulticlassRecalibrator
+from streamcal import Recalibrator
 from streamcal.cli.app import app
 from streamcal.multiclass.class_map import MulticlassMap
 from tests.multiclass.test_faces import NAMES
@@ -20,9 +20,9 @@ from tests.multiclass.test_recalibrator import drawn, names
 from tests.multiclass.test_run import CLASSES, events, read, run, write
 
 
-def learned(classes: int, *, sourced: bool = True, **options: Any) -> MulticlassRecalibrator:
+def learned(classes: int, *, sourced: bool = True, **options: Any) -> Recalibrator:
     """Return an engine that has learned."""
-    engine = MulticlassRecalibrator(names(classes), **options)
+    engine = Recalibrator(classes=names(classes), **options)
     scores, labels, _ = drawn(900, np.linspace(-1.0, 1.0, classes), 3, slope=0.6)
     if sourced:
         engine.learn_many(scores[:500], labels[:500], "source")
@@ -46,11 +46,11 @@ def test_it_answers_as_the_engine(mode: str, classes: int, more: dict[str, Any])
     restored = MulticlassMap.model_validate_json(engine.map.model_dump_json())
     assert restored == engine.map
     assert restored.predict_many(rows).tobytes() == engine.predict_many(rows).tobytes()
-    assert restored.version == engine.label_count
+    assert restored.version == engine.target.labels
 
 
 def test_before_the_first_label_it_answers_with_the_scores() -> None:
-    engine = MulticlassRecalibrator(names(3))
+    engine = Recalibrator(classes=names(3))
     rows = drawn(20, np.zeros(3), 4)[0]
     np.testing.assert_allclose(engine.map.predict_many(rows), rows, rtol=0.0, atol=1e-12)
 

@@ -16,8 +16,8 @@ from sklearn.metrics import log_loss
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
-from streamcal import MulticlassRecalibrator
-from streamcal.river import MulticlassRecalibratedClassifier
+from streamcal import Recalibrator
+from streamcal.river import RecalibratedClassifier
 from streamcal.sklearn import StreamingCalibratedClassifier
 
 NAMES = ["cat", "dog", "fox"]
@@ -53,7 +53,7 @@ def test_scikit_learn_serves_what_the_engine_serves(order: tuple[int, ...]) -> N
     scores, labels = stream(1_500)
     model = StreamingCalibratedClassifier(FrozenEstimator(Given(order).fit(None, None)))
     model.fit(scores[:500], labels[:500])
-    engine = MulticlassRecalibrator(NAMES)
+    engine = Recalibrator(classes=NAMES)
     engine.learn_many(scores[:500], labels[:500], "source")
     for start in (500, 1_000):
         part = slice(start, start + 500)
@@ -111,7 +111,7 @@ def test_rows_sorted_by_their_label_teach_as_well() -> None:
 
 def test_segments_are_for_two_classes() -> None:
     scores, labels = stream(100)
-    with pytest.raises(ValueError, match="segments are for two classes, got 3: leave out segments"):
+    with pytest.raises(ValueError, match="classes and segments exclude each other"):
         StreamingCalibratedClassifier(GaussianNB(), segments=["country"]).fit(scores, labels)
     model = StreamingCalibratedClassifier(GaussianNB()).fit(scores, labels)
     with pytest.raises(ValueError, match=r"one of \['cat', 'dog', 'fox'\], got .*'cow'"):
@@ -136,12 +136,13 @@ def test_classes_that_are_numbers_go_by_their_names() -> None:
     given = Given()
     given.classes_ = np.array([1, 2, 3])
     model = StreamingCalibratedClassifier(FrozenEstimator(given)).fit(scores, numbers)
-    river = MulticlassRecalibratedClassifier(Fixed(), [1, 2, 3])
-    engine = MulticlassRecalibrator(["1", "2", "3"])
+    river = RecalibratedClassifier(Fixed(), classes=[1, 2, 3])
+    engine = Recalibrator(classes=["1", "2", "3"])
     engine.learn_many(scores / scores.sum(axis=1, keepdims=True), numbers.astype(str), "source")
     assert model.engine_.to_bytes() == engine.to_bytes()
     river.learn_one(dict(zip((1, 2, 3), scores[0].tolist(), strict=True)), 3)
-    priors = river.engine.priors[1]
+    assert river.engine.by_class is not None
+    priors = river.engine.by_class.priors[1]
     assert priors is not None
     assert max(priors, key=priors.__getitem__) == "3"
 
@@ -159,20 +160,19 @@ class Fixed(base.Classifier):
 @pytest.mark.parametrize("delay", [0, 40])
 def test_river_serves_what_the_engine_serves(delay: int) -> None:
     scores, labels = stream(600)
-    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
-    engine = MulticlassRecalibrator(NAMES)
-    carried = []
+    model = RecalibratedClassifier(Fixed(), classes=NAMES)
+    engine = Recalibrator(classes=NAMES)
+    memos = []
     for index, row in enumerate(scores):
         x = dict(zip(NAMES, row.tolist(), strict=True))
         served = model.predict_proba_one(x)
         assert list(served) == NAMES
         assert np.abs(np.array([*served.values()]) - engine.predict_one(row)).max() < 1e-12
-        carried.append(engine.carry(row))
-        engine.observe_one(row)
+        memos.append(engine.answer_one(row).memo)
         if (at := index - delay) >= 0:
             model.learn_one(dict(zip(NAMES, scores[at].tolist(), strict=True)), labels[at])
-            engine.learn_one(scores[at], labels[at], carried=carried[at])
-    assert model.engine.label_count == 600 - delay
+            engine.learn_one(scores[at], labels[at], memo=memos[at])
+    assert model.engine.target.labels == 600 - delay
     again = pickle.loads(pickle.dumps(model))
     x = dict(zip(NAMES, scores[0].tolist(), strict=True))
     assert again.predict_proba_one(x) == copy.deepcopy(model).predict_proba_one(x)
@@ -182,26 +182,28 @@ def test_river_serves_what_the_engine_serves(delay: int) -> None:
 def test_a_label_of_river_meets_the_prediction_with_the_same_features(skipped: float) -> None:
     """Predictions that were repeated, or never get a label, do not wait in front of those that do."""
     scores, labels = stream(600)
-    rng, engine = np.random.default_rng(0), MulticlassRecalibrator(NAMES)
-    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    rng, engine = np.random.default_rng(0), Recalibrator(classes=NAMES)
+    model = RecalibratedClassifier(Fixed(), classes=NAMES)
     for row, label in zip(scores, labels, strict=True):
         x = dict(zip(NAMES, row.tolist(), strict=True))
         model.predict_proba_one(x)
         if not skipped:
             model.predict_one(x)
-        carried = engine.carry(row)
         engine.observe_one(row)
         if rng.random() >= skipped:
             model.learn_one(x, label)
-            engine.learn_one(row, label, carried=carried)
-    assert model.engine.weights == pytest.approx(engine.weights)
-    assert model.engine.prediction_count == 600
+            engine.learn_one(row, label)
+    views = model.engine.by_class, engine.by_class
+    assert views[0] is not None
+    assert views[1] is not None
+    assert views[0].weights == pytest.approx(views[1].weights)
+    assert model.engine.target.scores == 600
 
 
 def test_an_event_in_the_same_object_as_the_one_before_is_another() -> None:
     scores, labels = stream(80)
     x: dict[str, Any] = {}
-    one = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    one = RecalibratedClassifier(Fixed(), classes=NAMES)
     other = one.clone()
     for index, row in enumerate(scores):
         x.update(zip(NAMES, row.tolist(), strict=True))
@@ -214,7 +216,7 @@ def test_an_event_in_the_same_object_as_the_one_before_is_another() -> None:
 
 
 def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
-    model = MulticlassRecalibratedClassifier(Fixed(), NAMES)
+    model = RecalibratedClassifier(Fixed(), classes=NAMES)
     assert model.predict_proba_one({}) == pytest.approx(dict.fromkeys(NAMES, 1 / 3))
     assert model.predict_proba_one({"dog": 0.4, "cat": 0.4})["fox"] < 1e-6
     with pytest.raises(ValueError, match="the wrapped model gives 'cow'"):
@@ -227,12 +229,12 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
         ):
             model.predict_proba_one({"cat": wrong, "dog": 1.0, "fox": 0.5})
     with pytest.raises(TypeError, match="must be a river classifier"):
-        MulticlassRecalibratedClassifier(GaussianNB(), NAMES)
+        RecalibratedClassifier(GaussianNB(), classes=NAMES)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_it_passes_the_checks_of_river() -> None:
     names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window", False, True]
-    model = MulticlassRecalibratedClassifier(naive_bayes.GaussianNB(), names, mode="target")
+    model = RecalibratedClassifier(naive_bayes.GaussianNB(), classes=names, mode="target")
     for check in checks.yield_checks(model):
         check(model.clone())

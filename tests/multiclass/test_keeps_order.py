@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
 
-from streamcal import MulticlassRecalibrator, Recalibrator, backtest
-from streamcal.river import MulticlassRecalibratedClassifier, RecalibratedClassifier
+from streamcal import Recalibrator, backtest
+from streamcal.river import RecalibratedClassifier
 from streamcal.sklearn import StreamingCalibratedClassifier
 from tests.multiclass.test_backtest import frames
 from tests.multiclass.test_faces import NAMES, Fixed, Given
@@ -26,7 +26,7 @@ def test_an_engine_keeps_the_top_class(options: Any, count: int) -> None:
     scores, labels, _ = drawn(1_200, BIASED[:count], 30)
     made = {}
     for keeps in (False, True):
-        engine = MulticlassRecalibrator(names(count), keeps_order=keeps, **options)
+        engine = Recalibrator(classes=names(count), keeps_order=keeps, **options)
         engine.learn_many(scores[:300], labels[:300], "source")
         made[keeps] = played(engine, scores[300:], labels[300:])
     top = scores[300:].argmax(axis=1)
@@ -35,7 +35,7 @@ def test_an_engine_keeps_the_top_class(options: Any, count: int) -> None:
     same = made[False].argmax(axis=1) == top
     assert not same.all(), "without the option another class is first"
     np.testing.assert_array_equal(made[True][same], made[False][same])
-    restored = MulticlassRecalibrator.from_bytes(engine.to_bytes())
+    restored = Recalibrator.from_bytes(engine.to_bytes())
     assert restored.to_bytes() == engine.to_bytes()
     one = dict(zip(names(count), scores[0].tolist(), strict=True))
     assert restored.predict_one(one) == engine.predict_one(one)
@@ -49,7 +49,7 @@ def test_river_scikit_learn_and_a_backtest_keep_it() -> None:
     model = StreamingCalibratedClassifier(FrozenEstimator(Given().fit(None, None)), keeps_order=True)
     model.fit(scores[:400], labels[:400]).partial_fit(scores[400:], labels[400:])
     np.testing.assert_array_equal(model.predict(scores), np.array(NAMES)[scores.argmax(axis=1)])
-    river = MulticlassRecalibratedClassifier(Fixed(), NAMES, keeps_order=True)
+    river = RecalibratedClassifier(Fixed(), classes=NAMES, keeps_order=True)
     for row, label in zip(scores, labels, strict=True):
         x = dict(zip(NAMES, row.tolist(), strict=True))
         assert river.predict_one(x) == max(x, key=x.__getitem__)

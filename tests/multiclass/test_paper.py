@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 import scipy.special
 
-from streamcal import MulticlassRecalibrator
+from streamcal import Recalibrator
 
 softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ def drawn(
 def risk(classes: int, seed: int, mode: str = "composite") -> float:
     """Return the mean squared error of a class after 1,000 labels of the source and 100 of the target."""
     rng = np.random.default_rng(seed)
-    engine = MulticlassRecalibrator([f"class {k}" for k in range(classes)], mode=mode)  # type: ignore[arg-type]
+    engine = Recalibrator(classes=[f"class {k}" for k in range(classes)], mode=mode)  # type: ignore[arg-type]
     scores, labels, _ = drawn(classes, np.full(classes, 1.0 / classes), 1_000, rng)
     engine.learn_many(scores, labels, "source")
     scores, labels, _ = drawn(classes, TARGET[classes], 100, rng)

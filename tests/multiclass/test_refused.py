@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamcal import MulticlassRecalibrator, backtest
+from streamcal import Recalibrator, backtest
 from tests.multiclass.test_faces import NAMES, stream
 from tests.multiclass.test_recalibrator import drawn, log_loss, names, played
 from tests.multiclass.test_run import CLASSES, events, read, run, write
@@ -152,7 +152,7 @@ def test_classes_come_and_go_without_harm() -> None:
 
     The scores are exactly right again then: 1.06 of their loss over the 1,500 labels of the return.
     """
-    engine = MulticlassRecalibrator(names(4))
+    engine = Recalibrator(classes=names(4))
     phases = [(0.0, 0.0, 0.0, -20.0), (-20.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)]
     for seed, biases in enumerate(phases):
         scores, labels, _ = drawn(1_500, biases, 40 + seed)

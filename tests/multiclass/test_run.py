@@ -1,4 +1,4 @@
-"""Many classes in a run: served as by `MulticlassRecalibrator`, resumed after kills, refused, summed up."""
+"""Many classes in a run: served as by `Recalibrator`, resumed after kills, refused, summed up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from streamcal import MulticlassRecalibrator
+from streamcal import Recalibrator
 from streamcal.cli.app import app
 from streamcal.run.config import RunConfig
 from tests.memory import Log, logs, stores
@@ -69,18 +69,18 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
     said = run(
         *CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", out, "--summary", summary
     )
-    engines = {key: MulticlassRecalibrator(NAMES) for key in keys}
+    engines = {key: Recalibrator(classes=NAMES) for key in keys}
     held: dict[str, tuple[Any, Any, Any]] = {}
     expected = []
     for event in given:
         if "scores" in event:
             engine, row = engines[event["key"]], [*event["scores"].values()]
-            expected.append(engine.predict_one(row))
-            held[event["id"]] = engine, row, engine.carry(row)
-            engine.observe_one(row)
+            answer = engine.answer_one(row)
+            expected.append(answer.probability)
+            held[event["id"]] = engine, row, answer.memo
         else:
-            engine, row, carried = held[event["id"]]
-            engine.learn_one(row, event["label"], carried=carried)
+            engine, row, memo = held[event["id"]]
+            engine.learn_one(row, event["label"], memo=memo)
     rows = read(out)
     served = np.array([[row["probabilities"][name] for name in NAMES] for row in rows])
     assert np.abs(served - np.array(expected)).max() < 1e-12
@@ -123,7 +123,7 @@ def test_labels_of_the_source_begin_the_composite(tmp_path: Path) -> None:
     source = write(tmp_path / "c.jsonl", calibration)
     wanted = ("--events", write(tmp_path / "e.jsonl", given), "--output", out)
     run(*CLASSES, "--calibration", source, *wanted)
-    engine = MulticlassRecalibrator(NAMES)
+    engine = Recalibrator(classes=NAMES)
     engine.learn_many(scores, labels, "source")
     first = read(out)[0]
     expected = engine.predict_one(first["scores"])

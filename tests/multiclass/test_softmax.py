@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 from scipy.optimize import minimize
 
-from streamcal import MulticlassRecalibrator
+from streamcal import Recalibrator
 from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.softmax_c import OnlineSoftmax, logs
 
@@ -172,5 +172,6 @@ def test_a_matrix_stays_finite_on_extreme_scores() -> None:
 
 @pytest.mark.parametrize(("classes", "there"), [(3, True), (30, True), (31, False)])
 def test_more_than_30_classes_have_no_matrix(classes: int, there: bool) -> None:
-    engine = MulticlassRecalibrator([f"c{k}" for k in range(classes)])
-    assert ("matrix/0.9998" in engine.weights) is there
+    engine = Recalibrator(classes=[f"c{k}" for k in range(classes)])
+    assert engine.by_class is not None
+    assert ("matrix/0.9998" in engine.by_class.weights) is there

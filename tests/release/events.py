@@ -7,6 +7,7 @@ import random
 from typing import NamedTuple
 
 from streamcal import Recalibrator
+from tests.inside import memo_of, memos_of
 from tests.release.streams import Stream, by_class, fixed, made
 
 
@@ -43,11 +44,11 @@ def take(engine: Recalibrator, stream: Stream, events: list[Act], seed: int | No
         if seed is not None and first is None:
             engine.observe_many(scores[rows])
         elif seed is not None:
-            engine.learn_many(scores[rows], labels[rows], prediction_index=first)
+            engine.learn_many(scores[rows], labels[rows], memos=memos_of(first, len(labels[rows])))
         elif first is None:
             engine.observe_one(float(scores[rows[0]]))
         else:
-            engine.learn_one(float(scores[rows[0]]), int(labels[rows[0]]), prediction_index=first)
+            engine.learn_one(float(scores[rows[0]]), int(labels[rows[0]]), memo=memo_of(first))
     return engine
 
 

@@ -14,6 +14,7 @@ from streamcal.release.held_labels_c import Released
 from streamcal.release.label_release_c import LabelRelease
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.weighing import ONE
+from tests.inside import memo_of
 from tests.mixture.plain import expit
 
 Floats = npt.NDArray[np.float64]
@@ -197,7 +198,7 @@ def served(
 ) -> tuple[Floats, Recalibrator]:
     """Return what an engine serves for a stream, predictions and labels in batches, and the engine."""
     engine, order, n, j = engine or Recalibrator(), stream.order(), len(stream.scores), 0
-    before = engine.prediction_count
+    before = engine.target.scores
     scores, labels, due = stream.scores.tolist(), stream.labels.tolist(), stream.due.tolist()
     forecasts = np.empty(n)
     for i in range(0, n, batch):
@@ -205,7 +206,7 @@ def served(
         forecasts[i : i + batch] = engine.predict_many(part)
         engine.observe_many(part)
         while j < len(order) and due[order[j]] <= i + len(part) - 1:
-            engine.learn_one(scores[order[j]], labels[order[j]], prediction_index=before + order[j])
+            engine.learn_one(scores[order[j]], labels[order[j]], memo=memo_of(before + order[j]))
             j += 1
     return forecasts, engine
 

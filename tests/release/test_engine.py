@@ -13,6 +13,7 @@ import pytest
 from streamcal import LabelEvent, PredictionEvent, Recalibrator
 from streamcal.engine.emissions import Recalibrated
 from streamcal.sketch.decoding import encoded
+from tests.inside import memo_of
 from tests.release.events import Act, acts, digest, take
 from tests.release.streams import ALIKE, Delays, Stream, bulk, by_class, fixed, made, served
 
@@ -199,7 +200,7 @@ def test_every_prediction_is_counted_where_scores_begin_a_version() -> None:
     engine.learn_many(source.scores, source.labels, "source")
     for i, score in enumerate(source.scores.tolist()):
         engine.step(PredictionEvent(str(i), score))
-    assert engine._engine.release.n == engine.prediction_count == 1000
+    assert engine._engine.release.n == engine.target.scores == 1000
 
 
 # Labels with and without the number of their prediction, and merging
@@ -223,7 +224,7 @@ def learned(seed: int, labels: int) -> Recalibrator:
     engine.observe_many(stream.scores)
     for i in range(labels):
         engine.learn_one(
-            float(stream.scores[i]), int(stream.labels[i]) if labels > 40 else 1, prediction_index=i
+            float(stream.scores[i]), int(stream.labels[i]) if labels > 40 else 1, memo=memo_of(i)
         )
     return engine
 
@@ -255,7 +256,7 @@ def test_a_million_pending_predictions(delays: Delays, rate: float) -> None:
     for i in range(0, 1_000_000, 1000):
         engine.observe_many(more.scores[i : i + 1000])
         for q in (i + np.flatnonzero(more.labels[i : i + 1000])[:20]).tolist():
-            engine.learn_one(float(more.scores[q]), 1, prediction_index=n + q)
+            engine.learn_one(float(more.scores[q]), 1, memo=memo_of(n + q))
     assert engine.label_delays is not None
     assert engine.label_delays.late == 0
     size = len(engine.to_bytes())

@@ -15,6 +15,7 @@ from streamcal import Recalibrator
 from streamcal.release import first_labels as module
 from streamcal.release.first_labels import FirstLabels, Observed
 from streamcal.release.label_delays import LabelDelays
+from tests.inside import memo_of, memos_of
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -224,7 +225,7 @@ def test_a_calibrated_score_is_not_ruined_by_a_class_that_is_told_late(slow: int
         said[part] = engine.predict_many(scores[part])
         engine.observe_many(scores[part])
         for i in np.flatnonzero((due >= now) & (due < now + step)).tolist():
-            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+            engine.learn_one(float(scores[i]), int(labels[i]), memo=memo_of(i))
         if now == 2000:
             assert engine.predict_many(scores[:50]) == pytest.approx(scores[:50], rel=0.03)
             engine = Recalibrator.from_bytes(engine.to_bytes())
@@ -244,9 +245,12 @@ def test_a_class_that_is_looked_at_less_often_is_learned_by_its_weights() -> Non
     weighted, plain = Recalibrator(), Recalibrator()
     for engine, weights in ((weighted, 1.0 / propensity), (plain, np.ones(12_000))):
         for part in np.array_split(known, 20):
-            engine.observe_many(scores[engine.prediction_count : int(part[-1]) + 1])
+            engine.observe_many(scores[engine.target.scores : int(part[-1]) + 1])
             engine.learn_many(
-                scores[part], labels[part], prediction_index=int(part[0]), weights=weights[part]
+                scores[part],
+                labels[part],
+                memos=memos_of(int(part[0]), len(labels[part])),
+                weights=weights[part],
             )
     assert weighted.mixing is not None
     assert len(weighted.mixing.weights) > 1
@@ -287,7 +291,7 @@ def after_a_source(
         served[part] = engine.predict_many(scores[part])
         engine.observe_many(scores[part])
         for i in np.flatnonzero((due >= start) & (due < start + 100)).tolist():
-            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+            engine.learn_one(float(scores[i]), int(labels[i]), memo=memo_of(i))
     return labels, truth, of_source, served, engine
 
 
@@ -343,7 +347,7 @@ def test_labels_that_were_held_are_learned_together_once_they_are_fair(positive:
         engine.observe_one(0.02)
         if i == 191 and positive > 64:  # before the label of this one
             assert delays_of(engine).held == 0
-        engine.learn_one(0.02, int(i == positive), prediction_index=i)
+        engine.learn_one(0.02, int(i == positive), memo=memo_of(i))
         assert engine.target.labels == i + 1
         engine = Recalibrator.from_bytes(engine.to_bytes())
         learned.append(i + 1 - delays_of(engine).held)
@@ -361,7 +365,7 @@ def test_labels_of_a_class_that_came_first_are_not_lost(slow: int) -> None:
     for now in range(0, 8000, 50):
         engine.observe_many(scores[now : now + 50])
         for i in np.flatnonzero((due >= now) & (due < now + 50)).tolist():
-            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
+            engine.learn_one(float(scores[i]), int(labels[i]), memo=memo_of(i))
             told += 1
         held = delays_of(engine).held
         most = max(most, held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import Recalibrator, SegmentedRecalibrator
+from streamcal import RecalibrationMap, Recalibrator
 
 __all__ = ["BLOCK", "Floats", "Labels", "brier", "drawn", "plain", "played"]
 
@@ -26,7 +26,7 @@ def drawn(
 
 
 def played(
-    engine: SegmentedRecalibrator,
+    engine: Recalibrator,
     scores: Floats,
     labels: Labels,
     segments: object,
@@ -34,22 +34,25 @@ def played(
 ) -> tuple[Floats, Floats]:
     """Return pooled and served probabilities, labels learned ``late`` events after their block."""
     values = list(segments)  # type: ignore[call-overload]
-    rows = []
+    pooled, served, memos = list[Floats](), list[Floats](), list[list[bytes]]()
     for begin in range(0, len(scores), BLOCK):
         block = slice(begin, begin + BLOCK)
-        rows.append(engine.forecast_many(scores[block], values[block]))
+        assert isinstance(engine.map, RecalibrationMap)
+        pooled.append(engine.map.predict_many(scores[block]))
+        answers = engine.answer_many(scores[block], values[block])
+        served.append(answers.probabilities)
+        memos.append(answers.memos)
         due = begin - late
         if due >= 0:
             part = slice(due, due + BLOCK)
-            engine.learn_many(scores[part], labels[part], values[part], forecasts=rows[due // BLOCK])
-    forecasts = np.concatenate(rows)
-    return forecasts[:, 0], engine.probabilities(forecasts)
+            engine.learn_many(scores[part], labels[part], memos=memos[due // BLOCK])
+    return np.concatenate(pooled), np.concatenate(served)
 
 
 def brier(made: Floats, labels: Labels) -> float:
     return float(np.square(made - labels).mean())
 
 
-def plain(fields: tuple[str, ...] = ("segment",)) -> SegmentedRecalibrator:
+def plain(fields: tuple[str, ...] = ("segment",)) -> Recalibrator:
     """Return one whose pooled engine is the identity, so that only corrections matter."""
-    return SegmentedRecalibrator(fields, Recalibrator(mode="source"), own_engines=0)
+    return Recalibrator(mode="source", segments=fields, own_engines=0)

@@ -22,7 +22,7 @@ import pytest
 from streamcal_connectors.kafka.values import Values
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal import SegmentedRecalibrator
+from streamcal import Recalibrator
 from streamcal.events.columns import Columns
 from streamcal.frames import backtest
 from streamcal.segments.names_c import name_of
@@ -121,9 +121,11 @@ def of_avro(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
 
 def of_a_program(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
     del folder
-    engine = SegmentedRecalibrator(("seg",), own_engines=0)
-    engine.learn_many([0.5] * 70, [row["label"] for row in rows], [row["seg"] for row in rows])
-    return {row.segment for row in engine.corrections()}
+    engine = Recalibrator(segments="seg", own_engines=0)
+    labels, names = [row["label"] for row in rows], [row["seg"] for row in rows]
+    engine.learn_many([0.5] * 70, labels, segments=names)
+    assert engine.by_segment is not None
+    return {row.segment for row in engine.by_segment.corrections()}
 
 
 FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], set[str | None]]] = {

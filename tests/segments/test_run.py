@@ -1,4 +1,4 @@
-"""Segments in a run: served as by `SegmentedRecalibrator`, resumed, refused, and summed up."""
+"""Segments in a run: served as by `Recalibrator`, resumed, refused, and summed up."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_run_serves_what_the_engine_in_memory_serves(fields: tuple[str, ...]) 
     """Each label is judged by the forecast as of its prediction, however late it comes."""
     predictions, labels = stream()
     done = backtest(predictions, labels, segments=fields)
-    engine = streamcal.SegmentedRecalibrator(fields)
-    rows, served, place = {}, [], {id_: index for index, id_ in enumerate(predictions["id"])}
+    engine = streamcal.Recalibrator(segments=fields)
+    memos, served, place = dict[str, bytes](), [], {id_: index for index, id_ in enumerate(predictions["id"])}
     segments = list(predictions.select(fields).iter_rows())
     scores = predictions["score"].to_list()
     waiting = list(labels.iter_rows())[::-1]
@@ -71,10 +71,9 @@ def test_a_run_serves_what_the_engine_in_memory_serves(fields: tuple[str, ...]) 
         while waiting and waiting[-1][2] < time:
             told, label, _ = waiting.pop()
             at = place[told]
-            engine.learn_one(scores[at], label, segments[at], prediction_index=at, forecast=rows[told])
-        rows[id_] = engine.forecast_many([scores[index]], [segments[index]])[0]
-        served.append(engine.predict_one(scores[index], segments[index]))
-        engine.observe_many([scores[index]], [segments[index]])
+            engine.learn_one(scores[at], label, memo=memos[told])
+        probability, memos[id_] = engine.answer_one(scores[index], segments[index])
+        served.append(probability)
     np.testing.assert_array_equal(done.frame["probability"].to_numpy(), served)
 
 
@@ -245,7 +244,7 @@ def test_a_state_of_own_engines_restores_them() -> None:
         for score in scores[: int(rng.integers(30))]:
             label = int(rng.random() < score)
             for each in (engines, logs):
-                each.learn(segment, [score], [label], WORTH, WORTH)
+                each.learn(segment, score, label, WORTH)
         state, restored = logs.to_state(), OwnEngines(2)
         since |= {len(each.since) for each in state}
         restored.restore(state, 1)

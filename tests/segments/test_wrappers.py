@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from streamcal import Recalibrator, SegmentedRecalibrator
+from streamcal import Recalibrator
 from streamcal.river import Recalibrate
 from streamcal.sklearn import StreamingCalibratedClassifier
 
@@ -55,7 +55,7 @@ def test_river(fields: tuple[str, ...]) -> None:
     ones = [stage.predict_proba_one(row)[True] for row in rows[:20]]
     np.testing.assert_array_equal(stage.predict_proba_many(pl.from_pandas(frame[:20]))["True"], ones)
     if fields:
-        with pytest.raises(ValueError, match="no weights with segments, got w=2"):
+        with pytest.raises(ValueError, match="weights other than 1: corrections of segments take every"):
             stage.learn_one(rows[0], True, w=2)
 
 
@@ -75,12 +75,12 @@ def test_scikit_learn() -> None:
     assert losses[1] < 0.95 * losses[0]
     again = pickle.loads(pickle.dumps(models[1]))
     np.testing.assert_array_equal(again.predict_proba(frame), models[1].predict_proba(frame))
-    assert again.engine_ is again.segmented_.pooled
+    assert (again.engine_.by_segment is None, models[0].engine_.by_segment) == (False, None)
     assert clone(models[1]).segments == FIELDS
     with pytest.raises(ValueError, match=r"X has no column 'device'.*'score', 'country'"):
         models[1].predict_proba(frame[["score", "country"]])
-    with pytest.raises(ValueError, match="no weights with segments"):
-        models[1].partial_fit(frame, frame["label"], sample_weight=np.ones(4000))
+    with pytest.raises(ValueError, match="weights other than 1: corrections of segments take every"):
+        models[1].partial_fit(frame, frame["label"], sample_weight=np.full(4000, 2.0))
 
 
 def test_one_field_may_be_given_as_a_text() -> None:
@@ -91,7 +91,8 @@ def test_one_field_may_be_given_as_a_text() -> None:
     for row in frame[:300].to_dict("records"):
         stage.learn_one(row, row["label"])
     model.partial_fit(frame[300:], frame["label"][300:])
-    assert model.segmented_.segments == {"country": 5}
+    assert model.engine_.by_segment is not None
+    assert model.engine_.by_segment.labels == {"country": 5}
     one, other = ({"score": 0.5, "country": each} for each in ("c0", "c3"))
     assert stage.predict_proba_one(one) != stage.predict_proba_one(other)
 
@@ -102,11 +103,10 @@ def test_segments_belong_to_the_fit() -> None:
     model = StreamingCalibratedClassifier(make_pipeline(score, LogisticRegression()), segments=FIELDS)
     model.fit(frame[:300], frame["label"][:300])
     model.set_params(segments=()).partial_fit(frame[300:600], frame["label"][300:600])
-    assert model.segmented_.segments == {"country": 5, "device": 3}
-    with pytest.raises(ValueError, match="no weights with segments"):
-        model.partial_fit(frame, frame["label"], sample_weight=np.ones(900))
+    assert model.engine_.by_segment is not None
+    assert model.engine_.by_segment.labels == {"country": 5, "device": 3}
     model.fit(frame[:300], frame["label"][:300])
-    assert not hasattr(model, "segmented_")
+    assert model.engine_.by_segment is None
     model.set_params(segments=FIELDS).partial_fit(frame[600:], frame["label"][600:])
     assert model.engine_.target.labels == 300
 
@@ -114,25 +114,27 @@ def test_segments_belong_to_the_fit() -> None:
 @pytest.mark.parametrize("mode", ["auto", "target", "composite"])
 def test_the_map_of_a_segment_is_what_is_served(mode: str) -> None:
     frame = events(6000, seed=3)
-    pooled = Recalibrator(mode=mode)  # type: ignore[arg-type]
-    pooled.learn_many(frame["score"] ** 2, frame["label"], "source")
-    engine = SegmentedRecalibrator(FIELDS, pooled)
+    engine = Recalibrator(mode=mode, segments=FIELDS)  # type: ignore[arg-type]
     segments = list(zip(frame["country"], frame["device"], strict=True))
+    engine.learn_many(frame["score"] ** 2, frame["label"], "source", segments=segments)
     for part in (slice(0, 2000), slice(2000, 6000)):
-        engine.learn_many(frame["score"][part], frame["label"][part], segments[part])
-    pooled.refresh()
+        engine.learn_many(frame["score"][part], frame["label"][part], segments=segments[part])
+    engine.refresh()
+    view = engine.by_segment
+    assert view is not None
     scores = np.concatenate([[0.0, 1e-13, 1.0 - 1e-13, 1.0], np.linspace(0.0, 1.0, 10_001)])
     for names in (("c0", 1), ("c3", 2), (None, 0), ("elsewhere", "new")):
         served = engine.predict_many(scores, [names] * len(scores))
-        portable = engine.map_for(names).predict_many(scores)
+        portable = view.map_for(names).predict_many(scores)
         np.testing.assert_allclose(portable, served, rtol=1e-9, atol=1e-9)
-    assert engine.map_for(("elsewhere", "new")) == pooled.map
-    assert engine.map_for(("c0", 1)) != pooled.map
+    assert view.map_for(("elsewhere", "new")) == engine.map
+    assert view.map_for(("c0", 1)) != engine.map
 
 
 def test_an_own_engine_makes_no_portable_map() -> None:
     frame = events(8000)
-    engine = SegmentedRecalibrator(("country",))
-    engine.learn_many(frame["score"], frame["label"], frame["country"])
+    engine = Recalibrator(segments=("country",))
+    engine.learn_many(frame["score"], frame["label"], segments=frame["country"])
+    assert engine.by_segment is not None
     with pytest.raises(ValueError, match="own_engines=0"):
-        engine.map_for("c1")
+        engine.by_segment.map_for("c1")

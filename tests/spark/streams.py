@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.buckets import _Work
-from streamcal.spark.kinds import Plain
 from streamcal.testing import NormalPair
 
 TTL = 600.0
@@ -89,7 +88,7 @@ def write_files(folder: Path, events: pa.Table, files: int) -> list[pa.Table]:
 def one_process(events: pa.Table) -> tuple[Join, dict[Any, ScoreSketch]]:
     """Return the join of all events, and the sketches of what it joined, by key and domain."""
     join = Join(JoinConfig(label_ttl=TTL))
-    work = _Work(join, RecalibratorConfig(), Plain())
+    work = _Work(join, EngineOptions(RecalibratorConfig()))
     for row in events.to_pylist():
         if row["score"] is None:
             event: Any = LabelEvent(row["id"], int(row["label"]), row["time"])

@@ -10,26 +10,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import MulticlassRecalibrator, SegmentedRecalibrator
+from streamcal import Recalibrator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+FIELDS = ("land", "tier", "release", "since")
+
+
 def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -> None:
-    from streamcal.spark import recalibrated_classes, recalibrated_segments
+    from streamcal.spark import recalibrated_by
 
     random = np.random.default_rng(1)
     rows = random.dirichlet([1, 1, 1], 900)
-    classes = MulticlassRecalibrator(["cat", "dog", "fox"])
+    classes = Recalibrator(classes=["cat", "dog", "fox"])
     classes.learn_many(rows, (rows.argmax(axis=1) + random.integers(0, 2, 900)) % 3)
     values: list[tuple[Any, ...]] = [
         ("NL", 1, Decimal("1.10"), datetime(2026, 1, 2, 3, tzinfo=UTC)),
         (None, 2, Decimal("1.00"), None),
     ]
-    segmented = SegmentedRecalibrator(("land", "tier", "release", "since"))
+    segmented = Recalibrator(segments=FIELDS)
     names = [values[i] for i in random.integers(0, 2, 900)]
-    segmented.learn_many(rows[:, 0], random.random(900) < 0.5 + 0.4 * (np.arange(900) % 2), names)
+    segmented.learn_many(rows[:, 0], random.random(900) < 0.5 + 0.4 * (np.arange(900) % 2), segments=names)
 
     refused: list[Any] = [None, [], [0.5, 0.5], [0.5, 0.5, None], [0.5, 0.5, 0.5], [1.5, -0.5, 0.0]]
     refused += [[float("nan"), 0.5, 0.5]]
@@ -48,7 +51,7 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
         )
     )
     found = frame.select(
-        recalibrated_classes("scores", classes), recalibrated_segments("score", segmented.fields, segmented)
+        recalibrated_by(classes, "scores"), recalibrated_by(segmented, "score", FIELDS)
     ).toArrow()
     answers = found["probabilities"].to_pylist()
     assert np.array_equal(answers[:900], classes.predict_many(rows))
@@ -58,4 +61,4 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
     assert found["probability"].to_pylist() == [*wanted[:900], *[None] * 5, *wanted[900:]]
     assert len({round(each / 1e-6) for each in segmented.predict_many([0.5] * 2, values)}) == 2
     with pytest.raises(ValueError, match="segments must be columns of land, tier, release, since"):
-        recalibrated_segments("score", ["land"], segmented)
+        recalibrated_by(segmented, "score", ["land"])

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
+from streamcal import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -39,8 +39,8 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     answered = names["answered"].toArrow()["probability"].to_numpy()
     np.testing.assert_allclose(answered, engine.map.predict_many(scores), atol=1e-14)
 
-    segmented = SegmentedRecalibrator(("country", "device"))
-    multiclass = MulticlassRecalibrator(["cat", "dog", "fox"])
+    segmented = Recalibrator(segments=("country", "device"))
+    multiclass = Recalibrator(classes=["cat", "dog", "fox"])
     wide = predictions.selectExpr("score", "'NL' as country", "1 as device")
     scored = predictions.selectExpr("score as p_cat", "1 - score as p_dog", "0 as p_fox")
     given = {"segmented": segmented, "multiclass": multiclass, "predictions": wide, "scored": scored}

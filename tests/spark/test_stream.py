@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from tests.inside import labels_of
@@ -156,7 +157,6 @@ def test_columns_that_are_no_events_are_refused_at_once(
 
 
 def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
-    from streamcal.spark.kinds import Plain
     from streamcal.spark.stream import _prepared
 
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -167,26 +167,18 @@ def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSes
             # The second is an hour that New York's clocks leave out.
             " (timestamp_ntz'2023-11-14 22:13:20.25'), (timestamp_ntz'2024-03-10 02:30:00') as t(time)"
         )
-        times = _prepared(frame, Plain(), 1, 0.0).toArrow()["time"].to_pylist()
+        times = _prepared(frame, EngineOptions(RecalibratorConfig()), 1, 0.0).toArrow()["time"].to_pylist()
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
     assert times == [1_700_000_000.25, 1_710_037_800.0]
 
 
-def test_mode_auto_is_refused_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
-    from streamcal.spark import recalibrate_stream
-
-    with pytest.raises(ValueError, match="mode='auto' learns one label after the other"):
-        recalibrate_stream(spark.range(1), print, str(tmp_path))
-
-
 def test_a_new_key_beside_the_only_map_is_answered_once(spark: SparkSession) -> None:
     from streamcal.spark.buckets import OUTCOMES
-    from streamcal.spark.kinds import Plain
-    from streamcal.spark.stream import _batch
+    from streamcal.spark.stream import _ANSWERS, _by_maps
 
     rows = [("prediction", id_, 0.0, 0.5, id_, "target", None, None) for id_ in ("a", "b")]
     outcomes = spark.createDataFrame(rows, OUTCOMES).coalesce(1)
-    maps, first = {"a": RecalibrationMap(version=3)}, RecalibrationMap(version=0)
-    answers = _batch(0, outcomes, Plain(), maps, first).answers.collect()
+    by_maps = _by_maps({"a": RecalibrationMap(version=3)}, RecalibrationMap(version=0))
+    answers = outcomes.mapInArrow(by_maps, _ANSWERS).collect()
     assert sorted((row["id"], row["version"]) for row in answers) == [("a", 3), ("b", 0)]

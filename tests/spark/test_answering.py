@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import MulticlassRecalibrator, Recalibrator, SegmentedRecalibrator
-from streamcal.engine.config import RecalibratorConfig
+from streamcal import Recalibrator
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.maps.shift import NO_SHIFT
+from streamcal.recalibrator import options_of
 from tests.inside import labels_of
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ def with_classes(events: pa.Table) -> pa.Table:
 class Embedded:
     """One process with embedded engines, which answer all predictions of a micro-batch before they learn."""
 
-    def __init__(self, made: Callable[[], Any]) -> None:
+    def __init__(self, made: Callable[[], Recalibrator], classes: int) -> None:
         self.join, self.made = Join(JoinConfig(label_ttl=600.0)), made
-        self.engines: dict[str | None, Any] = {}
-        self.answers: dict[str, list[float]] = {}
-        self._forecasts: list[tuple[Any, Any, Any, int]] = []
+        self.join.rows.classes = classes
+        self.engines: dict[str | None, Recalibrator] = {}
+        self.answers: dict[str, Any] = {}
+        self._predictions: list[tuple[Any, bytes]] = []
         self._observed: dict[str | None, list[Any]] = {}
         self._learned: list[Joined] = []
 
@@ -72,56 +73,43 @@ class Embedded:
                 code = CLASSES.index(label) if label in CLASSES else int(label)
                 event: Any = LabelEvent(row["id"], code, row["time"])
             else:
-                kept = tuple(row["scores"]) if "scores" in row else tuple(row[name] for name in FIELDS)
+                kept = tuple(row["scores"]) if "scores" in row else tuple(row.get(name) for name in FIELDS)
                 score = max(given) if "scores" in row else given
                 event = PredictionEvent(row["id"], score, row["time"], row["key"], row["domain"], kept=kept)
             step(event, self.join, lambda _: self)  # type: ignore[arg-type, return-value]
         for key in {*self._observed, *(each.key for each in self._learned)}:
             engine = self.engines[key]
-            for domain in ("observed", "source", "target"):
-                if domain == "observed":
-                    scores = self._observed.get(key, [])
-                    pooled = getattr(engine, "pooled", engine)
-                    pooled.observe_many(scores)
-                else:
-                    its = [each for each in self._learned if (each.key, each.domain) == (key, domain)]
-                    self._learn(engine, domain, its)
-
-    def _learn(self, engine: Any, domain: str, its: Sequence[Joined]) -> None:
-        told = [(self._forecasts[int(each.memo[0])], each) for each in its]  # type: ignore[index, arg-type]
-        if isinstance(engine, SegmentedRecalibrator):
-            for (score, names, forecast, index), each in told:
-                known = index if domain == "target" else None
-                engine.learn_one(score, each.label, names, domain, prediction_index=known, forecast=forecast)  # type: ignore[arg-type]
-        elif told:
-            rows, carried = [each[0][0] for each in told], [each[0][2] for each in told]
-            engine.learn_many(rows, [each.label for each in its], domain, carried=carried)
+            if observed := self._observed.get(key):
+                scores, segments = map(list, zip(*observed, strict=True))
+                engine.observe_many(scores, None if engine.by_segment is None else segments)
+            for domain in ("source", "target"):
+                its = [each for each in self._learned if (each.key, each.domain) == (key, domain)]
+                told = [self._predictions[int(each.memo[0])] for each in its]  # type: ignore[index, arg-type]
+                if told:
+                    scores, memos = zip(*told, strict=True)
+                    labels = [each.label for each in its]
+                    engine.learn_many(scores, labels, domain, memos=memos)  # type: ignore[arg-type]
 
     # As a learner
 
     def answer(self, event: PredictionEvent) -> tuple[Recalibrated, int, tuple[float], tuple[()]]:
         engine = self.engines.setdefault(event.key, self.made())
-        if isinstance(engine, SegmentedRecalibrator):
-            given: Any = event.score
-            forecast: Any = engine.forecast_many([given], [event.kept])[0]
-            self.answers[event.id] = [engine.predict_one(given, event.kept)]
-            index = engine.pooled.prediction_count
-        else:
-            given, index = list(event.kept), 0
-            forecast = engine.carry(given)
-            self.answers[event.id] = engine.predict_many([given])[0].tolist()
-        self._forecasts.append((given, event.kept, forecast, index))
+        segments = None if engine.by_segment is None else event.kept
+        given: Any = event.score if engine.by_class is None else list(event.kept)
+        answers = engine.answer_many([given], segments and [segments], observes=False)
+        self.answers[event.id] = answers.probabilities[0].tolist()
+        self._predictions.append((given, answers.memos[0]))
         if event.domain == "target":
-            self._observed.setdefault(event.key, []).append(given)
+            self._observed.setdefault(event.key, []).append((given, segments))
         answer = Recalibrated(event.id, event.score, event.score, 0, NO_SHIFT, event.key, event.time)
-        return answer, 0, (float(len(self._forecasts) - 1),), ()
+        return answer, 0, (float(len(self._predictions) - 1),), ()
 
     def learn(self, joined: Joined) -> tuple[()]:
         self._learned.append(joined)
         return ()
 
 
-@pytest.mark.parametrize("kind", ["segments", "classes"])
+@pytest.mark.parametrize("kind", ["segments", "classes", "one score"])
 def test_a_stream_answers_and_learns_what_embedded_engines_do(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -133,20 +121,17 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
     folder, checkpoint = tmp_path / "events", str(tmp_path / "check point")
     folder.mkdir()
     events = write_stream(folder, 1_000, files=2)
-    events = with_segments(events) if kind == "segments" else with_classes(events)
+    options: dict[str, Any] = {}
+    if kind == "segments":
+        events, options = with_segments(events), {"segments": FIELDS}
+    elif kind == "classes":
+        events, options = with_classes(events), {"classes": CLASSES}
     parts = write_files(folder, events, 2)
-    options: dict[str, Any] = {"segments": FIELDS} if kind == "segments" else {"classes": CLASSES}
-
-    def made() -> Any:
-        if kind == "classes":
-            return MulticlassRecalibrator(CLASSES)
-        return SegmentedRecalibrator(FIELDS, Recalibrator(), own_engines=0)
-
-    embedded = Embedded(made)
+    embedded = Embedded(lambda: Recalibrator(own_engines=0, **options), 3 if kind == "classes" else 2)
     for part in parts:
         embedded.take(part)
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
-    written: dict[str, list[float]] = {}
+    written: dict[str, Any] = {}
     failing = {1}  # the micro-batch whose first attempt fails after it was written
 
     def write(batch: Batch) -> None:
@@ -157,7 +142,7 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
             raise OSError("the disk is full")
         for row in rows:
             assert row["id"] not in written
-            written[row["id"]] = row["probabilities"] if kind == "classes" else [row["probability"]]
+            written[row["id"]] = row["probabilities"] if kind == "classes" else row["probability"]
 
     done = False
     while not done:
@@ -185,30 +170,30 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
         key: engine.to_bytes() for key, engine in embedded.engines.items()
     }
     if kind == "segments":
-        assert all(sum(each.segments.values()) == 6 for each in embedded.engines.values())
-        assert len({labels_of(each.pooled, "target").to_bytes() for each in embedded.engines.values()}) == 2
+        views = [each.by_segment for each in embedded.engines.values()]
+        assert all(sum(view.labels.values()) == 6 for view in views if view)
+        assert len({labels_of(each, "target").to_bytes() for each in embedded.engines.values()}) == 2
     moved = [np.abs(np.array(each) - 0.5).max() for each in written.values()]
     assert len(set(moved)) > len(moved) // 2  # not all are the score of a first engine
-    (name, given), *_ = options.items()
-    other = {name: given[:-1], "buckets": 2}
-    with pytest.raises(ValueError, match=r"was begun with other options: .*, now .* (country|cat, dog);"):
+    other = {"buckets": 2, **({name: given[:-1] for name, given in options.items()} or {"mode": "target"})}
+    with pytest.raises(ValueError, match=r"was begun with other options: (segments|classes|mode) \("):
         recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **other)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"segments": ["country"], "classes": CLASSES}, "segments and classes exclude each other"),
+        ({"segments": ["country"], "classes": CLASSES}, "classes and segments exclude each other"),
         ({"segments": ["score"]}, "'score' is the column of the score, and makes no segments"),
         ({"segments": ["land"]}, "events need a column land; there are id, time, score, country, weight"),
         ({"segments": ["weight"]}, "the column weight must be .* decimal, date; it is double: cast it"),
         (
             {"segments": ["country"], "engines": {"a": Recalibrator()}},
-            "key 'a' must have segments by country",
+            r"key 'a' was made with other options: segments \(\(\), now \('country',\)\)",
         ),
         (
-            {"mode": "target", "engines": {None: SegmentedRecalibrator()}},
-            "must have no segments and two classes",
+            {"mode": "target", "engines": {None: Recalibrator(classes=CLASSES)}},
+            r"mode \('auto', now 'target'\), classes \(\('cat', 'dog', 'fox'\), now \(\)\)",
         ),
     ],
 )
@@ -225,34 +210,36 @@ def test_options_that_do_not_go_together_are_refused(
 @pytest.mark.parametrize(
     ("label", "given", "said"),
     [
-        ("wolf", None, "a label must be one of the classes 'cat', 'dog', 'fox', got 'wolf'"),
-        (None, "[0.5, 0.5]", "an array of scores must have 3 numbers"),
-        (None, "[0.5, 0.5, 0.5]", "must sum to 1, got a sum of 1.5"),
-        (None, '["NaN", 0.5, 0.5]', "a score must be a number"),
-        (None, "[null, 0.5, 0.5]", "a score must be a number"),
+        ("wolf", None, "place from 0 to 2, got 'wolf'; the classes are 'cat', 'dog', 'fox'"),
+        (None, "[0.5, 0.5]", "rows of 3 numbers, one for each of the classes"),
+        (None, "[0.5, 0.5, 0.5]", "must sum to 1 .*, got 1.5"),
+        (None, '["NaN", 0.5, 0.5]', "of class 'cat' must be a number"),
+        (None, "[null, 0.5, 0.5]", "of class 'cat' must be a number"),
         (None, None, "an event needs a score or a label"),
     ],
 )
 def test_events_that_have_no_scores_or_label_of_the_classes_are_rejected(
     spark: SparkSession, label: str | None, given: str | None, said: str
 ) -> None:
-    from streamcal.spark.kinds import OfClasses
+    from streamcal.spark.answering import event_of
 
+    score = None if given is None else 0.5
+    options = options_of(Recalibrator(classes=CLASSES))
     with pytest.raises(ValueError, match=said):
-        OfClasses(CLASSES).event(("a", 1.0, None, label, None, "target", given), RecalibratorConfig())
+        event_of(("a", 1.0, score, label, None, "target", given), options)
 
 
 def test_too_many_segments_stop_the_stream(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamcal.spark import kinds
+    from streamcal.spark import answering
 
-    monkeypatch.setattr(kinds, "_MOST_SEGMENTS", 1)
-    kind, config = kinds.WithSegments(("country",)), RecalibratorConfig()
-    engine, labels = kind.new(config), []
+    monkeypatch.setattr(answering, "_MOST_SEGMENTS", 1)
+    engine, labels = Recalibrator(segments=("country",)), []
     for label, name in enumerate(("NL", "PL")):  # labels of one class alone are held
-        event = kind.event(("a", 1.0, 0.5, label, None, "target", f'["{name}"]'), config)
-        ((answer, carried),) = kind.answer_many(engine, [event])
-        kind.learn(engine, [[*answer]], [])
-        labels.append(kinds.Learned("target", True, 1.0, False, "a", 0.5, label, 1.0, carried))
-    kind.learn(engine, [], labels[:1])
+        columns = ("a", 1.0, 0.5, None, None, "target", f'["{name}"]')
+        event: Any = answering.event_of(columns, options_of(engine))
+        ((_, memo),) = answering.answer(engine, [event])
+        answering.learn(engine, [(0.5, memo)], [])
+        labels.append(answering.Learned("target", True, 1.0, False, "a", 0.5, label, 1.0, memo))
+    answering.learn(engine, [], labels[:1])
     with pytest.raises(ValueError, match="has 2 segments by country; on Spark it may have 1"):
-        kind.learn(engine, [], labels[1:])
+        answering.learn(engine, [], labels[1:])

@@ -1,0 +1,262 @@
+"""Calls of a user on an engine with segments, and a view of their corrections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamcal.engine.calls import Calls
+from streamcal.engine.checked_c import checked
+from streamcal.engine.engine import seen_in_call
+from streamcal.engine.schedule import parts_of_call
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.segments.fields_c import TERMS, names_of
+from streamcal.segments.names_c import Name, name_of
+from streamcal.segments.segment_map import segment_map
+from streamcal.segments.segments import SegmentCorrection, of_frame
+from streamcal.sketch import checks
+from streamcal.sketch.weighing import ONE
+from streamcal.values import Counts, Floats, Labels, shown
+
+if TYPE_CHECKING:
+    from streamcal.segments.segmented_engine import SegmentedEngine
+
+__all__ = ["SegmentCalls", "SegmentView"]
+
+Rows = list[tuple[float, tuple[Name, ...]]]
+"""Score, and value of each field, of each event."""
+
+
+class SegmentCalls(Calls[Rows]):
+    """Calls on an engine with segments: a score has the value of each field beside it."""
+
+    def __init__(self, engine: SegmentedEngine) -> None:
+        super().__init__(engine)
+        self._fields = engine.segments.names
+
+    def __str__(self) -> str:
+        return f", segments={list(self._fields)}"
+
+    # Inputs
+
+    def one(self, score: Any, segments: Any, memo: bytes | None = None) -> Rows:
+        """See `Calls.one`."""
+        names = self._split(segments) if memo is None else self._of_memos([memo])[0]
+        return [(checks.check_score(score), names)]
+
+    def many(self, scores: Any, segments: Any, memos: Sequence[bytes] | None = None) -> Rows:
+        """See `Calls.many`."""
+        values = checks.as_scores(scores).tolist()
+        names = self._split_many(segments, len(values)) if memos is None else self._of_memos(memos)
+        if len(names) != len(values):
+            raise ValueError(f"{len(values)} scores but {len(names)} memos")
+        return list(zip(values, names, strict=True))
+
+    def of_events(self, events: Sequence[PredictionEvent | LabelledEvent]) -> Rows:
+        """See `Calls.of_events`."""
+        count = len(self._fields)
+        return [(event.score, self._split(event.kept[:count])) for event in events]
+
+    def of_memos(self, scores: Floats, memos: Sequence[bytes]) -> Rows:
+        """See `Calls.of_memos`."""
+        return list(zip(scores.tolist(), self._of_memos(memos), strict=True))
+
+    def scores(self, rows: Rows) -> Floats:
+        """See `Calls.scores`."""
+        return np.array([score for score, _ in rows], np.float64)
+
+    def event(self, event: Event) -> Event:
+        """See `Calls.event`; of a prediction, the first values that it keeps are those of the fields."""
+        event = checked(event)
+        if event.weight not in (None, 1.0):
+            raise ValueError(f"a label must not have a weight other than 1: {self.engine.why_unweighted}")
+        if not isinstance(event, LabelEvent):
+            self._split(event.kept[: len(self._fields)])
+        return event
+
+    def _split(self, segments: object) -> tuple[Name, ...]:
+        if segments is None and len(self._fields) > 1:
+            segments = ()
+        if not isinstance(segments, tuple | list):
+            segments = (segments,)
+        if len(segments) != len(self._fields):
+            expected = f"a tuple of {len(self._fields)} values" if len(self._fields) > 1 else "one value"
+            raise ValueError(
+                f"segments must be {expected}, in the order {', '.join(self._fields)}, got {shown(segments)}"
+            )
+        return tuple(map(name_of, segments))
+
+    def _split_many(self, segments: Any, count: int) -> list[tuple[Name, ...]]:
+        if hasattr(segments, "columns"):
+            segments = of_frame(segments, self._fields, "segments")
+        if isinstance(segments, str | bytes | Mapping | Set) or not hasattr(segments, "__len__"):
+            raise ValueError(
+                f"segments must be a sequence of one value or tuple a score, or a data frame, got"
+                f" {shown(segments)}"
+            )
+        if len(segments) != count:
+            raise ValueError(f"{count} scores but {len(segments)} segments")
+        values = segments.tolist() if hasattr(segments, "tolist") else list(segments)
+        known: dict[Any, tuple[Name, ...]] = {}
+        out = []
+        for index, value in enumerate(values):
+            try:
+                names = known.get((type(value), value))
+            except TypeError:  # not hashable, such as a list
+                names = None
+            if names is None:
+                try:
+                    names = self._split(value)
+                except ValueError as error:
+                    raise ValueError(f"index {index}: {error}") from None
+                if not isinstance(value, tuple | list):
+                    known[type(value), value] = names
+            out.append(names)
+        return out
+
+    def _of_memos(self, memos: Sequence[bytes]) -> list[tuple[Name, ...]]:
+        """Return the value of each field of predictions, by their memos."""
+        rest, count = self.split(memos)[1], len(self._fields)
+        return list(zip(*(names_of(rest, count, field) for field in range(count)), strict=True))
+
+    def refuses(self, memo: bytes) -> str | None:
+        """See `Calls.refuses`."""
+        fields = len(self._fields)
+        width = 1 + TERMS * fields
+        start = 8 * width
+        if len(memo) < start + 2 * fields:
+            return f"it has no forecast of {fields} fields"
+        numbers = np.frombuffer(memo, np.float64, width)
+        finite = np.isfinite(numbers)
+        finite[TERMS - 1 :: TERMS] = True  # own engines, which not all have
+        if not finite.all() or not 0.0 <= numbers[0] <= 1.0 or np.isinf(numbers).any():
+            return "its forecast is not finite"
+        if len(memo) != start + 2 * fields + np.frombuffer(memo, "<u2", fields, start).sum():
+            return "its segments have another size"
+        try:
+            for field in range(fields):
+                names_of([memo], fields, field)
+        except UnicodeDecodeError as error:
+            return str(error)
+        return None
+
+    # The engine
+
+    def predict(self, rows: Rows) -> Floats:
+        """See `Calls.predict`."""
+        return self.forecast(rows)[0]
+
+    def forecast(self, rows: Rows) -> tuple[Floats, list[bytes]]:
+        """See `Calls.forecast`."""
+        carry, pooled = self.engine.carry, self.engine.served.forecast
+        made = [carry(names, score, pooled(score)) for score, names in rows]
+        return np.array([probability for probability, _ in made], np.float64), [memo for _, memo in made]
+
+    def observe(self, rows: Rows) -> None:
+        """See `Calls.observe`."""
+        self.engine.observe_many(self.scores(rows))
+
+    def learn(
+        self,
+        rows: Rows,
+        labels: Labels,
+        domain: Domain,
+        times: Floats | None,
+        units: Counts | None,
+        memos: Sequence[bytes] | None,
+    ) -> None:
+        """See `Calls.learn`; labels of the source teach the pooled engine only."""
+        engine, size = self.engine, len(rows)
+        if domain == "source":
+            engine.learn_many(self.scores(rows), labels, domain, times, None, units)
+            return
+        known = engine.target.labels
+        starts, indices, rest = parts_of_call(size, known), seen_in_call(size, known), list[bytes]()
+        if memos is not None:
+            starts, (indices, rest) = [0], self.split(memos)
+        moments = [None] * size if times is None else times.tolist()
+        weights = [ONE] * size if units is None else units.tolist()
+        events = list(zip((score for score, _ in rows), labels.tolist(), moments, strict=True))
+        for start, end in pairwise([*starts, size]):
+            then = rest or self.forecast(rows[start:end])[1]
+            for at, memo in enumerate(then, start):
+                score, label, time = events[at]
+                engine.learn_one(score, label, domain, time, int(indices[at]), weights[at], memo)
+
+
+class SegmentView:
+    """Corrections of segments: what is added to the logit of the pooled probability."""
+
+    def __init__(self, engine: SegmentedEngine) -> None:
+        self._engine, self._segments = engine, engine.segments
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return self._segments.names
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """Number of values with labels, by field."""
+        return dict(zip(self.fields, map(len, self._segments.corrections.fields), strict=True))
+
+    @property
+    def spread(self) -> dict[str, tuple[float, float, float]]:
+        """Standard deviations of offsets and slopes between segments, and the probability that they differ.
+
+        By field; the deviations are on the logit, and hold where segments differ at all.
+        """
+        between = [field.between for field in self._segments.corrections.fields]
+        found = [
+            (field.offset_precision**-0.5, field.slope_precision**-0.5, field.share) for field in between
+        ]
+        return dict(zip(self.fields, found, strict=True))
+
+    @property
+    def centre(self) -> float:
+        """Logit of the pooled probability at which slopes add nothing."""
+        return self._segments.corrections.centre
+
+    @property
+    def farthest(self) -> float:
+        """Distance of the logit from the centre, beyond which slopes add no more."""
+        return self._segments.corrections.farthest
+
+    def corrections(self) -> list[SegmentCorrection]:
+        """Return a row for each segment with labels: what is added to the logit of the pooled probability.
+
+        Raises
+        ------
+        ValueError
+            if a segment has an engine of its own: a row does not say what that adds.
+        """
+        rows = self._segments.table()
+        for row in rows:
+            if len(self.fields) == 1 and self._segments.has_own((row.segment,)):
+                raise ValueError(
+                    f"segment {shown(row.segment)} has an engine of its own, which no row can say; with"
+                    " own_engines=0 there is none"
+                )
+        return rows
+
+    def map_for(self, segments: object) -> RecalibrationMap:
+        """Return one portable map for one segment: the map of all, then the corrections.
+
+        It is what is served now, up to rounding, and has the version of the pooled map.
+
+        Parameters
+        ----------
+        segments
+            as in `Recalibrator.predict_one`.
+
+        Raises
+        ------
+        ValueError
+            if there are not as many values as fields, or the segment has an engine of its own, too.
+        """
+        names = self._engine.calls().one(0.5, segments)[0][1]
+        return segment_map(self._engine.map, self._segments, names)

@@ -17,6 +17,8 @@ from streamcal.values import Counts, Floats, shown
 
 if TYPE_CHECKING:
     from streamcal.multiclass.classes_engine import ClassesEngine
+    from streamcal.multiclass.many import Many
+    from streamcal.multiclass.two import Two
 
 __all__ = ["ClassCalls", "ClassView"]
 
@@ -132,24 +134,25 @@ class ClassCalls(Calls[Floats]):
 class ClassView:
     """Classes of an engine: names, priors, weights of the candidates, certificates."""
 
-    def __init__(self, engine: ClassesEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any) -> None:  # a `ClassesEngine`
+        self._classes: Classes = engine.classes
+        self._core: Two | Many = engine.core
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the classes, in the order of the scores."""
-        return self._engine.classes.names
+        return self._classes.names
 
     @property
     def priors(self) -> tuple[dict[str, float] | None, dict[str, float] | None]:
         """Priors of the source and of the target by class; None while there is no evidence."""
-        source, target = self._engine.core.priors()
+        source, target = self._core.priors()
         return self._named(source), self._named(target)
 
     @property
     def weights(self) -> dict[str, float]:
         """Weights of the candidates by name; empty in other modes than ``auto``."""
-        return self._engine.core.weights
+        return self._core.weights
 
     @property
     def certificates(self) -> dict[str, Certificate | None]:
@@ -158,7 +161,7 @@ class ClassView:
         Together they hold with probability at least 1 − δ (docs/proofs/multiclass.md). They are about the
         probability of one class before all are divided by their sum. None before the first version.
         """
-        return {self.names[code]: found for code, found in self._engine.core.certificates.items()}
+        return {self.names[code]: found for code, found in self._core.certificates.items()}
 
     def _named(self, values: Floats | None) -> dict[str, float] | None:
         return None if values is None else dict(zip(self.names, values.tolist(), strict=True))

@@ -406,6 +406,11 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     True
     """
 
+    classifier: base.Classifier
+    classes: Sequence[ClfTarget] | None
+    pos_val: ClfTarget
+    neg_val: ClfTarget
+
     @names_options
     def __init__(
         self,
@@ -505,6 +510,10 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
     >>> stage.predict_one({"fraud_score": 0.1})
     'honest'
     """
+
+    feature: FeatureName
+    pos_val: ClfTarget
+    neg_val: ClfTarget
 
     @names_options
     def __init__(

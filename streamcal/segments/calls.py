@@ -17,7 +17,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.fields_c import TERMS, names_of
 from streamcal.segments.names_c import Name, name_of
 from streamcal.segments.segment_map import segment_map
-from streamcal.segments.segments import SegmentCorrection, of_frame
+from streamcal.segments.segments import SegmentCorrection, Segments, of_frame
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats, Labels, shown
@@ -191,8 +191,9 @@ class SegmentCalls(Calls[Rows]):
 class SegmentView:
     """Corrections of segments: what is added to the logit of the pooled probability."""
 
-    def __init__(self, engine: SegmentedEngine) -> None:
-        self._engine, self._segments = engine, engine.segments
+    def __init__(self, engine: Any) -> None:  # a `SegmentedEngine`
+        self._engine = engine
+        self._segments: Segments = engine.segments
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from streamcal.delayed.estimate import LEVEL
 from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.unlabelled_scores import UnlabelledScores
+from streamcal.mixture.candidates import known_names
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture
-from streamcal.mixture.own import known_names
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -9,8 +9,9 @@ If labels have weights w, counts are sums of w in one unit; the sums of w² give
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self, TypeAlias
 
+import msgspec
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
@@ -21,6 +22,7 @@ from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
+from streamcal.sketch.decoding import Positive, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats
@@ -34,7 +36,7 @@ __all__ = [
     "fit_line",
     "fit_map",
     "fit_source",
-    "platt_lines",
+    "platt_line",
 ]
 
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
@@ -67,20 +69,25 @@ class Labelled(NamedTuple):
         return cls(cells, level, weighed, wide_cell_logits(cells, level))
 
 
-class Source(NamedTuple):
-    """Maps of the source, and their losses on its labels."""
+_MOST: Final = 1e9  # of a parameter: the penalty of a fit keeps it far below
+Parameter: TypeAlias = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
+LogLoss: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 
-    labels: int
+
+class Source(msgspec.Struct, array_like=True, frozen=True):
+    """Maps of the source, and their losses on its labels: its own state."""
+
+    labels: Positive
     """Number of labels; the effective number if they have weights."""
-    prior: float
+    prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     """Smoothed estimate of P[Y=1], in (0, 1)."""
-    platt: tuple[float, float]
+    platt: tuple[Parameter, Parameter]
     """Parameters (a, b) of expit(a·logit(z) + b)."""
     curve: Line
     """Map of ``bins="auto"``."""
-    losses: tuple[float, float, float]
+    losses: tuple[Probability, Probability, Probability]
     """Brier loss per label expected on new labels of the source: identity, Platt, curve."""
-    log_losses: tuple[float, float]
+    log_losses: tuple[LogLoss, LogLoss]
     """Log loss in nats per label expected on them: identity, Platt."""
 
 
@@ -130,9 +137,9 @@ def fit_hinge(labels: Labelled, before: Line | None = None) -> Line:
     return Line(_BENDS, _FEATURES_AT_BENDS @ theta, True)
 
 
-def platt_lines(parameters: Floats) -> list[Line]:
-    """Return expit(a·logit(z) + b) for each row (a, b), float64[k, 2]."""
-    return [Line(_ENDS, values, True) for values in parameters.dot(_FEATURES_AT_ENDS)]
+def platt_line(parameters: Floats) -> Line:
+    """Return expit(a·logit(z) + b) for (a, b), float64[2]."""
+    return Line(_ENDS, parameters.dot(_FEATURES_AT_ENDS), True)
 
 
 def fit_line(labels: Labelled, *, monotone: bool = True) -> tuple[Line, float]:

@@ -65,9 +65,6 @@ cdef double shifted(double odds, double probability) noexcept
 @cython.locals(row="double[::1]", i=Py_ssize_t, k=Py_ssize_t)
 cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] logits, double[:, ::1] out)
 
-@cython.locals(newest="long long", some_at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
-cpdef look(const long long[:] prediction_index, long long at_once, long long observed, bint newer)
-
 @cython.locals(
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
     places="const double[:]", i=Py_ssize_t, score=double, weight=double, inside=double, x=double,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from streamcal.sketch.decoding import require, within
 from streamcal.values import Counts, Floats, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SLOPES", "Line", "MixedSteps", "Snapshot", "forecast", "look", "lose"]
+__all__ = ["SLOPES", "Line", "MixedSteps", "Snapshot", "forecast", "lose"]
 
 SLOPES: Final = np.array((1.0, 0.85, 0.7, 0.5))
 """Factors by which the log odds of the mixture may be drawn towards those of the class prior."""
@@ -24,6 +25,8 @@ _LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid, where lines 
 # Logistic maps tell no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰.
 _LEAST_LOGIT: Final = math.log(2.0**-40 / (1.0 - 2.0**-40))
 _MOST_LOGIT: Final = math.log((1.0 - 2.0**-40) / 2.0**-40)
+# Of a state: bounds on logits of knots, and on log odds, which the priors of the fits keep far below.
+_FARTHEST, _STEEPEST = 1000.0, 1e11
 
 
 class Line:
@@ -50,6 +53,22 @@ class Line:
             run = self._knots[i + 1] - self._knots[i]
             if run > 0.0:
                 self._slopes[i] = (self._heights[i + 1] - self._heights[i]) / run
+
+    def to_bytes(self) -> bytes:
+        """Return the state."""
+        numbers = np.concatenate((self.logits, self.values)).astype("<f8", copy=False)
+        return bytes((self.log_odds,)) + numbers.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the line of a state; raise ValueError if it is none."""
+        log_odds, size = data[:1] == b"\1", len(data) // 16
+        require(size and len(data) == 1 + 16 * size, f"a line of {len(data)} bytes")
+        logits, values = np.frombuffer(data[1:], "<f8").astype(np.float64).reshape(2, size)
+        within(logits, -_FARTHEST, _FARTHEST, "knots")
+        require((logits[1:] >= logits[:-1]).all(), "the knots of a line descend")
+        most = _STEEPEST if log_odds else 1.0
+        return cls(logits, within(values, -most if log_odds else 0.0, most, "values"), log_odds)
 
     def at(self, logits: Floats) -> Floats:
         """Return the forecasts at logits, float64[n]."""
@@ -83,12 +102,12 @@ class Snapshot:
 
     Parameters
     ----------
+    lines
+        line of each candidate, K of them; of None the forecast is the score.
     observed
         number of target scores observed before it was first served.
     weights
         weights of the candidates, and the weights by each tracker, float64[3, K]: see `weights.Weights`.
-    lines
-        line of each candidate, K of them; of None the forecast is the score.
     odds
         κ = w₁/w₀ (eq. 13) by which the forecasts of each line are corrected, float64[K], positive and finite.
     knows
@@ -105,9 +124,9 @@ class Snapshot:
 
     def __init__(
         self,
+        lines: tuple[Line | None, ...],
         observed: int,
         weights: Floats,
-        lines: tuple[Line | None, ...],
         odds: Floats,
         knows: bool,
         by_scores: bool,
@@ -120,6 +139,11 @@ class Snapshot:
         self.slopes, self.centre = slopes, centre
         self._least, self._most = limits
         self._parts, self._odds, self._slopes = weights, odds, slopes
+
+    def fields(self) -> tuple[Any, ...]:
+        """Return the arguments of the constructor but for the lines."""
+        own = self.observed, self.weights, self.odds, self.knows, self.by_scores
+        return *own, self.limits, self.slopes, self.centre
 
     def put(self, score: float, logit: float, out: Floats) -> None:
         """Put the forecast of every candidate for one score into ``out``, float64[K].
@@ -223,35 +247,6 @@ def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) ->
         snapshot.put(scores[i], logits[i], row)
         for k in range(len(out)):
             out[k, i] = row[k]
-
-
-def look(prediction_index: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
-    """Find the latest predictions of labels.
-
-    Parameters
-    ----------
-    prediction_index
-        int64[n], n at least 1, as in `mixture.Mixture.learn`.
-    at_once
-        the stand-in for a label that came together with its prediction.
-    observed
-        The number of scores observed at the latest step.
-    newer
-        whether scores were observed since that step.
-
-    Returns
-    -------
-    The greatest of the counts; whether a label came at once; and the number of predictions since the latest
-    step.
-    """
-    newest, some_at_once, fresh = prediction_index[0], False, 0
-    for i in range(len(prediction_index)):
-        newest = max(newest, prediction_index[i])
-        if prediction_index[i] == at_once:
-            some_at_once = True
-        if prediction_index[i] < 0 or (newer and prediction_index[i] >= observed):
-            fresh += 1
-    return newest, some_at_once, fresh
 
 
 def lose(

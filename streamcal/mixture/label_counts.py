@@ -76,13 +76,11 @@ class TargetCounts:
 
         ``prior`` is the target's prior for both, if it is known from elsewhere; None: it is not.
         """
-        every, lately = self.prior(source, prior), source
-        if prior is not None:
-            lately = prior
-        elif self.n:
-            recent, latest = self.latest.effective()
-            lately = (recent + source) / (latest + 1.0)
-        return _odds(source, every), _odds(source, lately)
+        lately = prior
+        if lately is None:
+            positives, labels = self.latest.effective()
+            lately = (positives + source) / (labels + 1.0)
+        return _odds(source, self.prior(source, prior)), _odds(source, lately)
 
     def to_state(self) -> CountsState:
         """Return the state."""

@@ -17,35 +17,48 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture import newton_c as newton
-from streamcal.mixture import state as codec
-from streamcal.mixture.candidates import CANDIDATES, DISCOUNTS, EARLY, WINDOWS, are, names_of
+from streamcal.mixture import updates_c as updates
+from streamcal.mixture.candidates import CANDIDATES, DISCOUNTS, WINDOWS, are, names_of, taking_part
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
-from streamcal.mixture.fits import Source, fit_source, platt_lines
-from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, look, lose
-from streamcal.mixture.label_counts import TargetCounts, shared
-from streamcal.mixture.newton_c import OnlinePlatt
-from streamcal.mixture.own import registered
-from streamcal.mixture.recent import RecentLosses
-from streamcal.mixture.slopes import Slopes
-from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
+from streamcal.mixture.fits import Source, fit_source, platt_line
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, lose
+from streamcal.mixture.label_counts import CountsState, TargetCounts, shared
+from streamcal.mixture.snapshots import (
+    STRIDE,
+    STRIDE_AT_ONCE,
+    Snapshots,
+    SnapshotsState,
+    checked_weights,
+    next_step,
+)
 from streamcal.mixture.table import Mixed, Mixing, Table
-from streamcal.mixture.weights import Weights, by_source
-from streamcal.mixture.windows import Windows
+from streamcal.mixture.updates_c import OnlinePlatt
+from streamcal.mixture.weights import RecentLosses, Slopes, Weights, by_source
+from streamcal.mixture.windows import Windows, WindowsState
 from streamcal.sketch.buffers_c import AT_ONCE
-from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
+from streamcal.sketch.decoding import MOST, Count, Positive, decoded, encoded, require, restoring, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["EARLIER", "FIRST", "START", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture"]
+__all__ = [
+    "EARLIER",
+    "FIRST",
+    "START",
+    "STRIDE",
+    "STRIDE_AT_ONCE",
+    "Mixed",
+    "Mixing",
+    "Mixture",
+    "MixtureState",
+]
 
 EARLIER: Final = WINDOWS[-1]
 """Number of the source's newest labels that the candidates can continue from."""
@@ -63,6 +76,27 @@ _OF_PRIOR: Final = 0.02  # … or this part of the share of that class
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
 
+class MixtureState(msgspec.Struct, omit_defaults=True):
+    """The state of a `Mixture`."""
+
+    counts: CountsState
+    windows: WindowsState
+    source: Source | None
+    snapshots: SnapshotsState
+    online: Floats
+    table: Table
+    next_step: Positive
+    at_once: bool
+    weights: Floats
+    slopes: Floats
+    leader: Count
+    recent: RecentLosses
+    evidence: Evidence | None = None
+    """Evidence of early positives; None if exposures are not candidates."""
+    own: list[str] = []
+    """Names of the user's own candidates."""
+
+
 class Mixture:
     """Candidates fitted to labels, weighed and mixed.
 
@@ -77,7 +111,6 @@ class Mixture:
     """
 
     __slots__ = (
-        "_arrival",
         "_at_once",
         "_candidates",
         "_composite",
@@ -86,6 +119,7 @@ class Mixture:
         "_leader",
         "_next_step",
         "_online",
+        "_own",
         "_recent",
         "_slopes",
         "_snapshots",
@@ -96,7 +130,8 @@ class Mixture:
     )
 
     def __init__(self, *, delayed: bool = False) -> None:
-        self._candidates = (*CANDIDATES, *(EARLY if delayed else ()), *registered())
+        self._candidates = taking_part(delayed=delayed)
+        self._own = [row.name for row in self._candidates if row.origin == "labels" and row not in CANDIDATES]
         self._composite = are("source", self._candidates)
         self._counts = TargetCounts()
         self._windows = Windows(self._candidates)
@@ -106,15 +141,11 @@ class Mixture:
         self._weights = Weights(self._candidates)
         self._slopes = Slopes()
         self._leader = 0
-        self._recent = RecentLosses(names_of(self._candidates))
+        self._recent = RecentLosses(np.zeros(2 * len(self._candidates)))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
         self._next_step = next_step(0, at_once=False)
-        self._snapshots = Snapshots([(0, self._snapshot(0, None))])
-        # What was served when the latest prediction was made, by which labels that have come since are
-        # scored.
-        self._arrival = self._snapshots.latest
+        self._snapshots = Snapshots(self._snapshot(0, None))
         self._table = Table()
-        self._table.follow(self._windows)
 
     @property
     def n(self) -> int:
@@ -152,7 +183,7 @@ class Mixture:
         """
         self._source = fit_source(sketch)
         if self._weights.set_source():
-            self._recent.clear()
+            self._recent = RecentLosses(np.zeros(2 * len(self._candidates)))
         self._table.set_source(sketch)
 
     def continue_from(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
@@ -181,7 +212,7 @@ class Mixture:
             self._online.learn(logits, told, counted)
             self._windows.add(scores[part], labels[part], None if units is None else units[part])
             self._windows.fit()
-        self._table.expire()
+        self._table.chosen_at = -1
 
     def learn(
         self,
@@ -213,11 +244,10 @@ class Mixture:
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = n + len(labels) <= observed <= before.observed
-        newest, some_at_once, fresh = look(
-            prediction_index, AT_ONCE, before.observed, observed > before.observed
-        )
-        if newest == AT_ONCE or (newest >= 0 and (not tells or some_at_once)):
-            self._arrival = before
+        newest, late = int(prediction_index.max()), prediction_index >= before.observed
+        if newest == AT_ONCE or (newest >= 0 and (not tells or (prediction_index == AT_ONCE).any())):
+            self._snapshots.arrival = before
+        fresh = np.count_nonzero(prediction_index < 0) + (observed > before.observed) * np.count_nonzero(late)
         self._at_once = bool(newest < 0 or 2 * fresh > len(prediction_index))
         index = prediction_index if newest >= 0 else None
         logits = np.empty(len(scores))
@@ -244,7 +274,7 @@ class Mixture:
         if evidence is not None:
             self._evidence = evidence
         if self._windows.n and self._windows.fit():
-            self._table.expire()
+            self._table.chosen_at = -1
         snapshot = self._snapshot(observed, prior)
         if self.n or (self._evidence is not None and self._evidence is not NO_EVIDENCE):
             self._snapshots.add(snapshot)
@@ -258,42 +288,28 @@ class Mixture:
         reason = self._reason(before, leader) if self.n and leader != before else None
         return self._mixed(names, names[leader], reason)
 
-    def _own_names(self) -> list[str]:
-        return [*names_of(self._candidates[len(CANDIDATES) + (len(EARLY) if self.delayed else 0) :])]
-
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return the map of the table and the latest snapshot."""
         return Mixed(self._table.cells, self._snapshots.latest, names, leader, reason)
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        latest = self._snapshots.latest
-        entries = [*self._snapshots.entries, *([] if self._arrival is latest else [(0, self._arrival)])]
-        snapshots, fits, source, lines = codec.pack(entries, self._windows.lines, self._source)
-        chosen_at, source_edges, partition = self._table.to_state()
-        losses, recent_labels = self._recent.to_state()
         return encoded(
-            codec.MixtureState(
-                counts=self._counts.to_state(),
-                windows=self._windows.to_state(),
-                lines=lines,
-                fits=fits,
-                source=source,
-                snapshots=snapshots[: len(self._snapshots.entries)],
-                arrival=None if self._arrival is latest else snapshots[-1],
-                online=self._online.to_state(),
-                source_edges=source_edges,
-                partition=partition,
-                chosen_at=chosen_at,
-                next_step=self._next_step,
-                at_once=self._at_once,
-                weights=self._weights.to_state(),
-                slopes=self._slopes.weights,
-                leader=self._leader,
-                recent=losses,
-                recent_labels=recent_labels,
-                evidence=self._evidence,
-                own=self._own_names(),
+            MixtureState(
+                self._counts.to_state(),
+                self._windows.to_state(),
+                self._source,
+                self._snapshots.to_state(),
+                self._online.to_state(),
+                self._table,
+                self._next_step,
+                self._at_once,
+                self._weights.to_state(),
+                self._slopes.weights,
+                self._leader,
+                self._recent,
+                self._evidence,
+                self._own,
             )
         )
 
@@ -306,67 +322,57 @@ class Mixture:
         DamagedStateError
             If the bytes are not such a state; the message says what is wrong.
         """
-        state = decoded(data, codec.MixtureState, "a mixture")
+        state = decoded(data, MixtureState, "a mixture")
         mixture = cls(delayed=state.evidence is not None)
         with restoring("not the state of a mixture"):
             mixture._restore(state)
         return mixture
 
-    def _restore(self, state: codec.MixtureState) -> None:
-        n, candidates, own = state.counts.n, len(self._candidates), self._own_names()
-        require(state.own == own, f"its own candidates are {state.own}, and {own} are registered")
+    def _restore(self, state: MixtureState) -> None:
+        n, candidates = state.counts.n, len(self._candidates)
+        require(state.own == self._own, f"its own candidates are {state.own}, and {self._own} are registered")
         require(state.leader < candidates, f"led by candidate {state.leader}, of {candidates}")
         self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
         require(state.next_step <= next_step(n, at_once=False), f"the next step at {state.next_step} of {n}")
         if state.evidence is not None:
             state.evidence.check()
-            self._evidence = state.evidence
-        snapshots, arrival, fits, self._source = codec.unpack(state, candidates)
-        self._snapshots, self._arrival = Snapshots(snapshots), arrival
+        self._evidence, self._source = state.evidence, state.source
+        self._table, self._recent = state.table, state.recent
+        self._snapshots.restore(state.snapshots, candidates)
         self._counts.restore(state.counts)
-        self._windows.restore(state.windows, fits)
+        self._windows.restore(state.windows)
         known = self._windows.n
         require(min(n, EARLIER) <= known, f"{n} labels, with windows of {known}")
-        require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
-        online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
+        self._table.check(known)
+        online = within(state.online, -updates.MOST, updates.MOST, "scalings", 5 * len(DISCOUNTS))
         require(self._online.restore(online), "online Platt scalings are damaged")
         weights = within(state.weights, -MOST, MOST, "weights", 2 * candidates + 4)
         right = self._weights.restore(weights, sourced=self._source is not None)
         require(right, "the weights of the candidates are damaged")
-        self._slopes.weights = codec.checked_slopes(state.slopes)
-        self._recent.restore(state.recent, state.recent_labels)
-        partition = codec.checked_partition(state.partition)
-        self._table.restore(state.chosen_at, codec.checked_edges(state.source_edges), partition)
+        self._slopes.weights = checked_weights(state.slopes, 1, len(SLOPES))[0]
+        within(state.recent.sums, 0.0, MOST, "sums of losses", 2 * candidates)
 
     def _snapshot(self, observed: int, prior: float | None, *, earlier: bool = False) -> Snapshot:
         """Return the snapshot that is served from now on."""
-        source, weights, windows, evidence = self._source, self._weights.served, self._windows, self._evidence
-        odds, begins, waits = (1.0, 1.0), not earlier and not self.n, not self.n and not self.delayed
-        if source is None:
-            if waits:  # the score is served as it is
-                weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
-        else:
-            if begins:
-                weights = by_source(source, self._candidates, shifted=prior is not None)
-                weights = np.tile(weights, (3, 1))
-            if prior is not None or not waits:
-                odds = self._counts.odds(source.prior, prior)
-        by_scores, limits = source is not None and prior is not None, self._limits()
+        source, evidence, counts = self._source, self._evidence, self._counts
+        begins, waits = not earlier and not self.n, not self.n and evidence is None
+        by_scores, weights, odds = source is not None and prior is not None, self._weights.served, (1.0, 1.0)
+        if begins and source is not None:
+            weights = np.tile(by_source(source, self._candidates, shifted=by_scores), (3, 1))
+        elif waits and source is None:  # the score is served as it is
+            weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         known = 0.5 if source is None else source.prior
         if by_scores or not waits:
-            known = self._counts.prior(known, prior if by_scores else None)
+            if source is not None:
+                odds = counts.odds(known, prior)
+            known = counts.prior(known, prior if by_scores else None)
         of_all = np.ones(len(self._candidates))
         of_all[self._composite] = odds
-        fixed = (
-            self._lines(of_source=begins or not windows.n),
-            of_all,
-            source is not None or windows.lines[0] is not None,
-            by_scores,
-            limits,
-            self._slopes.weights,
-            math.log(known / (1.0 - known)),
-        )
-        snapshot = Snapshot(observed, weights, *fixed)
+        lines = self._lines(of_source=begins or not self._windows.n)
+        knows = source is not None or self._windows.n > 0
+        centre = math.log(known / (1.0 - known))
+        fixed = of_all, knows, by_scores, self._limits(), self._slopes.weights, centre
+        snapshot = Snapshot(lines, observed, weights, *fixed)
         if evidence is None:
             return snapshot
         weights = weights.copy()
@@ -374,24 +380,20 @@ class Mixture:
         weights[0, are("early", self._candidates)] *= evidence.trust
         weights[0] /= weights[0].sum()
         weights[0] = evidence.tilt(weights[0], forecasts(snapshot, evidence.scores))
-        return Snapshot(observed, weights, *fixed)
+        return Snapshot(lines, observed, weights, *fixed)
 
     def _lines(self, *, of_source: bool) -> tuple[Line | None, ...]:
         """Return the line of each candidate; ``of_source``: the target's are those of the source."""
         source, evidence = self._source, self._evidence
-        lines: dict[str, Iterator[Line | None]] = {
-            "score": repeat(None),
-            "labels": iter(self._windows.lines),
-            "online": iter(platt_lines(self._online.parameters)),
-            "source": repeat(None if source is None else source.curve),
-            "early": iter(() if evidence is None else platt_lines(evidence.platt.reshape(-1, 2))),
-        }
+        fitted, online = self._windows.lines, [*map(platt_line, self._online.parameters)]
         if of_source and source is not None:
-            curve, (platt,) = source.curve, platt_lines(np.array([source.platt]))
-            fitted = (row for row in self._candidates if row.origin == "labels")
-            lines["labels"] = (platt if row.log_odds else curve for row in fitted)
-            lines["online"] = repeat(platt)
-        return tuple([next(lines[row.origin]) for row in self._candidates])
+            curve, platt = source.curve, platt_line(np.array(source.platt))
+            rows = (row for row in self._candidates if row.origin == "labels")
+            fitted = tuple(platt if row.log_odds else curve for row in rows)
+            online = [platt] * len(online)
+        composite = None if source is None else source.curve
+        early = () if evidence is None else map(platt_line, evidence.platt.reshape(-1, 2))
+        return (None, *fitted, *online, composite, composite, *early)
 
     def _limits(self) -> tuple[float, float]:
         """Return the least and the greatest probability that labels so far allow to be meant.
@@ -428,7 +430,7 @@ class Mixture:
         n] where both are the same; and the losses as of the prediction of each tracker, float64[2, n], and of
         the mixture with each slope, float64[S, n].
         """
-        entries, arrival = self._snapshots.entries, self._arrival
+        entries, arrival = self._snapshots.entries, self._snapshots.arrival
         is_latest = arrival is entries[-1][1]
         served: tuple[Snapshot, ...] = ()
         which, kinds = None, 1
@@ -449,4 +451,5 @@ class Mixture:
         if self.delayed and int(self._weights.served[0].argmax()) != leader:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
-        return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
+        names = names_of(self._candidates)
+        return self._recent.compare(before, leader, names) or f"a source of {labels} labels has come in"

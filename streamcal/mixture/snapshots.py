@@ -8,14 +8,16 @@ Memory: about 40 snapshots in the long run, a few kB each.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
+import msgspec
 import numpy as np
 
-from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.values import Counts
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
+from streamcal.sketch.decoding import Count, require, within
+from streamcal.values import Counts, Floats
 
-__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "next_step"]
+__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "SnapshotsState", "checked_weights", "next_step"]
 
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
@@ -28,6 +30,36 @@ _FIRST_STEP: Final = 8
 _OLDEST: Final = 2048  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
+_MOST: Final = 64  # snapshots of a state
+_MOST_ODDS: Final = 1e300
+_MOST_LOG_ODDS: Final = 700.0
+
+_Inside: TypeAlias = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+
+
+class SnapshotState(msgspec.Struct, array_like=True):
+    """A `Snapshot` with the number of its step: its lines as indices, −1 for none, and its other fields."""
+
+    step: Count
+    lines: list[int]
+    observed: Count
+    weights: Floats
+    odds: Floats
+    knows: bool
+    by_scores: bool
+    limits: tuple[_Inside, _Inside]
+    slopes: Floats
+    centre: Annotated[float, msgspec.Meta(ge=-_MOST_LOG_ODDS, le=_MOST_LOG_ODDS)]
+
+
+class SnapshotsState(msgspec.Struct):
+    """The state of `Snapshots`."""
+
+    lines: list[bytes]
+    """Lines that the snapshots share, each once."""
+    entries: Annotated[list[SnapshotState], msgspec.Meta(min_length=1, max_length=_MOST)]
+    arrival: SnapshotState | None
+    """None: the latest of the entries."""
 
 
 def next_step(labels: int, *, at_once: bool) -> int:
@@ -40,16 +72,17 @@ class Snapshots:
 
     Parameters
     ----------
-    entries
-        Each snapshot with the number of the step that made it: at least one, the first of step 0. Their
-        counts of observed scores must not descend.
+    first
+        snapshot of step 0. The counts of observed scores of those that are added must not descend.
     """
 
-    __slots__ = ("entries",)
+    __slots__ = ("arrival", "entries")
 
-    def __init__(self, entries: list[tuple[int, Snapshot]]) -> None:
-        self.entries = entries
+    def __init__(self, first: Snapshot) -> None:
+        self.entries = [(0, first)]
         """Snapshots, each with the number of its step; do not change it."""
+        self.arrival = first
+        """Snapshot that was served when the latest prediction was made."""
 
     @property
     def latest(self) -> Snapshot:
@@ -78,6 +111,52 @@ class Snapshots:
         index = np.searchsorted(next_served, prediction_index, side="right")
         index[(prediction_index < 0) | (index < first)] = len(self.entries)
         return index, int(index.min())
+
+    def to_state(self) -> SnapshotsState:
+        """Return the state."""
+        lines: dict[bytes, int] = {}
+        known = {id(None): -1}
+
+        def place(line: Line | None) -> int:
+            if line is not None and id(line) not in known:
+                known[id(line)] = lines.setdefault(line.to_bytes(), len(lines))
+            return known[id(line)]
+
+        def packed(step: int, snapshot: Snapshot) -> SnapshotState:
+            return SnapshotState(step, [*map(place, snapshot.lines)], *snapshot.fields())
+
+        entries = [packed(*entry) for entry in self.entries]
+        arrival = None if self.arrival is self.latest else packed(0, self.arrival)
+        return SnapshotsState([*lines], entries, arrival)
+
+    def restore(self, state: SnapshotsState, candidates: int) -> None:
+        """Set the state, of so many candidates; raise ValueError if it cannot be one."""
+        lines = [*map(Line.from_bytes, state.lines), None]
+
+        def restored(held: SnapshotState) -> Snapshot:
+            fitting = len(held.lines) == candidates and all(
+                -1 <= place < len(state.lines) for place in held.lines
+            )
+            require(fitting, f"a snapshot of the lines {held.lines}, for {candidates} candidates")
+            require(held.limits[0] <= held.limits[1], f"a snapshot has the limits {held.limits}")
+            held.weights = checked_weights(held.weights, 3, candidates)
+            checked_weights(held.slopes, 1, len(SLOPES))
+            within(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, "odds", candidates)
+            return Snapshot(tuple(lines[place] for place in held.lines), *msgspec.structs.astuple(held)[2:])
+
+        steps, observed = [held.step for held in state.entries], [held.observed for held in state.entries]
+        in_order = steps[0] == 0 and steps == sorted(set(steps)) and observed == sorted(observed)
+        require(in_order, f"{len(steps)} snapshots are out of order")
+        self.entries = [(held.step, restored(held)) for held in state.entries]
+        self.arrival = self.latest if state.arrival is None else restored(state.arrival)
+
+
+def checked_weights(values: Floats, rows: int, size: int) -> Floats:
+    """Return weights of a state, float64[rows, size]; raise ValueError unless each row sums to 1."""
+    weights = within(values, 0.0, 1.0, "weights", rows * size).reshape(rows, size)
+    sums = weights.sum(axis=1)
+    require((abs(sums - 1.0) <= 1e-6).all(), f"weights add up to {sums.tolist()}, not to 1")
+    return weights
 
 
 def _is_kept(step: int, age: int) -> bool:

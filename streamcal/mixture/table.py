@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Probability
+from streamcal.sketch.decoding import Probability, ascending, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
@@ -134,51 +134,48 @@ class Mixed:
 
 
 _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores
+_MOST: Final = 4096  # intervals of a state
+_NO_EDGES: Final = np.empty(0, np.int32)
 
 
-class Table:
-    """The intervals of the served map, with the schedule of their partition.
+class Table(msgspec.Struct, dict=True):
+    """The intervals of the served map, with the schedule of their partition: its own state.
 
     The partition is chosen anew with every new source, with every new map of all labels, and after 2,048
     labels.
     """
 
-    __slots__ = ("_chosen_at", "_source_edges", "cells", "partition")
+    partition: Cells = msgspec.field(default_factory=lambda: choose_partition(_NO_EDGES))
+    """Left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0."""
+    source_edges: Cells = msgspec.field(default_factory=_NO_EDGES.copy)
+    chosen_at: Annotated[int, msgspec.Meta(ge=-1)] = 0
+    """Label count at which the partition was chosen, −1 if it is out of date."""
 
-    def __init__(self) -> None:
-        self._chosen_at = 0  # the label count at which the partition was chosen, −1 if it is out of date
-        self._source_edges: Cells = np.empty(0, np.int32)
-        self._set(choose_partition(self._source_edges))
+    @cached_property
+    def cells(self) -> tuple[Floats, Floats, Floats]:
+        """Left ends but the first as scores, and the scores and wide logits in the middle, float64[p]."""
+        scores = grid.middles(
+            self.partition, grid.MIN_LEVEL, np.append(self.partition[1:], np.int32(LAST + 1))
+        )
+        return grid.left_edges(self.partition, grid.MIN_LEVEL)[1:].copy(), scores, wide_logit(scores)
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Make the partition follow the scores of a source from the next `follow` on."""
-        self._source_edges = quantile_edges(sketch.cells, sketch.level, sketch.totals)
-        self._chosen_at = -1
-
-    def expire(self) -> None:
-        """Make the next `follow` choose the partition anew."""
-        self._chosen_at = -1
+        self.source_edges = quantile_edges(sketch.cells, sketch.level, sketch.totals)
+        self.chosen_at = -1
 
     def follow(self, windows: Windows) -> None:
         """Choose the partition anew, if it is due, by the labels of these windows."""
-        if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
-            self._chosen_at = windows.n
-            edges = windows.recent_edges() if windows.n else self._source_edges
-            self._set(choose_partition(edges))
+        if self.chosen_at < 0 or windows.n - self.chosen_at >= _KEPT_FOR:
+            self.chosen_at = windows.n
+            self.partition = choose_partition(windows.recent_edges() if windows.n else self.source_edges)
+            vars(self).pop("cells", None)
 
-    def to_state(self) -> tuple[int, Cells, Cells]:
-        """Return the state: the label count of the partition, the edges of the source, the partition."""
-        return self._chosen_at, self._source_edges, self.partition
-
-    def restore(self, chosen_at: int, source_edges: Cells, partition: Cells) -> None:
-        """Set the state."""
-        self._chosen_at, self._source_edges = chosen_at, source_edges
-        self._set(partition)
-
-    def _set(self, partition: Cells) -> None:
-        self.partition = partition
-        """Left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0."""
-        scores = grid.middles(partition, grid.MIN_LEVEL, np.append(partition[1:], np.int32(LAST + 1)))
-        lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self.cells = lefts[1:].copy(), scores, wide_logit(scores)
-        """Left ends but the first as scores, and the scores and wide logits in the middle, float64[p]."""
+    def check(self, labels: int) -> None:
+        """Raise ValueError if this cannot be the table of a mixture with so many labels."""
+        require(self.chosen_at <= labels, f"a partition chosen at {self.chosen_at}, of {labels} labels")
+        for cells in (self.partition, self.source_edges):
+            within(ascending(cells, "edges"), 0, LAST, "edges")
+        count = len(self.partition)
+        require(0 < count <= _MOST and self.partition[0] == 0, f"{count} intervals, from 1 to {_MOST}")
+        ascending(grid.left_edges(self.partition, grid.MIN_LEVEL), "intervals")

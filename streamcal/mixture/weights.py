@@ -19,14 +19,27 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
-from streamcal.mixture.weights_c import Rates, move, trust
+from streamcal.mixture.updates_c import Rates, move, trust
+from streamcal.sketch.decoding import Count
 from streamcal.values import Bytes, Flags, Floats
 
-__all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source"]
+__all__ = [
+    "BLOCK",
+    "EARLY",
+    "RATE",
+    "SHARE",
+    "SLOPE_RATE",
+    "SLOPE_SHARE",
+    "RecentLosses",
+    "Slopes",
+    "Weights",
+    "by_source",
+]
 
 RATE: Final = 0.012
 """η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""
@@ -42,6 +55,14 @@ SHARE: Final = 1e-4
 BLOCK: Final = 64
 """Number of labels that move the weights together."""
 
+SLOPE_RATE: Final = 0.05
+"""η of the slopes: weights are multiplied by e^(−η·loss) at every label. Far below 1, as late labels err
+together."""
+
+SLOPE_SHARE: Final = 1e-5
+"""Part of the weights of the slopes that goes back to the first ones at a label."""
+
+_FIRST_SLOPES: Final = np.array((0.9, 0.05, 0.03, 0.02))
 _FASTEST: Final = 2.0  # the largest rate for Brier losses of independent labels, which are 2-mixable
 _LEAD_RATE: Final = 0.01  # as `RATE`, for the weights of the two trackers
 _TRUST: Final = 0.5  # the first weight of the tracker that scores as of the prediction
@@ -50,6 +71,7 @@ _MOST_LEAD: Final = 30.0  # of one tracker over the other, in log odds
 _RATES: Final = Rates(RATE, EARLY, SHARE, _LEAD_RATE, _TRUST)
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.25  # of the first weight, with a source: a first guess, not a truth
+_STRETCH: Final = 256  # labels whose losses are added up to say why a candidate leads
 _DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
 
@@ -197,6 +219,65 @@ class Weights:
         served[0] = share * tracked[0] + (1.0 - share) * tracked[1]
         served[1:] = tracked
         self.served = served
+
+
+class Slopes:
+    """Weights of the factors of `forecasts_c.SLOPES`, by which log odds are drawn towards those of the prior.
+
+    A map that was fitted to the past is too sharp for the future, the more so the later labels come: scores
+    lose their meaning while nobody sees it. How much, the mixture itself cannot tell, as all of its
+    candidates are fitted to the same past. So its forecasts with each factor are weighed, as experts, by
+    their log losses when the prediction was made.
+    """
+
+    __slots__ = ("weights",)
+
+    def __init__(self) -> None:
+        self.weights: Floats = _FIRST_SLOPES
+        """Weights, float64[S] with sum 1, in an array that is never changed in place."""
+
+    def track(self, losses: Floats) -> None:
+        """Move the weights by the log losses of the forecasts with each factor, float64[S, n]."""
+        # Lists: NumPy takes longer on four numbers.
+        sums, first = losses.sum(axis=1).tolist(), _FIRST_SLOPES.tolist()
+        least, kept = min(sums), (1.0 - SLOPE_SHARE) ** losses.shape[1]
+        pairs = zip(self.weights.tolist(), sums, strict=True)
+        moved = [weight * math.exp(-SLOPE_RATE * (lost - least)) for weight, lost in pairs]
+        total = sum(moved)
+        shares = zip(moved, first, strict=True)
+        self.weights = np.array([kept * (each / total) + (1.0 - kept) * back for each, back in shares])
+
+
+class RecentLosses(msgspec.Struct):
+    """Sums of log losses, in nats, over the last two stretches of labels: its own state.
+
+    A stretch ends at the first call of `add` after 256 labels. Why another candidate leads, they say.
+    """
+
+    sums: Floats
+    """Sums of each candidate in the previous stretch, then in the current, float64[2 K]."""
+    labels: tuple[Count, Count] = (0, 0)
+    """Labels of both."""
+
+    def add(self, losses: Floats) -> None:
+        """Add the losses of the candidates on n labels, the first of float64[k, K, n]."""
+        (before, now), (labels_before, labels) = self.sums.reshape(2, -1), self.labels
+        if labels >= _STRETCH:
+            before, now, labels_before, labels = now, np.zeros_like(now), labels, 0
+        self.sums = np.concatenate((before, now + losses[0].sum(axis=1)))
+        self.labels = labels_before, labels + losses.shape[2]
+
+    def compare(self, before: int, leader: int, names: Sequence[str]) -> str | None:
+        """Return in words how the losses of two candidates differ, by index; None without losses."""
+        labels = sum(self.labels)
+        if not labels:
+            return None
+        lost = self.sums.reshape(2, -1).sum(axis=0)
+        change = float(lost[before] - lost[leader]) / labels
+        return (
+            f"{names[leader]} has lost {abs(change):.3g} nats {'less' if change >= 0.0 else 'more'} per label"
+            f" than {names[before]} over the last {labels} labels"
+        )
 
 
 def by_source(source: Source, candidates: Sequence[Candidate] = CANDIDATES, *, shifted: bool) -> Floats:

@@ -31,13 +31,14 @@ _PARTS: Final = 4  # a window's maps are fitted again after this part of its lab
 
 
 class WindowsState(msgspec.Struct):
-    """State of `Windows` without the maps."""
+    """State of `Windows`."""
 
     n: Count
     positives: Count
     newest: RecentLabelsState
     all: ScoreSketch
     fitted_at: list[int]
+    lines: list[Line | None]
 
 
 class Windows:
@@ -109,12 +110,13 @@ class Windows:
         return quantile_edges(cells, grid.MIN_LEVEL, counts.sum(axis=0))
 
     def to_state(self) -> WindowsState:
-        """Return the state without the maps."""
-        return WindowsState(self.n, self.positives, self._newest.to_state(), self._all, list(self._fitted_at))
+        """Return the state."""
+        newest = self._newest.to_state()
+        return WindowsState(self.n, self.positives, newest, self._all, self._fitted_at, [*self.lines])
 
-    def restore(self, state: WindowsState, lines: tuple[Line | None, ...]) -> None:
+    def restore(self, state: WindowsState) -> None:
         """Set the state; raise ValueError if the maps are of other labels."""
-        n, fitted_at, windows = state.n, state.fitted_at, f"windows of {state.n} labels"
+        n, fitted_at, lines, windows = state.n, state.fitted_at, state.lines, f"windows of {state.n} labels"
         self._newest.restore(state.newest)
         self._all = state.all.checked_as(self._all)
         require(0 <= n - self._all.n < _WAITING, f"a sketch of {self._all.n} labels for {windows}")
@@ -125,7 +127,7 @@ class Windows:
         known = lines.count(None) in ((0, len(lines)) if n else (len(lines),))
         require(known and len(lines) == len(self.lines), f"{len(lines)} maps of {windows}")
         self.n, self.positives = n, state.positives
-        self._fitted_at, self.lines = list(fitted_at), lines
+        self._fitted_at, self.lines = list(fitted_at), tuple(lines)
         self._due = [*map(_due_at, fitted_at, (memory for memory, _ in self._fitted))]
 
     def _sample(self, length: int | None) -> Labelled:

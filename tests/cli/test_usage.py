@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamcal.mixture.newton_c import compiled
+from streamcal.mixture.updates_c import compiled
 from tests.command_line import FLIGHTS, GOOD, STREAMCAL, read_lines, streamcal, synthetic
 
 pytestmark = pytest.mark.slow  # each test calls the command line

@@ -42,7 +42,7 @@ def test_the_corpus_has_labels_that_are_held_and_a_burst() -> None:
         True,
     )
     assert (at_once.first, at_once.held, at_once.oldest) == (True, 20, None)
-    assert found(unpack(burst.to_bytes()), f"{VERSIONS}/auto/mixture")["arrival"] is not None
+    assert found(unpack(burst.to_bytes()), f"{VERSIONS}/auto/mixture")["snapshots"]["arrival"] is not None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -105,15 +105,15 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/next_step", 10**9, "next step"),
     ({}, f"{VERSIONS}/auto/mixture/windows/fitted_at/0", 10**9, "fitted at"),
     ({}, f"{VERSIONS}/auto/mixture/source/2", [1e300, 0.0], "source"),
-    ({}, f"{VERSIONS}/auto/mixture/source/3", 10**6, "refers to number"),
-    ({}, f"{VERSIONS}/auto/mixture/fits/0", 10**6, "refers to number"),
-    ({}, f"{VERSIONS}/auto/mixture/lines/0/1", bytes(6) + b"\xf0\x7f", "expected"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/1/3", [], "lines"),
-    ({}, f"{VERSIONS}/auto/mixture/arrival", [], "arrival"),
+    ({}, f"{VERSIONS}/auto/mixture/source/3", bytes(6), "a line of 6 bytes"),
+    ({}, f"{VERSIONS}/auto/mixture/windows/lines/0", b"\0" + bytes(6) + b"\xf0\x7f" + bytes(8), "knots"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/lines/0", 10**6, "lines"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/entries/1/1", [], "lines"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/arrival", [], "arrival"),
     ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
     ({}, f"{VERSIONS}/auto/mixture/windows/newest/packed", bytes(7), "newest"),
-    ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),
+    ({}, f"{VERSIONS}/auto/mixture/recent/labels/0", -1, "recent"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/entries/1/2", 10**9, "scores|order"),
     ({}, f"{ENGINE}/source/log/n", -1, "n"),
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
     (WINDOWED, f"{ENGINE}/source/log/n", 0, "sliding window"),

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from streamcal.mixture import newton_c as newton
+from streamcal.mixture import updates_c as newton
 from streamcal.mixture.candidates import CANDIDATES, EARLY, are, names_of
 from streamcal.mixture.forecasts_c import Snapshot
 

@@ -11,7 +11,7 @@ import pytest
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_map, fit_source, platt_lines
+from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_map, fit_source, platt_line
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -127,7 +127,7 @@ def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float,
     """Return what the identity and a source's maps say, float64[3, n], and their losses."""
     source = fit_source(source_sketch)
     x = wide_logits_of(z)
-    return np.stack((z, platt_lines(np.array([source.platt]))[0].at(x), source.curve.at(x))), source.losses
+    return np.stack((z, platt_line(np.array(source.platt)).at(x), source.curve.at(x))), source.losses
 
 
 @pytest.mark.slow

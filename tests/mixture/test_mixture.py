@@ -15,15 +15,14 @@ from scipy.special import expit
 from streamcal.errors import DamagedStateError
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
-from streamcal.mixture import slopes as slopes_module
-from streamcal.mixture import state as codec
 from streamcal.mixture import weights as weights_module
 from streamcal.mixture.candidates import CANDIDATES, RECENT_PRIOR, names_of
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
-from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
-from streamcal.mixture.newton_c import OnlinePlatt
+from streamcal.mixture.forecasts_c import Line, Snapshot
+from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, MixtureState
+from streamcal.mixture.snapshots import SnapshotsState
+from streamcal.mixture.updates_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
@@ -69,13 +68,13 @@ def step_of(mixture: Mixture, scores: Floats, labels: Labels, observed: int = 0,
     return mixture.step(observed, **more)
 
 
-def state_of(mixture: Mixture) -> codec.MixtureState:
-    return decoded(mixture.to_bytes(), codec.MixtureState, "a mixture")
+def state_of(mixture: Mixture) -> MixtureState:
+    return decoded(mixture.to_bytes(), MixtureState, "a mixture")
 
 
 def snapshots_of(mixture: Mixture) -> list[Snapshot]:
     """Return the snapshots that are kept, that which is served last."""
-    return [snapshot for _, snapshot in codec.unpack(state_of(mixture), K)[0]]
+    return [snapshot for _, snapshot in restored(mixture)._snapshots.entries]
 
 
 def each_of(mixture: Mixture) -> Floats:
@@ -190,7 +189,7 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     held, served = snapshots_of(mixture), np.empty((K, STRIDE))
     assert held[-1].by_scores == (prior is not None)
     then, mixed, drawn = np.empty((K, STRIDE)), list[Floats](), list[Floats]()
-    partition = codec.checked_partition(state_of(mixture).partition)
+    partition = state_of(mixture).table.partition
     lefts = grid.left_edges(partition, grid.MIN_LEVEL)
     middles = grid.middles(
         partition, grid.MIN_LEVEL, np.append(partition[1:], (grid.LAST_KEY >> grid.MIN_LEVEL) + 1)
@@ -208,7 +207,7 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     assert np.abs(then - served).max() > 0.1
     weights, sloped = weights_of(mixture, sourced=True), log_losses(np.stack(drawn, axis=1), labels, *limits)
     weights.track(losses, tracked, earlier=mixture.n)
-    rate, share, first = slopes_module.RATE, slopes_module.SHARE, slopes_module._FIRST
+    rate, share, first = weights_module.SLOPE_RATE, weights_module.SLOPE_SHARE, weights_module._FIRST_SLOPES
     before = state_of(mixture).slopes
     slopes = plain.slopes_after(before, [sloped], rate, share, first)
     mixture.learn(scores, labels, seen)
@@ -301,7 +300,7 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     said = state_of(mixture).weights
     assert said == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
     assert np.abs(said - taught.to_state())[K : 2 * K].max() > 0.01
-    assert state_of(mixture).arrival is not None
+    assert state_of(mixture).snapshots.arrival is not None
 
 
 @pytest.mark.parametrize("way", ["at once", "observed", "not told"])
@@ -314,11 +313,11 @@ def test_a_prediction_ends_a_burst(source_of: SourceOf, way: str) -> None:
     mixture.step(9 * STRIDE)
     scores, labels = NormalPair(0.9).sample(STRIDE, rng)
     mixture.learn(scores, labels, np.full(STRIDE, 3), None, 9 * STRIDE)
-    assert state_of(mixture).arrival is not None  # since the step, no prediction was made
+    assert state_of(mixture).snapshots.arrival is not None  # since the step, no prediction was made
     seen = np.full(STRIDE, AT_ONCE if way == "at once" else 3)
     number = {"at once": 9 * STRIDE, "observed": 9 * STRIDE + 1, "not told": 0}[way]
     mixture.learn(scores, labels, seen, None, number)
-    assert state_of(mixture).arrival is None
+    assert state_of(mixture).snapshots.arrival is None
 
 
 # The source
@@ -454,7 +453,7 @@ def test_a_prior_by_scores_moves_the_composites_at_once(source_of: SourceOf) -> 
 
 
 def test_a_source_may_come_after_the_target_s_labels(source_of: SourceOf) -> None:
-    """Its composites get a quarter of the weight, and so the lead, where labels have told little yet."""
+    """Its composites get a quarter of the weight, and no loss of before explains who leads from then on."""
     scores, labels = NormalPair(0.5).sample(4000, np.random.default_rng(15))
     mixture = Mixture()
     run(mixture, scores[:100], labels[:100])
@@ -462,8 +461,7 @@ def test_a_source_may_come_after_the_target_s_labels(source_of: SourceOf) -> Non
     mixture.set_source(source_of(10_000, 0.5, 16))
     mixed = mixture.step(100)
     assert composites(mixed) == pytest.approx(weights_module._COMPOSITES)
-    assert mixed.mixing.leader.startswith("composite")
-    assert mixed.mixing.reason == "a source of 10000 labels has come in"
+    assert mixture._reason(0, 1) == "a source of 10000 labels has come in"
     scores, labels = scores[100:], labels[100:]
     out, _ = run(mixture, scores, labels, served=mixed)
     assert np.mean((out - labels) ** 2) < np.mean((scores - labels) ** 2)
@@ -528,7 +526,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
         for mixture in (kept, again):
             if step:
                 mixture.learn(scores[30:], labels[30:], seen[30:], None, told)
-                arrivals += state_of(mixture).arrival is not None
+                arrivals += state_of(mixture).snapshots.arrival is not None
             mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
         assert mixed[0] == mixed[1]
         assert kept.to_bytes() == again.to_bytes()
@@ -564,57 +562,65 @@ def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> Non
             Mixture.from_bytes(good[:cut])
 
 
-def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
+def damaged(state: MixtureState) -> list[tuple[str, object]]:
     """Return fields of a state, each with what it cannot be."""
     weights = state.weights.copy()
     weights[0] += 0.5
     online = state.online.copy()
     online[2] = -1.0
-    last = state.snapshots[-1]
+    last = state.snapshots.entries[-1]
     assert state.source is not None
+
+    def lined(line: Line) -> SnapshotsState:
+        return changed(state.snapshots, lines=[line.to_bytes(), *state.snapshots.lines[1:]])
+
+    def arriving(**fields: object) -> SnapshotsState:
+        return changed(state.snapshots, arrival=changed(last, **fields))
+
+    first = Line.from_bytes(state.snapshots.lines[0])
     return [
         ("counts", changed(state.counts, n=10**6)),
         ("counts", changed(state.counts, positives=state.counts.n + 1)),
         ("counts", changed(state.counts, latest=b"\2" * RECENT_PRIOR)),
-        ("snapshots", []),
-        ("snapshots", state.snapshots[::-1]),
+        ("snapshots", changed(state.snapshots, entries=[])),
+        ("snapshots", changed(state.snapshots, entries=state.snapshots.entries[::-1])),
         ("source", None),
-        ("source", changed(state.source, curve=-1)),
         ("source", changed(state.source, log_losses=(-1.0, 0.1))),
-        ("fits", state.fits[1:]),
-        ("fits", [99, *state.fits[1:]]),
-        ("fits", [-1, *state.fits[1:]]),
-        ("arrival", changed(last, lines=last.lines[1:])),
-        ("arrival", changed(last, lines=[-2, *last.lines[1:]])),
-        ("arrival", changed(last, weights=last.weights / 2.0)),
-        ("arrival", changed(last, odds={1: -1.0})),
-        ("arrival", changed(last, odds={K: 2.0})),
-        ("arrival", changed(last, limits=(0.9, 0.1))),
-        ("arrival", changed(last, limits=(0.0, 0.9))),
-        ("arrival", changed(last, limits=(0.1, 1.0))),
-        ("arrival", changed(last, slopes=last.slopes[:-1])),
-        ("arrival", changed(last, slopes=2.0 * last.slopes)),
-        ("arrival", changed(last, centre=float("nan"))),
-        ("arrival", changed(last, centre=701.0)),
-        ("lines", [changed(state.lines[0], values=state.lines[0].values + 1e12), *state.lines[1:]]),
-        ("lines", [changed(state.lines[0], logits=state.lines[0].logits[1:]), *state.lines[1:]]),
+        ("snapshots", arriving(lines=last.lines[1:])),
+        ("snapshots", arriving(lines=[-2, *last.lines[1:]])),
+        ("snapshots", arriving(lines=[999, *last.lines[1:]])),
+        ("snapshots", arriving(weights=last.weights / 2.0)),
+        ("snapshots", arriving(odds=-last.odds)),
+        ("snapshots", arriving(odds=last.odds[1:])),
+        ("snapshots", arriving(limits=(0.9, 0.1))),
+        ("snapshots", arriving(limits=(0.0, 0.9))),
+        ("snapshots", arriving(limits=(0.1, 1.0))),
+        ("snapshots", arriving(slopes=last.slopes[:-1])),
+        ("snapshots", arriving(slopes=2.0 * last.slopes)),
+        ("snapshots", arriving(centre=float("nan"))),
+        ("snapshots", arriving(centre=701.0)),
+        ("snapshots", lined(Line(first.logits, first.values + 1e12))),
+        ("snapshots", lined(Line(first.logits[::-1].copy(), first.values))),
+        ("snapshots", lined(Line(first.logits + 2e3, first.values))),
         ("slopes", state.slopes[:-1]),
         ("slopes", state.slopes + 0.1),
         ("slopes", np.array([1.5, -0.5, 0.0, 0.0])),
         ("windows", changed(state.windows, positives=state.windows.n + 1)),
         ("windows", changed(state.windows, fitted_at=[10**6] * len(state.windows.fitted_at))),
         ("windows", changed(state.windows, n=10**6)),
+        ("windows", changed(state.windows, lines=state.windows.lines[1:])),
+        ("windows", changed(state.windows, lines=[None, *state.windows.lines[1:]])),
         ("online", online),
         ("online", np.full(len(online), 1e12)),
-        ("partition", np.array([3], np.int32)),
-        ("partition", np.empty(0, np.int32)),
-        ("chosen_at", 10**6),
+        ("table", changed(state.table, partition=np.array([3], np.int32))),
+        ("table", changed(state.table, partition=np.empty(0, np.int32))),
+        ("table", changed(state.table, source_edges=np.array([3, 3], np.int32))),
+        ("table", changed(state.table, chosen_at=10**6)),
         ("next_step", 0),
         ("next_step", 10**6),
         ("weights", weights),
         ("leader", K),
-        ("recent", np.ones(K)),
-        ("recent_labels", [0]),
+        ("recent", changed(state.recent, sums=np.ones(K))),
     ]
 
 
@@ -632,7 +638,7 @@ def test_the_state_stays_small(source_of: SourceOf) -> None:
     mixture = Mixture()
     mixture.set_source(source_of(20_000, 0.5, 24))
     run(mixture, scores, labels, delay=500)
-    assert len(mixture.to_bytes()) < 145 * 1024
+    assert len(mixture.to_bytes()) < 150 * 1024
 
 
 def test_no_labels_change_nothing() -> None:

@@ -10,8 +10,8 @@ import pytest
 from streamcal import Recalibrator
 from streamcal.errors import DamagedStateError
 from streamcal.maps.platt import logit
+from streamcal.mixture.candidates import clear, fit_own, register
 from streamcal.mixture.fits import Labelled
-from streamcal.mixture.own import clear, fit_own, register
 from streamcal.sketch import grid
 from streamcal.sketch.weighing import weighed
 from streamcal.values import Floats

@@ -16,12 +16,10 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture import mixture as mixture_module
-from streamcal.mixture import slopes as slopes_module
 from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixing, Mixture
-from streamcal.mixture.slopes import Slopes
-from streamcal.mixture.weights import Weights
-from streamcal.mixture.weights_c import Rates
+from streamcal.mixture.updates_c import Rates
+from streamcal.mixture.weights import Slopes, Weights
 from streamcal.sketch.buffers_c import AT_ONCE
 from tests.mixture.plain import DELAYED, WITH_EARLY, limits_of, log_losses
 
@@ -34,7 +32,7 @@ ROUNDING = 1e-6  # nats, in sums of thousands
 # What the page says; read before a test breaks it in the module.
 RATE, LEAD_RATE, SHARE, BLOCK = module.RATE, module._LEAD_RATE, module.SHARE, module.BLOCK
 EARLY = module.EARLY
-SLOPE_RATE, SLOPE_SHARE = slopes_module.RATE, slopes_module.SHARE
+SLOPE_RATE, SLOPE_SHARE = module.SLOPE_RATE, module.SLOPE_SHARE
 KEPT, COIN, FIRST, TRUST = module._RATES.kept, module._RATES.coin, module._FIRST_LABELS, module._TRUST
 
 
@@ -495,7 +493,7 @@ def clipping(trial: Trial, least: Floats) -> float:
 def sloped(adversary: Adversary, m: int, blocks: int = 700) -> Terms:
     """Return the terms of the weights of the slopes, whose labels come m at a time."""
     rng, slopes = np.random.default_rng(29), Slopes()
-    first, rate, share = slopes_module._FIRST, SLOPE_RATE, SLOPE_SHARE
+    first, rate, share = module._FIRST_SLOPES, SLOPE_RATE, SLOPE_SHARE
     losses, lost, extra = [], [], []
     for block in range(blocks):
         own = log_losses(*adversary(rng, block, slopes.weights, m), LEAST)
@@ -598,5 +596,5 @@ def test_the_bound_of_the_slopes_fails_where_it_is_broken(
     monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
 ) -> None:
     assert excess_weighted(sloped(adversary, 16, 2500)) <= ROUNDING
-    monkeypatch.setattr(slopes_module, constant, factor * getattr(slopes_module, constant))
+    monkeypatch.setattr(module, f"SLOPE_{constant}", factor * getattr(module, f"SLOPE_{constant}"))
     assert excess_weighted(sloped(adversary, 16, 2500)) > 0.1

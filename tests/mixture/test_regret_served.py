@@ -9,8 +9,7 @@ import pytest
 
 from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture.mixture import Mixing, Mixture
-from streamcal.mixture.slopes import RATE as SLOPE_RATE
-from streamcal.mixture.slopes import Slopes
+from streamcal.mixture.weights import SLOPE_RATE, Slopes
 from streamcal.sketch.buffers_c import AT_ONCE
 from tests.mixture.test_regret import (
     ADVERSARIES,

@@ -8,9 +8,9 @@ import pytest
 from scipy.special import expit
 
 from streamcal import Recalibrator
-from streamcal.mixture import slopes as module
+from streamcal.mixture import weights as module
 from streamcal.mixture.forecasts_c import SLOPES
-from streamcal.mixture.slopes import RATE, SHARE, Slopes
+from streamcal.mixture.weights import SLOPE_RATE, SLOPE_SHARE, Slopes
 from tests.inside import memos_of
 from tests.mixture.plain import FACTORS, slopes_after
 
@@ -42,9 +42,9 @@ def test_the_weights_are_the_plain_recursion() -> None:
         kept = before.copy()
         slopes.track(calls[-1])
         assert np.array_equal(before, kept)  # what a snapshot holds does not change
-        expected = slopes_after(module._FIRST, calls, RATE, SHARE, module._FIRST)
+        expected = slopes_after(module._FIRST_SLOPES, calls, SLOPE_RATE, SLOPE_SHARE, module._FIRST_SLOPES)
         assert slopes.weights == pytest.approx(expected, rel=1e-9, abs=1e-300)
-        moved = max(moved, float(np.abs(expected - module._FIRST).max()))
+        moved = max(moved, float(np.abs(expected - module._FIRST_SLOPES).max()))
     assert moved > 0.05
 
 
@@ -60,7 +60,7 @@ def test_weights_stay_weights(scale: float) -> None:
             assert slopes.weights.sum() == pytest.approx(1.0, abs=1e-12)
             assert (slopes.weights > 0.0).all()
     if not scale:
-        assert slopes.weights == pytest.approx(module._FIRST)
+        assert slopes.weights == pytest.approx(module._FIRST_SLOPES)
 
 
 def test_a_factor_that_has_lost_without_end_comes_back_by_the_share() -> None:
@@ -103,7 +103,7 @@ def ratio(monkeypatch: pytest.MonkeyPatch, seed: int, *, falls: bool) -> float:
     scores, labels = stream(seed, falls=falls)
     with_slopes = served(scores, labels)[0]
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_FIRST", FIXED)
+        patch.setattr(module, "_FIRST_SLOPES", FIXED)
         without = served(scores, labels)[0]
     losses = [
         -np.log(np.where(labels == 1, said, 1.0 - said))[WARM:].mean() for said in (with_slopes, without)

@@ -75,7 +75,8 @@ def test_windows_that_hold_the_same_labels_share_their_maps() -> None:
     windows.fit()
     lines = dict(zip((row.name for row in FITTED), windows.lines, strict=True))
     for family in ("isotonic", "hinge"):
-        assert len({id(lines[f"target/{family}/{window}"]) for window in WINDOWS}) == 1
+        shared = [lines.get(f"target/{family}/{window}") for window in WINDOWS]
+        assert len({id(line) for line in shared if line is not None}) == 1
 
 
 def test_a_restored_window_goes_on() -> None:
@@ -87,7 +88,7 @@ def test_a_restored_window_goes_on() -> None:
         if end < 5000:  # of the others some wait
             whole.fit()
     again = Windows()
-    again.restore(whole.to_state(), whole.lines)
+    again.restore(whole.to_state())
     for windows in (whole, again):
         windows.add(scores[:STEP], labels[:STEP])
         windows.fit()
@@ -110,7 +111,7 @@ def test_positives_are_counted_whatever_happens_to_labels() -> None:
     assert windows.n == 2000
     windows.fit()
     again = Windows()
-    again.restore(windows.to_state(), windows.lines)
+    again.restore(windows.to_state())
     assert again.positives == labels.sum()
 
 
@@ -118,18 +119,18 @@ def test_a_state_that_does_not_fit_its_maps_is_refused() -> None:
     windows = Windows()
     windows.add(*stream(2000, 3))
     windows.fit()
-    state, lines = windows.to_state(), windows.lines
-    for changed, maps in (
-        ({"fitted_at": [10**9] * len(state.fitted_at)}, lines),
-        ({"fitted_at": state.fitted_at[:2]}, lines),
-        ({"n": state.n - 1}, lines),
-        ({"positives": state.n + 1}, lines),
-        ({"newest": Windows().to_state().newest}, lines),
-        ({"all": ScoreSketch(64)}, lines),
-        ({}, lines[:-1]),
-        ({}, (*lines[:-1], None)),
+    state = windows.to_state()
+    for changed in (
+        {"fitted_at": [10**9] * len(state.fitted_at)},
+        {"fitted_at": state.fitted_at[:2]},
+        {"n": state.n - 1},
+        {"positives": state.n + 1},
+        {"newest": Windows().to_state().newest},
+        {"all": ScoreSketch(64)},
+        {"lines": state.lines[:-1]},
+        {"lines": [*state.lines[:-1], None]},
     ):
         with pytest.raises(ValueError, match=r"windows|differ"):
-            Windows().restore(msgspec.structs.replace(state, **changed), maps)
+            Windows().restore(msgspec.structs.replace(state, **changed))
     with pytest.raises(ValueError, match="windows"):
-        Windows().restore(Windows().to_state(), lines)
+        Windows().restore(msgspec.structs.replace(Windows().to_state(), lines=state.lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import random
 import subprocess
@@ -18,14 +17,10 @@ import streamcal
 from streamcal.certificates import paths_c, shift_likelihood_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
-from streamcal.maps import curves_c, line_c, logistic_c, shift_c, steps_c
-from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
-from streamcal.maps.platt import expit, logit, wide_logit
-from streamcal.mixture import forecasts_c, updates_c
-from streamcal.multiclass import rows_c, softmax_c
-from streamcal.quality import sums_c
-from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
-from streamcal.sketch.decoding import encoded
+from streamcal.maps import curves_c, steps_c
+from streamcal.maps.platt import expit, logit
+from streamcal.mixture import forecasts_c
+from streamcal.sketch import atoms_c, grid, keys_c, tally_c
 from tests.uncompiled import classed, joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
@@ -67,109 +62,6 @@ def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
     assert found[0] == found[1]
 
 
-def test_sums_of_groups() -> None:
-    found = []
-    for module in (sums_c, uncompiled("streamcal.quality.sums_c")):
-        rng = np.random.default_rng(3)
-        sums, at = np.zeros((5, 6)), rng.integers(0, 5, 400)
-        module.add_labels(sums, at, rng.random((2, 400)), (rng.random(400) < 0.3).astype(float))
-        found.append(sums)
-    np.testing.assert_array_equal(*found)
-
-
-def test_corrections_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for load in (importlib.import_module, uncompiled):
-        rng = np.random.default_rng(3)
-        for name in ("between_c", "corrections_c", "fields_c"):  # each imports those before it
-            module = load(f"streamcal.segments.{name}")
-            monkeypatch.setitem(sys.modules, f"streamcal.segments.{name}", module)
-        fields = module.Fields(2)
-        for number in range(600):
-            names = [None, f"{rng.integers(0, 4)}", f"{rng.integers(0, 99)}"][number % 2 :][:2]
-            own = [rng.normal() if number % 5 else float("nan") for _ in range(2)]
-            then = fields.forecast(float(rng.random()), names, own)
-            fields.learn(int(rng.random() < 0.3), then)
-            found.append(then)
-        found.append(encoded(fields.to_state()))
-    assert repr(found[:601]) == repr(found[601:])
-
-
-@pytest.mark.parametrize("weighed", [False, True])
-def test_online_platt_scalings(weighed: bool) -> None:
-    rng = np.random.default_rng(1)
-    compiled = updates_c.OnlinePlatt()
-    python = uncompiled("streamcal.mixture.updates_c").OnlinePlatt()
-    for n in (1, 31, 32, 33, 0, 500, 7):
-        logits, labels = rng.normal(0.0, 9.0, n).clip(-27.7, 27.7), (rng.random(n) < 0.3).astype(np.int8)
-        shares = rng.uniform(0.1, 9.0, n) if weighed else None
-        for each in (compiled, python):
-            each.learn(logits, labels, shares)
-        assert np.array_equal(compiled.to_state(), python.to_state())
-
-
-@pytest.mark.parametrize(("classes", "slopes"), [(3, 1), (3, 3), (3, 9), (12, 144), (70, 1)])
-def test_online_scalings_of_many_classes(classes: int, slopes: int) -> None:
-    rng, made = np.random.default_rng(1), []
-    rows = rng.dirichlet(np.full(classes, 0.2), 90)
-    codes, shares = rng.integers(0, classes, 90), rng.uniform(0.1, 3.0, 90)
-    for module in (softmax_c, uncompiled("streamcal.multiclass.softmax_c")):
-        scaling = module.OnlineSoftmax(classes, slopes=slopes, discount=0.99, ridge=(5.0, 1.0, 20.0))
-        x, found = module.logs(rows), np.stack((rows, rows, rows))
-        for part in (slice(0, 1), slice(1, 40), slice(40, 90)):
-            scaling.learn(x[part], codes[part], shares[part])
-        module.scale_each(found, 0, 1, 2, [scaling])
-        made.append((*scaling.to_state(), found))
-    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-
-
-def test_rows_of_many_classes() -> None:
-    made = []
-    for module in (rows_c, uncompiled("streamcal.multiclass.rows_c")):
-        rng, out = np.random.default_rng(1), np.zeros((9, 50))
-        counts, codes = np.ones((2, 5)), rng.integers(0, 5, 50)
-        module.log_losses(rng.random((50, 9)), rng.random(50), 0.01, out)
-        for weights in (None, rng.random(50)):
-            module.count(codes, weights, 0.99, counts)
-        bad = [module.largest(np.array(some)) for some in ([], [0.5, 2.0], [1.0, -1e-9], [np.nan, 1.0])]
-        made.append((out, counts, bad))
-    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-    assert made[0][2] == [0.0, 2.0, -1.0, -1.0]
-    assert made[0][1][1].sum() == pytest.approx(5.0 * 0.99**100 + (1.0 - 0.99**100) / 0.01)
-
-
-def test_logistic_regression() -> None:
-    rng = np.random.default_rng(2)
-    compiled, python = logistic_c, uncompiled("streamcal.maps.logistic_c")
-    logits = np.sort(rng.normal(0.0, 4.0, 300)).clip(-27.7, 27.7)
-    totals = rng.integers(1, 40, 300).astype(float)
-    counts = np.stack((rng.binomial(totals.astype(int), 0.3).astype(float), totals))
-    made = []
-    for module in (compiled, python):
-        theta, means, sums = IDENTITY_ROW.copy(), np.empty(300), np.empty((2, 300))
-        module.minimise(theta, IDENTITY_ROW, HINGE, KNOTS, logits, *counts)
-        groups = module.group(logits, counts, means, sums)
-        made.append((theta, means[:groups], sums[:, :groups]))
-    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-
-
-def test_weights_of_the_mixture() -> None:
-    rng = np.random.default_rng(3)
-    losses, tracked = rng.exponential(0.5, (2, 15, 150)), rng.exponential(0.5, (2, 150))
-    made = []
-    for module in (updates_c, uncompiled("streamcal.mixture.updates_c")):
-        served, sums = np.full((3, 15), 1.0 / 15.0), np.array((69.0, 69.0, 100.0))
-        asleep = np.array([0] * 13 + [1] * 2, np.uint8)
-        rates = (0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12)
-        lead = 1.4
-        for counted in (np.ones(150), rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
-            lead = module.move(
-                served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, rates
-            )
-        made.append((served, sums, np.array(lead), counted))
-    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-
-
 def test_forecasts_of_the_mixture() -> None:
     rng = np.random.default_rng(4)
     knots, values = np.array((-3.0, -1.0, -1.0, 2.0)), np.array((0.1, 0.2, 0.4, 0.9))
@@ -202,51 +94,6 @@ def test_forecasts_of_the_mixture() -> None:
         made.append((line.at(logits), *figures, steps.values(), some, state))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     assert np.array_equal(made[0][0], np.interp(logit(scores), knots, values))
-
-
-@pytest.mark.parametrize("level", [32, 40, 58])
-def test_cells(level: int) -> None:
-    rng = np.random.default_rng(5)
-    cells = np.unique(
-        grid.cells_of(np.concatenate((rng.random(500) ** 9, 1.0 - rng.random(500) ** 9)), level)
-    )
-    packed = np.sort(rng.integers(0, 50, 200)).astype(np.int32)
-    made = []
-    for suffix in ("compiled", "python"):
-        of = {
-            name: sys.modules[f"streamcal.{name}"]
-            if suffix == "compiled"
-            else uncompiled(f"streamcal.{name}")
-            for name in ("maps.logistic_c", "sketch.tally_c", "maps.curves_c")
-        }
-        out = np.empty(len(cells))
-        of["maps.logistic_c"].cell_logits(cells.astype(np.int64), level, out)
-        occupied, counts = np.empty(200, np.int32), np.empty((2, 200), np.int64)
-        number = of["sketch.tally_c"].count_sorted(packed, occupied, counts)
-        starts, means = of["maps.curves_c"].isotonic(
-            rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
-        )
-        made.append((out, occupied[:number], counts[:, :number], starts, means))
-    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-    middles = grid.middles(cells, level)
-    assert made[0][0] == pytest.approx(wide_logit(middles), rel=1e-14, abs=1e-15)
-    assert made[0][2].sum() == 200
-
-
-def test_lines() -> None:
-    rng = np.random.default_rng(7)
-    scores = np.concatenate((rng.random(300), [0.0, 1.0, 1e-300, 0.5]))
-    for knots in ((0.3,), (-1.0, 2.0), (-20.0, -1.0, -1.0 + 1e-9, 0.0, 3.0, 27.0)):
-        log_odds = tuple(np.sin(np.arange(len(knots)) + 1.0).tolist())
-        made = []
-        for module in (line_c, uncompiled("streamcal.maps.line_c")):
-            line, out = module.LinearFunction(knots, log_odds), np.empty(len(scores))
-            line.apply(scores, out)
-            again = pickle.loads(pickle.dumps(line)) if module is line_c else line
-            assert [again.one(score) for score in scores.tolist()] == out.tolist()
-            made.append(out)
-        assert np.array_equal(*made)
-        assert logit(made[0]) == pytest.approx(np.interp(logit(scores), knots, log_odds), rel=1e-9, abs=1e-9)
 
 
 def test_steps() -> None:
@@ -313,40 +160,6 @@ def test_tallies_and_atoms(level: int) -> None:
     assert made[0] == made[1]
     assert made[0][-2][0] >= level
     assert np.sum(made[0][-2][2]) == len(scores)
-
-
-def test_shift_of_one_probability() -> None:
-    given, made = np.random.default_rng(10).random((50, 3)).tolist(), []
-    for module in (shift_c, uncompiled("streamcal.maps.shift_c")):
-        weights = [module.shift_weights(p, q) for p, q, _ in given]
-        priors = [module.class_prior(9.0 * n, 10.0 * n) for _, _, n in given]
-        ones = [module.shift_correction_one(each[2], w) for each, w in zip(given, weights, strict=True)]
-        made.append((weights, priors, ones))
-        assert module.shift_weights(None, 0.5) == module.shift_weights(1.0, 0.5) == (1.0, 1.0)
-        assert module.class_prior(0, 0) is None
-    assert made[0] == made[1]
-
-
-@pytest.mark.parametrize("keeps_index", [False, True])
-def test_buffers(keeps_index: bool) -> None:
-    made = []
-    for module in (buffers_c, uncompiled("streamcal.sketch.buffers_c")):
-        rng = np.random.default_rng(11)
-        labels, scores, found = module.LabelBuffer(keeps_index), module.ScoreBuffer(10**6), []
-        for step in range(60):
-            some = rng.random(step)
-            classes = (some > 0.5).astype(np.int8)
-            labels._put(some, classes, np.full(step, 300), np.arange(step))
-            assert not scores.extend(some)
-            for score in some.tolist():
-                labels.append(score, int(score > 0.7), step, 256 + step % 2)
-                scores.append(score)
-            for buffer in (labels, scores):
-                buffer._drop(int(rng.integers(0, buffer._held + 1)))
-            held = [labels._part(i, 0) for i in range(3 + keeps_index)] + [scores._since(0)]
-            found.append(([each.tolist() for each in held], labels.n, labels.positives, labels.end, scores.n))
-        made.append(found)
-    assert made[0] == made[1]
 
 
 def test_isotonic_regression_is_that_of_scipy() -> None:

@@ -15,9 +15,7 @@ from tests.spark.maps import (
     LINEAR,
     REFUSED,
     bits,
-    linear_map,
     scores_for,
-    step_map,
 )
 
 if not os.environ.get("CI"):
@@ -29,8 +27,6 @@ import onnxruntime
 
 from streamcal.onnx import model
 
-MANY = 1_000_000
-
 
 def run(recalibration: RecalibrationMap, scores: Any, dtype: Any = "float64") -> Any:
     made = model(recalibration, dtype)
@@ -39,15 +35,6 @@ def run(recalibration: RecalibrationMap, scores: Any, dtype: Any = "float64") ->
     (found,) = session.run(["probability"], {"score": np.asarray(scores, dtype)})
     assert found.dtype == dtype
     return found
-
-
-def many(edges: tuple[float, ...]) -> Any:
-    """Return 10⁶ scores: anywhere, near both ends, at all edges, and beside them."""
-    random = np.random.default_rng(3)
-    at = np.array(edges)
-    tiny = 10.0 ** random.uniform(-16, 0, MANY // 4)
-    found = np.concatenate((at, np.nextafter(at, 0.0), np.nextafter(at, 1.0), tiny, 1.0 - tiny, [5e-324]))
-    return np.append(found, random.random(MANY - len(found)))
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -62,26 +49,6 @@ def test_lines_differ_in_the_last_bits_at_most(name: str) -> None:
     np.testing.assert_allclose(
         run(LINEAR[name], scores), LINEAR[name].predict_many(scores), rtol=0.0, atol=LARGEST_DIFFERENCE
     )
-
-
-@pytest.mark.slow
-def test_a_million_scores_have_the_same_bits_by_steps() -> None:
-    recalibration = step_map(254, (0.3, 2.0))
-    scores = many(recalibration.edges)
-    np.testing.assert_array_equal(run(recalibration, scores), recalibration.predict_many(scores))
-    narrow = scores.astype("float32")
-    expected = recalibration.predict_many(narrow.astype("float64")).astype("float32")
-    np.testing.assert_array_equal(run(recalibration, narrow, "float32"), expected)
-
-
-@pytest.mark.slow
-def test_a_million_scores_differ_by_few_units_in_the_last_place_by_lines() -> None:
-    recalibration = linear_map(40, (2.0, 0.3))
-    scores = many(tuple((1.0 / (1.0 + np.exp(-np.array(recalibration.knots)))).tolist()))
-    np.testing.assert_array_max_ulp(run(recalibration, scores), recalibration.predict_many(scores), 256)
-    narrow = scores.astype("float32")
-    expected = recalibration.predict_many(narrow.astype("float64")).astype("float32")
-    np.testing.assert_array_max_ulp(run(recalibration, narrow, "float32"), expected, 1)
 
 
 @pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])

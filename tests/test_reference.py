@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator, ScoreSketch
 from streamcal.maps.platt import expit
-from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.sketch import grid
 from tests import reference
+from tests.nightly import one_in
 
 # Ends, denormals, neighbours of ½ and of the end cells, dyadic scores (cell boundaries), float32, ties.
 SPECIAL = [
@@ -65,7 +65,7 @@ def test_cells(scores: list[float], level: int) -> None:
     assert grid.cells_of(values, level).tolist() == reference.cells_of(values, level).tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(SCORES, st.integers(0, 1)), max_size=300),
     st.lists(st.integers(0, 300), max_size=4),
@@ -82,9 +82,9 @@ def test_sketches(events: list[tuple[float, int]], cuts: list[int], labelled: bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", one_in(2, STREAMS))
 @pytest.mark.parametrize("max_cells", [64, 1 << 17])
-@pytest.mark.parametrize("n", [1, 1000, 20_000])
+@pytest.mark.parametrize("n", [1, 5000])
 def test_sketches_of_long_streams(name: str, max_cells: int, n: int) -> None:
     scores = STREAMS[name][:n]
     labels = (np.random.default_rng(2).random(n) < scores).astype(np.int8)
@@ -108,9 +108,8 @@ def test_a_sketch_made_coarse_goes_on_at_its_level(level: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("mode", ["source", "auto", "label_shift"])
-@pytest.mark.parametrize("bins", ["auto", 1, 3000])
+@pytest.mark.parametrize("name", one_in(3, STREAMS))
+@pytest.mark.parametrize(("mode", "bins"), [("source", 3000), ("auto", "auto"), ("label_shift", 1)])
 def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> None:
     scores = STREAMS[name]
     labels = (np.random.default_rng(3).random(len(scores)) < scores).astype(np.int8)
@@ -130,7 +129,7 @@ def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.sets(SCORES.filter(lambda z: 0.0 < z < 1.0), min_size=1, max_size=40),
     st.lists(SCORES, max_size=20),
@@ -145,21 +144,6 @@ def test_predictions_of_any_map(inner: set[float], scores: list[float], weights:
     many = recalibration.predict_many(everywhere)
     assert many.tobytes() == reference.predict(recalibration, everywhere).tobytes()
     assert many.tolist() == [recalibration.predict_one(score) for score in everywhere.tolist()]
-
-
-def test_predictions_of_a_map_with_edges_anywhere() -> None:
-    scores, labels = STREAMS["uniform"], np.random.default_rng(5).integers(0, 2, 100_000)
-    recalibration = uniform_mass_binning(scores, labels, 255)
-    assert recalibration.predict_many(scores).tobytes() == reference.predict(recalibration, scores).tobytes()
-
-
-def test_a_copy_with_other_edges_has_a_table_of_its_own() -> None:
-    scores = STREAMS["uniform"]
-    one = RecalibrationMap(version=1, edges=(0.0, 0.5, 1.0), values=(0.1, 0.9))
-    one.predict_many(scores)
-    other = one.model_copy(update={"edges": (0.0, 0.25, 1.0), "weights": (0.5, 1.5)})
-    assert other.predict_many(scores).tobytes() == reference.predict(other, scores).tobytes()
-    assert one == RecalibrationMap(version=1, edges=(0.0, 0.5, 1.0), values=(0.1, 0.9))
 
 
 def test_the_identity_returns_an_array_of_its_own() -> None:

@@ -33,8 +33,11 @@ def streamed(scores: np.ndarray, labels: np.ndarray, **options: object) -> Recal
 @pytest.mark.parametrize(
     ("n", "seeds"),
     [
-        *(pytest.param(n, seeds, marks=NIGHTLY) for n, seeds in ((10**3, 100), (10**4, 50), (10**7, 1))),
-        *((10**5, 20), (10**6, 4)),
+        *(
+            pytest.param(n, seeds, marks=NIGHTLY)
+            for n, seeds in ((10**3, 100), (10**4, 50), (10**6, 4), (10**7, 1))
+        ),
+        (10**5, 20),
     ],
 )
 def test_streaming_equals_batch(n: int, seeds: int) -> None:
@@ -59,7 +62,7 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
         pytest.param(10**3, 100, 2.0e-3, marks=NIGHTLY),
         pytest.param(10**4, 100, 4.0e-4, marks=NIGHTLY),
         (10**5, 25, 7.0e-5),
-        (10**6, 4, 1.5e-5),
+        pytest.param(10**6, 4, 1.5e-5, marks=NIGHTLY),
     ],
 )
 def test_auto_finds_the_number_of_bins(n: int, seeds: int, limit: float) -> None:
@@ -123,9 +126,9 @@ def test_a_broken_shift_correction_is_noticed() -> None:
 
 
 def test_the_exact_risk_agrees_with_a_large_sample() -> None:
-    """Monte Carlo over 4 million scores: standard error about 5e-7 where the risk is 2e-3."""
+    """Monte Carlo over a million scores: standard error about 1e-6 where the risk is 2e-3."""
     recalibration = streamed(*sample(500, 1), bins=7).map
-    scores, _ = SOURCE.sample(4_000_000, np.random.default_rng(9))
+    scores, _ = SOURCE.sample(1_000_000, np.random.default_rng(9))
     squares = (recalibration.predict_many(scores) - SOURCE.optimal(scores)) ** 2
     error = squares.std() / len(scores) ** 0.5
     assert SOURCE.risk(recalibration).total == pytest.approx(squares.mean(), abs=4 * error)

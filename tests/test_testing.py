@@ -69,16 +69,3 @@ def test_a_sample_has_the_law() -> None:
     assert kstest(scores, beta(0.6, 8.0).cdf).pvalue < 1e-6
     expected = 0.9 * 0.5 / 8.5
     assert abs(labels.mean() - expected) < 5.0 * (expected / 20_000) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("density", "rate", "words"),
-    [
-        (lambda z: 2.0 * np.ones_like(z), np.square, r"integral 1 over \(0, 1\), got 2"),
-        (lambda z: 1.5 - 3.0 * (z > 0.5), np.square, "a density must be at least 0; at"),
-        (np.ones_like, lambda z: 2.0 * z, r"a rate must be in \[0, 1\], got 1\.\d+ at the score"),
-    ],
-)
-def test_what_is_no_law_is_refused(density: object, rate: object, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Law(density, rate)  # type: ignore[arg-type]

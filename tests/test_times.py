@@ -143,27 +143,7 @@ def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
     assert engines[0].to_bytes() == engines[1].to_bytes() == engines[2].to_bytes()
 
 
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1e25, "soon", pd.NaT, True])
-def test_learn_one_refuses_what_is_no_time(time: Any) -> None:
-    engine = Recalibrator(window=dt.timedelta(days=1))
-    before = engine.to_bytes()
-    with pytest.raises(ValueError, match="a time must be seconds since the epoch"):
-        engine.learn_one(0.5, 1, time=time)
-    assert engine.to_bytes() == before
-
-
 @pytest.mark.parametrize("seconds", [0.0, 1e9, -1e11, 1e12, 1e300, float("inf"), float("-inf"), float("nan")])
 def test_any_number_can_be_shown(seconds: float) -> None:
     assert show_time(seconds)
     assert show_duration(seconds)
-
-
-def test_how_a_time_is_shown() -> None:
-    assert show_time(MIDNIGHT) == "2024-01-01 00:00:00 UTC"
-    assert show_time(MIDNIGHT, "%Y-%m") == "2024-01"
-    assert show_time(1e15) == "1e+15 seconds since the epoch"
-    assert [show_duration(each) for each in (30 * 86_400.0, 9_000.0, 50.0)] == [
-        "30 days",
-        "2.5 hours",
-        "50 seconds",
-    ]

@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.certificates.shift_likelihood_c import largest_likelihood
-from streamcal.sketch.decoding import decoded, encoded
 from tests.certificates.truths import Truth, _gaussian, gaussian
 
 ALPHA = 0.05
@@ -102,24 +101,3 @@ def test_the_denominator_is_a_supremum() -> None:
         best = -minimize(loss, np.zeros(bins + 1), method="BFGS").fun
         bound = largest_likelihood(hits, totals, others, more)
         assert best - 1e-6 <= bound <= best + 0.01
-
-
-def test_state_round_trips() -> None:
-    test = LabelShiftTest(np.array([[10, 5, 0], [1, 5, 0]]), 0.1)
-    test.count(np.array([[0, 0, 1], [1, 0, 0]]))
-    test.restart(np.array([[20, 9, 1], [3, 7, 4]]))
-    test.count(np.array([[0, 0, 0], [0, 1, 0]]))
-    again = decoded(encoded(test), LabelShiftTest, "a test")
-    assert encoded(again) == encoded(test)
-    assert again.log_e() == test.log_e()
-    assert (again.labels, again.restarts) == (1, 1)
-
-
-def test_no_labels_say_nothing() -> None:
-    test = LabelShiftTest(np.zeros((2, 2), np.int64), 0.05)
-    assert test.log_e() <= 0
-    assert not test.alarm()
-    with pytest.raises(ValueError, match="alpha"):
-        LabelShiftTest(np.ones((2, 1), np.int64), 0.0)
-    with pytest.raises(ValueError, match="labels per bin"):
-        LabelShiftTest(np.array([[-1], [1]]), 0.1)

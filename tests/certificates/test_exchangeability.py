@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -21,8 +20,7 @@ from streamcal.certificates import exchangeability
 from streamcal.certificates.exchangeability import MOST_SNAPSHOTS, ExchangeabilityTest
 from streamcal.certificates.record import identically_distributed
 from streamcal.engine.schedule import Schedule
-from streamcal.errors import DamagedStateError
-from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.decoding import encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -224,62 +222,6 @@ def test_memory_is_bounded() -> None:
     assert len(encoded(test)) < 2_800
 
 
-def test_a_state_continues_where_it_was() -> None:
-    scores, labels = draw(0.5, 3_000, np.random.default_rng(3))
-    test, sketch = ExchangeabilityTest.begun(0.01, 4096), ScoreSketch(4096)
-    for start, end in pairwise([0, *looks(3_000)]):
-        sketch.add(scores[start:end], labels[start:end])
-        again = decoded(encoded(test), ExchangeabilityTest, "a test")
-        again.check(ExchangeabilityTest.begun(0.01, 4096))
-        assert again.look(sketch) == test.look(sketch)
-        assert encoded(again) == encoded(test)
-        again.check_labels(sketch)
-
-
-def running() -> tuple[ExchangeabilityTest, ScoreSketch]:
-    test, sketch = ExchangeabilityTest.begun(0.01, 4096), ScoreSketch(4096)
-    for seed in range(3):
-        sketch.add(*draw(0.5, 500, np.random.default_rng(seed)))
-        test.look(sketch)
-    return test, sketch
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda t: {"alpha": 0.02}, "another's"),
-        (lambda t: {"level": t.level - 1}, "another's"),
-        (lambda t: {"cells": t.cells[::-1]}, "bins of the test: out of order"),
-        (lambda t: {"cells": t.cells - 10_000}, "bins of the test: not all in"),
-        (lambda t: {"looks": t.looks[:-1]}, "other looks"),
-        (lambda t: {"looks": t.looks[::-1]}, "looks: out of order"),
-        (lambda t: {"looks": t.looks + 1}, "labels at looks: out of order"),
-        (lambda t: {"snapshots": t.snapshots[::-1]}, "labels at looks: out of order"),
-        (lambda t: {"snapshots": t.snapshots - 1_000}, "labels at looks: not all in"),
-        (lambda t: {"refuted": True}, "other looks"),
-    ],
-)
-def test_damaged_states_are_refused(
-    damage: Callable[[ExchangeabilityTest], dict[str, object]], message: str
-) -> None:
-    test, _ = running()
-    damaged = msgspec.structs.replace(test, **damage(test))
-    again = decoded(encoded(damaged), ExchangeabilityTest, "a test")
-    with pytest.raises(ValueError, match=message):
-        again.check(ExchangeabilityTest.begun(0.01, 4096))
-
-
-def test_counts_that_are_not_of_these_bins_are_refused() -> None:
-    test, sketch = running()
-    damaged = msgspec.structs.replace(test)
-    damaged.snapshots = test.snapshots.ravel()[:-1]
-    with pytest.raises(DamagedStateError, match="reshape"):
-        decoded(encoded(damaged), ExchangeabilityTest, "a test")
-    test.snapshots = test.snapshots + 100
-    with pytest.raises(ValueError, match="counts other labels"):
-        test.check_labels(sketch)
-
-
 # In an engine
 
 
@@ -292,21 +234,6 @@ def changed(n: int = 4_000) -> Stream:
 
 def identical_alarms(engine: Recalibrator) -> list[str]:
     return [each.assumption for each in engine.alarms if each.assumption.startswith("identical")]
-
-
-@pytest.mark.parametrize("mode", ["source", "target", "composite", "label_shift", "auto"])
-def test_one_by_one_and_many_give_the_same_bytes(mode: str) -> None:
-    domain = "target" if mode == "target" else "source"
-    scores, labels = changed()
-    many, single, cut = (Recalibrator(mode=mode) for _ in range(3))
-    many.learn_many(scores, labels, domain)
-    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-        single.learn_one(score, label, domain)
-    for start, end in pairwise((0, 1, 63, 64, 700, 2_345, 4_000)):
-        cut.learn_many(scores[start:end], labels[start:end], domain)
-        cut = Recalibrator.from_bytes(cut.to_bytes())
-    assert many.to_bytes() == single.to_bytes() == cut.to_bytes()
-    assert identical_alarms(many) == [identically_distributed(domain)]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 
 from streamcal import Certificate, Recalibrator
 from streamcal.certificates.bounds import doubled
-from streamcal.certificates.claim import labels_needed
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -49,22 +48,6 @@ def test_by_label_shift_it_is_the_labels_of_the_target_that_are_counted(seed: in
     assert f"<td>{words}</td>" in certificate._repr_html_()
 
 
-def test_a_target_whose_source_is_too_small_foresees_nothing() -> None:
-    certificate = certified(80, 500, 0, mode="composite")
-    assert certificate.target_risk is not None
-    assert certificate.target_risk >= NO_CLAIM
-    assert certificate.labels_needed is None
-    assert certificate.in_words("target_risk") == "no claim yet: 500 labels so far"
-    assert certificate.in_words("risk") == "no claim yet: 78 labels so far"
-
-
-def test_what_is_claimed_is_a_figure() -> None:
-    certificate = certified(2_000, 0, 0, mode="source")
-    assert certificate.labels_needed is None
-    assert certificate.in_words("risk", ".5f") == f"{certificate.risk:.5f}"
-    assert certificate.in_words("target_risk") == "none"
-
-
 def test_what_is_refuted_claims_nothing_and_never_will() -> None:
     rng = np.random.default_rng(5)
     scores = rng.random(5_000)
@@ -86,18 +69,3 @@ def test_more_labels_have_the_same_scores_and_rates_without_noise() -> None:
     np.testing.assert_allclose(many.counts[1] / many.totals, [1 / 3, 1 / 3, 1], atol=2e-3)
     many.subtract(sketch)
     assert sketch.n == 4
-
-
-def test_the_first_of_the_doublings_that_claims_is_found() -> None:
-    for least in range(1, 11):
-        assert labels_needed(7, lambda d, least=least: 0.3 if d < least else 0.2) == 7 << least
-    assert labels_needed(7, lambda d: NO_CLAIM) is None
-    assert labels_needed(0, lambda d: 0.0) is None
-
-
-def test_a_sketch_takes_only_counts_that_fit() -> None:
-    sketch = ScoreSketch()
-    sketch.add([0.1, 0.9], [0, 1])
-    for bad in (np.ones((2, 3), np.int64), np.array([[1, -1], [1, 1]])):
-        with pytest.raises(ValueError, match="need counts of shape"):
-            sketch.with_counts(bad)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from streamcal.certificates.target import LabelCounts
 from streamcal.engine.complete_cohorts import CompleteCohorts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
+from tests.nightly import one_in
 from tests.states import bytes_of
 
 Counts = np.ndarray
@@ -37,9 +40,9 @@ def completions(pending: Counts, rng: np.random.Generator) -> list[Counts]:
     return [pending * 0, pending, rng.binomial(pending, 0.3), pending * half, pending * ~half]
 
 
-@pytest.mark.parametrize("decimals", [None, 1])
-@pytest.mark.parametrize("share", [0.02, 0.3])
-@pytest.mark.parametrize("prior", [0.5, 0.02])
+@pytest.mark.parametrize(
+    ("prior", "share", "decimals"), one_in(3, product((0.5, 0.02), (0.02, 0.3), (None, 1)))
+)
 def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
     prior: float, share: float, decimals: int | None
 ) -> None:

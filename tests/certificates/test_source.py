@@ -21,6 +21,7 @@ from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.certificates.source import Centre, RiskBound, certify_best, default_candidates
 from streamcal.certificates.target import LabelCounts, shift_limits
 from tests.certificates.truths import TRUTHS, cells, gaussian, risks
+from tests.nightly import one_in
 
 
 def sample(n: int, seed: int = 0, name: str = "D(0.5)"):
@@ -54,25 +55,6 @@ def test_bounds_are_probabilities_whatever_the_cells(counts, bins, delta, choice
         assert ((getattr(limits, name) >= 0) & (getattr(limits, name) <= 1)).all()
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_one_bin_and_equal_labels_are_fine(label: int) -> None:
-    counts = np.full(2000, 5), np.zeros(2000, np.int64)
-    negatives, positives = counts if label == 0 else counts[::-1]
-    version = VersionLimits(negatives, positives, 1e-3)
-    one, _ = certify_best(version, [1])
-    best, _ = certify_best(version, default_candidates(10_000, 2000))
-    assert 0 < best.risk < 0.02
-    assert best.risk <= one.risk < 1
-
-
-def test_more_choices_and_less_delta_cost() -> None:
-    negatives, positives, _ = sample(10_000)
-    version, less = (VersionLimits(negatives, positives, delta) for delta in (1e-3, 1e-4))
-    base = certify_best(version, [40])[0].risk
-    assert certify_best(version, [40] * 40)[0].risk > base
-    assert certify_best(less, [40])[0].risk > base
-
-
 def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
     rng = np.random.default_rng(0)
     positives = rng.binomial(100, np.linspace(0.9, 0.1, 100))
@@ -97,8 +79,8 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRUTHS)
-@pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000])
+@pytest.mark.parametrize("name", one_in(2, TRUTHS))
+@pytest.mark.parametrize("n", [100, 10_000])
 def test_the_best_is_found_by_looking_at_some(name: str, n: int) -> None:
     """Not at all 11; and it is the best of all, or within a tenth of it where the bound has ripples."""
     negatives, positives, _ = sample(n, name=name)

@@ -133,15 +133,6 @@ def test_exit_2_on_usage_errors(tmp_path: Path) -> None:
         assert message in done.stderr
 
 
-def test_a_csv_header_that_names_no_score_is_an_error(tmp_path: Path) -> None:
-    done, _, _ = run(tmp_path, b"id,points\na,3\n", name="events.csv")
-    assert done.returncode == 2
-    assert "events.csv, line 1: a CSV header must name score or label" in done.stderr
-    assert "perhaps" not in done.stderr
-    done, _, _ = run(tmp_path, b"request id,prob,y\na,.3,1\n", name="events.csv")
-    assert "perhaps --id 'request id' --score prob --label y" in " ".join(done.stderr.split())
-
-
 @pytest.mark.slow
 def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
@@ -232,13 +223,6 @@ def test_one_engine_a_key(tmp_path: Path) -> None:
         )
     assert [row["probability"] for row in answers[-2:]] == [1.0, 0.0]
     assert "map version [up]" in table(done)
-
-
-def test_the_source_of_calibration_needs_score_and_label(tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").write_bytes(GOOD)
-    done, _, rejects = run(tmp_path, GOOD, "--calibration", tmp_path / "s.jsonl")
-    assert done.returncode == 0
-    assert "needs score and label" in rejects[0]["reason"]
 
 
 @pytest.mark.slow

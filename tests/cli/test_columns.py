@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from streamcal import Recalibrator
 from tests.command_line import read_lines, streamcal, table
 
 pytestmark = pytest.mark.slow  # each test calls the command line
@@ -53,23 +50,6 @@ def test_columns_by_the_users_names_and_what_passes_through(folder: Path) -> Non
         table_rows = list(csv.DictReader(file))
     assert [row["amount"] for row in table_rows] == ["5", "", "7"]
     assert [row["id"] for row in table_rows] == ["a", "b", "c"]
-
-
-def test_the_same_in_the_table_columns_with_labels_of_other_names(folder: Path) -> None:
-    (folder / "labels.jsonl").write_text(LABELS.replace("request_id", "req"))
-    (folder / "run.toml").write_text(
-        '[columns]\nid = "request_id"\nscore = "prob"\ntime = "ts"\nlabel = "outcome"\nkey = "segment"\n'
-        'keep = ["amount"]\n[columns.labels]\nid = "req"\n'
-    )
-    common = ("--events", folder / "events.csv", "--labels", folder / "labels.jsonl", "--config")
-    done = streamcal(
-        "run", *common, folder / "run.toml", "--output", folder / "out.jsonl", "--store", folder / "s.db"
-    )
-    assert (done.returncode, table(done)["joined"]) == (0, "2"), done.stderr
-    assert [row["amount"] for row in read_lines(folder / "out.jsonl")] == ["5", None, "7"]
-    done = streamcal("replay", *common, folder / "run.toml", "--store", folder / "s.db")
-    assert done.returncode == 0, done.stderr
-    assert "byte-equal" in done.stdout
 
 
 def test_apply_takes_the_names_too(folder: Path) -> None:
@@ -141,45 +121,3 @@ def test_a_csv_of_300_columns_resumes_without_its_header_in_the_store(tmp_path: 
         assert names[7].encode() not in (tmp_path / "s.db").read_bytes()
         with path.open("a") as file:
             file.write(",".join(["b", *["1"] * 300, "0.25"]) + "\n")
-
-
-def test_a_file_as_the_name_of_the_label_column_was_meant_for_labels(tmp_path: Path) -> None:
-    labels = tmp_path / "labels.csv"
-    labels.write_text("id,label\na,1\n")
-    (tmp_path / "e.csv").write_text("id,score\na,0.5\n")
-    done = streamcal("run", "--events", tmp_path / "e.csv", "--label", labels, "--output", tmp_path / "o.csv")
-    assert done.returncode == 2
-    assert "that is a file; --labels reads it" in done.stderr
-
-
-def test_apply_writes_seconds_whatever_the_unit_of_its_events(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text(Recalibrator().map.model_dump_json())
-    (tmp_path / "e.csv").write_text("id,score,time\na,0.5,1700000000000\n")
-    done = streamcal(
-        "apply",
-        "--map",
-        tmp_path / "map.json",
-        "--events",
-        tmp_path / "e.csv",
-        "--output",
-        tmp_path / "o.jsonl",
-    )
-    assert done.returncode == 0, done.stderr
-    assert msgspec.json.decode((tmp_path / "o.jsonl").read_bytes())["time"] == 1.7e9
-
-
-def test_key_names_a_column_and_only_names_a_key(tmp_path: Path) -> None:
-    """`run` and `report` take the column's name; `show` takes keys, under another name."""
-    events = tmp_path / "events.jsonl"
-    rows = [{"score": 0.5, "label": 1, "segment": name} for name in ("north", "south")]
-    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    column, store = ("--events", events, "--key", "segment"), tmp_path / "streamcal.db"
-    done = streamcal("run", *column, "--output", tmp_path / "out.jsonl", "--store", store)
-    assert done.returncode == 0, done.stderr
-    reported = streamcal("report", *column, "-o", tmp_path / "report.html")
-    assert reported.returncode == 0, reported.stderr
-    shown = json.loads(streamcal("show", store, "--only", "south", "--json").stdout)
-    assert [each["key"] for each in shown["engines"]] == ["south"]
-    refused = streamcal("show", store, "--key", "south")
-    assert refused.returncode == 2
-    assert "No such option: --key" in refused.stderr

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, wait_for
@@ -98,23 +97,6 @@ def test_a_torn_last_line_waits_for_its_end(tmp_path: Path, base: list[object]) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "apply"])
-def test_a_torn_line_alone_is_nothing_that_could_be_read(tmp_path: Path, command: str) -> None:
-    events, out = tmp_path / "e.csv", tmp_path / "out.jsonl"
-    events.write_text("id,score\nb,0.5")
-    arguments = ["--events", events, "--output", out]
-    if command == "apply":
-        (tmp_path / "map.json").write_text('{"version": 1}')
-        arguments += ["--map", tmp_path / "map.json"]
-    done = streamcal(command, *arguments)
-    assert done.returncode == 1
-    assert "has no line end and was not taken" in done.stderr
-    assert "no event could be read from" in done.stderr
-    assert streamcal(command, *arguments, "--final").returncode == 0
-    assert answered(out) == ["b"]
-
-
-@pytest.mark.slow
 def test_replay_takes_a_last_line_as_the_run_did(tmp_path: Path, base: list[object]) -> None:
     events = tmp_path / "e.csv"
     events.write_text("id,score,label\na,0.25,1\nb,0.5,0")
@@ -185,16 +167,6 @@ def test_a_pipe_is_read_once_its_writer_comes(tmp_path: Path) -> None:
     assert answered(out) == numbers(0, 10)
 
 
-def test_closed_standard_input_is_a_usage_error(tmp_path: Path) -> None:
-    command = [*STREAMCAL, "run", "--events", "-", "--output", str(tmp_path / "out.jsonl")]
-    shell = ["sh", "-c", '"$@" <&-', "sh", *command]
-    done = subprocess.run(shell, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "streamcal: standard input (-) is closed: give a file, or send events through a pipe\n"
-    )
-
-
 @pytest.mark.slow
 def test_standard_input_from_another_file_is_refused(tmp_path: Path, base: list[object]) -> None:
     def run(start: int, stop: int) -> subprocess.CompletedProcess[str]:
@@ -229,17 +201,6 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
             assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_file_without_permission_is_one_clear_line(tmp_path: Path) -> None:
-    events = tmp_path / "e.jsonl"
-    events.write_bytes(GOOD)
-    events.chmod(0)
-    done = streamcal("run", "--events", events, "--output", tmp_path / "out.jsonl", humble=True)
-    assert done.returncode == 1
-    (said,) = done.stderr.splitlines()
-    assert "Permission denied" in said
-    assert str(events) in said
-
-
 def test_standard_input_cannot_be_two_inputs(tmp_path: Path) -> None:
     done = streamcal("run", "--events", "-", "--labels", "-", "--output", tmp_path / "out.jsonl")
     assert done.returncode == 2
@@ -247,34 +208,3 @@ def test_standard_input_cannot_be_two_inputs(tmp_path: Path) -> None:
 
 
 # What a reject keeps
-
-
-def test_a_reject_keeps_the_first_bytes_of_a_long_line(tmp_path: Path) -> None:
-    events, rejects = tmp_path / "e.jsonl", tmp_path / "r.jsonl"
-    events.write_bytes(GOOD + b"x" * 100_000 + b"\n")
-    done = streamcal("run", "--events", events, "--output", tmp_path / "o.jsonl", "--rejects", rejects)
-    assert done.returncode == 0
-    assert read_lines(rejects)[0]["raw"] == "x" * 4096
-
-
-@pytest.mark.parametrize(
-    ("suffix", "column", "why"),
-    [
-        ("parquet", {"score": ["0.5"]}, "a score must be a number, but column 'score' is of type"),
-        ("parquet", {"points": [0.5]}, "table must name score or label"),
-        ("parquet", {"score": [0.5], "x": [0.5]}, "has other columns that pass through"),
-        ("csv", {"points": [0.5]}, "CSV header must name score or label"),
-    ],
-)
-def test_a_later_file_of_other_columns_is_a_usage_error_as_the_first_is(
-    tmp_path: Path, base: list[object], suffix: str, column: dict[str, list[object]], why: str
-) -> None:
-    for name, columns in (("1", {"score": [0.25], "x": [1]}), ("2", column)):
-        rows = pd.DataFrame({"id": [name], **columns})
-        path = tmp_path / f"{name}.{suffix}"
-        rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path, index=False)
-    keep = ("--keep", "x") if "x" in column else ()
-    done = streamcal(*base, tmp_path / f"*.{suffix}", *keep)
-    assert done.returncode == 2
-    assert f"2.{suffix}" in done.stderr
-    assert why in done.stderr

@@ -7,23 +7,18 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 import urllib.request
-import zlib
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from streamcal_connectors.sqlite.database import with_sum
 
-from streamcal.engine.engine import Engine
 from tests.command_line import GOOD, read_lines, streamcal, synthetic, table, wait_for
 from tests.forks import Fork
 
@@ -222,15 +217,6 @@ def test_show_and_replay(tmp_path: Path) -> None:
     assert not (tmp_path / "absent.db").exists()
 
 
-def test_the_same_url_twice_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_bytes(GOOD)
-    both = ["--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.jsonl"]
-    for more in (["--labels", tmp_path / "e.jsonl"], ["--rejects", tmp_path / "o.jsonl"]):
-        done = streamcal("run", *both, *more)
-        assert done.returncode == 2
-        assert "are one and the same" in done.stderr
-
-
 @pytest.mark.slow
 def test_the_next_days_files_go_on_from_the_same_store(tmp_path: Path) -> None:
     for day in (1, 2):
@@ -283,23 +269,3 @@ def test_the_connector_of_the_examples(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["a", "b"]
     assert b"log.txt, line 3: a score must be a number in [0, 1], got 2" in done.stderr
-
-
-def test_a_store_of_a_machine_whose_zlib_compresses_otherwise_is_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, events, labels = synthetic(tmp_path)
-    inputs = ["--calibration", source, "--events", events, "--labels", labels]
-    store = tmp_path / "s.db"
-    assert streamcal("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", store).returncode == 0
-    with closing(sqlite3.connect(store, isolation_level=None)) as db:
-        number, key, state = db.execute("SELECT number, key, state FROM engines").fetchone()
-        compress = zlib.compress
-        monkeypatch.setattr(zlib, "compress", lambda data, level: compress(data, 9))
-        other = Engine.from_bytes(state).to_bytes()
-        assert other != state
-        row = (*with_sum((key, other)), number)
-        db.execute("UPDATE engines SET key = ?, state = ?, crc = ? WHERE number = ?", row)
-    done = streamcal("replay", *inputs, "--store", store)
-    assert done.returncode == 0, done.stdout
-    assert "byte-equal" in done.stdout

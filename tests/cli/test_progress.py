@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from streamcal import Recalibrator
-from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import version_line
 from streamcal.join.outcomes import Joined
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from tests.command_line import STREAMCAL, synthetic
+from tests.command_line import STREAMCAL
 from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
@@ -42,29 +39,6 @@ def test_it_counts_events_within_a_micro_batch(tmp_path: Path) -> None:
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
     source.close()
     assert seen == list(range(1, 501))
-
-
-def test_the_bytes_of_finite_files_are_read_in_full(tmp_path: Path) -> None:
-    files = synthetic(tmp_path, 2_000)  # JSON lines, CSV and gzip
-    connectors = Connectors()
-    calibration = connectors.source(str(files[0]), SourceOptions(domain="source"))
-    events, labels = (connectors.source(str(path)) for path in files[1:])
-    pipeline = Pipeline()
-    shares = []
-    meter = Meter(lambda: pipeline.processed, [calibration, events, labels], live=False)
-
-    def after(*_: object) -> None:
-        meter.show()
-        shares.append(meter.advance.share_read)
-
-    inputs = Inputs([calibration], [events, labels])
-    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=lambda: 0.0, after=after).run()
-    for source in (calibration, events, labels):
-        source.close()
-    assert shares == sorted(shares)
-    total = sum(path.stat().st_size for path in files)
-    assert shares[0] == pytest.approx(files[0].stat().st_size / total, abs=1e-4)
-    assert shares[-1] == 1.0
 
 
 class Terminal:
@@ -104,33 +78,12 @@ class Terminal:
         return self._seen
 
 
-def test_a_terminal_shows_each_event_as_it_comes(tmp_path: Path) -> None:
-    run = Terminal(tmp_path, "run", "--events", "-", "--output", "o.jsonl")
-    assert run.process.stdin is not None
-    for count in (1, 2, 3):
-        run.process.stdin.write(b'{"id":"%d","score":0.5}\n' % count)
-        run.process.stdin.flush()
-        run.wait_for(rf"\b{count} events, [\d,]+ events/s")
-    run.rest()
-
-
 def test_a_terminal_shows_how_much_is_read(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text(both(3_000) + "oops\n")
     run = Terminal(tmp_path, "run", "--events", "e.jsonl", "--output", "o.jsonl")
     run.wait_for(r"rejected: e\.jsonl, line 3001: not JSON")  # above the line, not through it
     run.wait_for(r"100%, 3,001 events, [\d,]+ events/s")
     run.rest()
-
-
-def test_a_terminal_shows_how_far_apply_is(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text(Recalibrator().map.model_dump_json())
-    apply = Terminal(tmp_path, "apply", "--map", "m.json", "--events", "-", "--output", "o.jsonl")
-    assert apply.process.stdin is not None
-    for count in (1, 2):
-        apply.process.stdin.write(b'{"id":"%d","score":0.5}\n' % count)
-        apply.process.stdin.flush()
-        apply.wait_for(rf"\b{count} events, [\d,]+ events/s")
-    apply.rest()
 
 
 def test_elsewhere_nothing_moves(tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +14,6 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap, evaluate
-from streamcal.quality.figures import Figures
 from tests.command_line import read_lines, streamcal, synthetic, table
 from tests.forks import Fork
 
@@ -168,33 +164,6 @@ def test_the_figures_of_a_run_in_parts_are_those_of_one(tmp_path: Path) -> None:
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "w.json").read_bytes()
 
 
-def test_windows_of_5000_labels_are_spoken_of_once_one_is_full(tmp_path: Path) -> None:
-    """The run ends in the middle of the first one and in that of the second; the figures go on."""
-    rows = stream(tmp_path, 7_000)
-    lines = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
-    for part, windows in ((lines[:6_000], 0), (lines[6_000:], 1)):
-        with (tmp_path / "e.jsonl").open("w" if part[0] == lines[0] else "a") as file:
-            file.writelines(part)
-        done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "p.json")
-        assert done.returncode == 0, done.stderr
-        shown = streamcal("show", tmp_path / "s.db")
-        assert ("worst gap over 5,000 labels" in done.stdout) == bool(windows)
-        assert ("worst gap over 5,000 labels" in shown.stdout) == bool(windows)
-    said = json.loads((tmp_path / "p.json").read_bytes())
-    answers = {row["id"]: row for row in read_lines(tmp_path / "o.jsonl")}
-    kept = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
-    for when, field in (("before", "score"), ("after", "probability")):
-        gaps = [answers[row["id"]][field] - row["label"] for row in rows]
-        window = np.mean(gaps[:5_000])
-        assert said[f"gap_{when}"] == pytest.approx(np.mean(gaps), abs=1e-7)
-        assert said[f"worst_gap_{when}"] == said[f"latest_gap_{when}"] == pytest.approx(window, abs=1e-7)
-        assert table(done)[f"worst gap over 5,000 labels {when}"] == f"{window:+.5f}"
-        assert kept[when] == {name: said[f"{name}_{when}"] for name in Figures.__struct_fields__}
-        assert re.search(
-            rf"^gap .*{re.escape(format(said[f'gap_{when}'], '+.5f'))}", shown.stdout, re.MULTILINE
-        )
-
-
 @pytest.mark.parametrize(("name", "begin"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
 def test_a_picture_of_the_reliability(tmp_path: Path, name: str, begin: bytes) -> None:
     stream(tmp_path)
@@ -202,14 +171,6 @@ def test_a_picture_of_the_reliability(tmp_path: Path, name: str, begin: bytes) -
     assert done.returncode == 0, done.stderr
     assert (tmp_path / name).read_bytes().startswith(begin)
     assert not list(tmp_path.glob(".*"))  # nothing is left beside it
-
-
-def test_no_picture_without_labels_is_said(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
-    arguments = (*base(tmp_path, "e.jsonl"), "--plot", tmp_path / "p.png")
-    done = streamcal(*arguments)
-    assert "p.png was not drawn: no label has met its prediction" in done.stdout
-    assert streamcal(*arguments, "--strict").returncode == 4
 
 
 def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -243,17 +204,6 @@ def test_a_summary_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
     assert json.loads(old.read_bytes())["join"]["joined"] == 300
 
 
-def test_a_summary_goes_to_what_is_no_file_as_it_is(tmp_path: Path) -> None:
-    stream(tmp_path)
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", pipe).returncode == 0
-    assert json.loads(os.read(reader, 65_536))["join"]["joined"] == 300
-    os.close(reader)
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-
-
 BLOCK = """
 import sys
 class Absent:
@@ -276,39 +226,6 @@ def without(blocked: str, folder: Path, code: str, *arguments: object) -> subpro
     )
 
 
-MAIN = "from streamcal.cli.app import main; main()"
-
-
-def test_a_picture_without_matplotlib_is_refused_before_the_run(tmp_path: Path) -> None:
-    stream(tmp_path)
-    done = without("matplotlib", tmp_path, MAIN, *base(tmp_path, "e.jsonl"), "--plot", tmp_path / "p.png")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert "needs matplotlib: pip install '.[plots]'" in line
-    assert not (tmp_path / "o.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_the_demo_goes_on_without_matplotlib(tmp_path: Path) -> None:
-    code = "from streamcal.cli import demo; whole = demo.read_events();"
-    code += "demo.read_events = lambda: [rows[:1500] for rows in whole]; " + MAIN
-    done = without("matplotlib", tmp_path, code, "demo")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert "needs matplotlib: pip install '.[plots]'" in lines[0]  # before, not after
-    assert "the report has the picture" in lines[0]
-    assert "picture:" not in done.stdout
-    assert float(table(done)["Brier score after"]) < 0.15
-    assert lines[-1] == "report: report.html"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_a_picture_of_the_demo_that_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
-    done = streamcal("demo", "--picture", tmp_path / "absent" / "p.png")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no directory" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("package", "code", "extra"),
     [
@@ -320,38 +237,6 @@ def test_a_missing_extra_is_named_in_one_line(tmp_path: Path, package: str, code
     done = without(package, tmp_path, code)
     assert done.returncode == 1
     assert f"pip install '.[{extra}]' in a checkout" in done.stderr.splitlines()[-1]
-
-
-def test_kafka_without_its_client_is_one_line(tmp_path: Path) -> None:
-    arguments = ("run", "--events", "kafka://broker:9092/predictions", "--output", tmp_path / "o.jsonl")
-    done = without("kafka", tmp_path, MAIN, *arguments)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert "pip install '.[kafka]' in a checkout" in line
-
-
-def test_log_loss_of_a_forecast_that_was_sure_and_wrong_is_finite(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text('{"score":1.0,"label":0}\n')
-    assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "s.json").returncode == 0
-    assert json.loads((tmp_path / "s.json").read_bytes())["log_loss_before"] == pytest.approx(
-        -math.log(1e-15)
-    )
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"), [(20, "the first map comes with 64"), (90, "first claim expected")]
-)
-def test_a_certificate_that_claims_nothing_says_so(tmp_path: Path, labels: int, said: str) -> None:
-    source = tmp_path / "source.jsonl"
-    rows = ({"score": i % 10 / 10, "label": int(i % 10 > 5)} for i in range(labels))
-    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (tmp_path / "e.jsonl").write_text('{"id": "a", "score": 0.5}\n')
-    done = streamcal(
-        "run", "--calibration", source, *base(tmp_path, "e.jsonl")[1:], "--config", config(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"{said} " in " ".join((done.stdout + done.stderr).split()) + " "
-    assert f"{said} " in " ".join(streamcal("show", tmp_path / "s.db").stdout.split()) + " "
 
 
 def config(folder: Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 from streamcal.testing import NormalPair
 from tests.command_line import read_lines, streamcal, table
+from tests.nightly import one_in
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +63,7 @@ def run(
         ("9999-12-31T23:59:59Z", "a time must be seconds since the epoch"),
     ],
 )
-@pytest.mark.parametrize("place", [0, 100])
+@pytest.mark.parametrize("place", one_in(2, [0, 100]))
 def test_one_prediction_with_a_wrong_clock_costs_itself(
     tmp_path: Path, time: Any, reason: str, place: int
 ) -> None:
@@ -78,7 +77,7 @@ def test_one_prediction_with_a_wrong_clock_costs_itself(
     assert f"no prediction with id 'u-{place}' has come" in second["reason"]
 
 
-@pytest.mark.parametrize("scale", [10**3, 10**6, 10**9])
+@pytest.mark.parametrize("scale", one_in(3, [10**3, 10**6, 10**9]))
 def test_a_stream_in_another_unit_gives_the_same(tmp_path: Path, scale: int) -> None:
     """Labels come 20 days late, within the 30 that they may take."""
     folders = [tmp_path / name for name in ("seconds", "scaled")]
@@ -119,32 +118,6 @@ def test_a_file_whose_newest_events_come_first_is_refused(tmp_path: Path) -> Non
     assert "sort it by time" in done.stderr
 
 
-def test_times_before_the_calendar_are_shown(tmp_path: Path) -> None:
-    predictions, labels = stream(tmp_path)
-    for row in (*predictions, *labels):
-        row["time"] -= 90_000_000_000  # before the year 1
-    store = tmp_path / "store.db"
-    run(tmp_path, predictions, labels, "--store", store)
-    done = streamcal("show", store)
-    assert done.returncode == 0, done.stderr
-    assert "seconds since" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("days", "reason"),
-    [
-        (40, "late label: the prediction with id 'u-99' has expired by 2024-"),
-        (100, "unmatched label: no prediction with id 'u-99' has come, or it was settled before 2024-"),
-    ],
-)
-def test_a_label_says_when_its_prediction_expired(tmp_path: Path, days: int, reason: str) -> None:
-    predictions, labels = stream(tmp_path, 100, late=days * DAY, step=DAY)
-    _, _, rejects = run(tmp_path, predictions, labels)
-    assert len(rejects) == 100
-    assert rejects[-1]["reason"].startswith(reason)
-    assert rejects[-1]["reason"].endswith("(label_ttl is 30 days, max_pending 1,000,000)")
-
-
 CONFIG = '[recalibrator]\nwindow = "P10D"\nmode = "target"\n'
 
 
@@ -161,24 +134,3 @@ def test_a_window_of_event_time_needs_the_time_of_every_label(tmp_path: Path) ->
         assert row["reason"] == (
             "missing time: a label needs a time, for the window 10 days, 0:00:00 is a stretch of event time"
         )
-
-
-def test_so_does_the_source_of_calibration(tmp_path: Path) -> None:
-    config = tmp_path / "run.toml"
-    config.write_text(CONFIG)
-    predictions, labels = stream(tmp_path)
-    rows = [
-        {"score": row["score"], "label": label["label"], "time": row["time"]}
-        for row, label in zip(predictions, labels, strict=True)
-    ]
-    del rows[7]["time"]
-    source = tmp_path / "source.csv"
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["score", "label", "time"])
-    writer.writeheader()
-    writer.writerows(rows)
-    source.write_text(text.getvalue())
-    done, _, rejects = run(tmp_path, predictions, labels, "--config", config, "--calibration", source)
-    assert [(row["source"], row["line"]) for row in rejects] == [(str(source), 9)]
-    assert "the window 10 days, 0:00:00 is a stretch of event time" in rejects[0]["reason"]
-    assert table(done)["source labels"] == "599"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamcal.mixture.updates_c import compiled
-from tests.command_line import FLIGHTS, GOOD, STREAMCAL, read_lines, streamcal, synthetic
+from tests.command_line import FLIGHTS, STREAMCAL, read_lines, streamcal, synthetic
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -34,22 +34,6 @@ def test_version_and_help() -> None:
 def test_python_m_streamcal() -> None:
     done = subprocess.run([sys.executable, "-m", "streamcal", "--version"], capture_output=True, text=True)
     assert done.stdout == streamcal("--version").stdout
-
-
-def test_completion_can_be_shown_and_completes() -> None:
-    assert "--show-completion" in streamcal("-h").stdout
-    done = subprocess.run(
-        [*STREAMCAL],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "_STREAMCAL_COMPLETE": "complete_bash",
-            "COMP_WORDS": "streamcal run --sto",
-            "COMP_CWORD": "2",
-        },
-    )
-    assert done.stdout.split() == ["--store"]
 
 
 def test_several_events_and_labels_are_read_in_the_order_given(tmp_path: Path) -> None:
@@ -95,40 +79,6 @@ def test_an_option_of_one_value_is_not_taken_twice(arguments: tuple[str, ...], t
     assert f"{arguments[-2]} is given 2 times; it takes one value" in done.stderr
 
 
-def test_wrong_options_are_said_one_line_each(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_bytes(GOOD)
-    (tmp_path / "c.toml").write_text(
-        '[recalibrator]\nbins = 0\nmod = "auto"\nmode = "both"\n[join]\nmax_pending = "many"\n'
-    )
-    done = streamcal(
-        *(
-            "run",
-            "--events",
-            tmp_path / "e.jsonl",
-            "--output",
-            tmp_path / "o",
-            "--config",
-            tmp_path / "c.toml",
-        )
-    )
-    assert done.returncode == 2
-    rules = [line.partition("c.toml: ")[2] for line in done.stderr.splitlines()]
-    assert rules == [
-        "[recalibrator] bins: must be 'auto' or 'cube_root', or greater than or equal to 1; got 0",
-        "[recalibrator] mode: must be 'auto', 'source', 'label_shift', 'target' or 'composite'; got 'both'",
-        "[recalibrator] mod: is not known; did you mean mode?",
-        "[join] max_pending: must be a valid integer; got 'many'",
-    ]
-
-
-def test_a_wrong_map_is_said_without_a_url(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text('{"version": 1, "edges": [0, 0.5, 1], "values": [0.2, 3]}')
-    done = streamcal("apply", "--map", tmp_path / "m.json")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.endswith("m.json is not a map: values[1]: must be less than or equal to 1; got 3")
-
-
 def narrow(*arguments: object) -> list[str]:
     """Call the command line on 80 columns; return the lines it prints."""
     env = {**os.environ, "COLUMNS": "80"}
@@ -156,16 +106,6 @@ def test_tables_fit_into_80_columns_and_end_with_what_is_served(tmp_path: Path) 
     known = [line for line in table if "unknown fields" not in line]  # of this run's inputs, not of a store
     assert shown[-len(known) :] == known
     assert max(map(len, shown)) <= 80
-
-
-def test_a_limit_holds_for_json_too(tmp_path: Path) -> None:
-    source, events, labels = synthetic(tmp_path)
-    run = ("run", "--calibration", source, "--events", events, "--labels", labels)
-    assert streamcal(*run, "--output", tmp_path / "o", "--store", tmp_path / "s.db").returncode == 0
-    everything = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
-    few = json.loads(streamcal("show", tmp_path / "s.db", "--json", "--limit", 2).stdout)
-    assert few["maps"] == everything["maps"][-2:]
-    assert (everything["older_maps"], few["older_maps"]) == (0, len(everything["maps"]) - 2)
 
 
 def test_the_files_of_the_demo(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap
 from streamcal.certificates.theorems import theorem1
-from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.testing import NormalPair
 
 pytestmark = pytest.mark.nightly
@@ -66,17 +64,6 @@ def test_the_committed_picture_is_small_and_undated(name: str) -> None:
     assert "dc:date" not in picture.read_text()
 
 
-def test_the_picture_beside_peers_is_small_and_its_page_says_what_draws_it() -> None:
-    """Its script is not run here: one of the peers is no dependency."""
-    picture = (DOCS / "figures" / "peers.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) < LARGEST
-    page, script = ((DOCS / "figures" / name).read_text() for name in ("README.md", "peers.py"))
-    for text in (page, script):
-        assert "python docs/figures/peers.py" in text
-        assert "pip install model-diagnostics" in text
-
-
 def test_the_tables_of_the_pages_are_filled() -> None:
     for name in SCRIPTS:
         page = (DOCS / f"{name.replace('_', '-')}.md").read_text()
@@ -86,32 +73,6 @@ def test_the_tables_of_the_pages_are_filled() -> None:
 
 
 # What they share
-
-
-def test_the_same_drawing_gives_the_same_bytes(script: Modules, tmp_path: Path) -> None:
-    truth = NormalPair(0.5)
-
-    def picture(folder: Path) -> str:
-        folder.mkdir()
-        recalibration = script("recalibration")
-        scores, labels = truth.sample(4000, np.random.default_rng(0))
-        measured = recalibration.measure(scores, labels)
-        return drawn(script, recalibration.draw(scores, *measured), folder / "same.svg")
-
-    first, second = picture(tmp_path / "a"), picture(tmp_path / "b")
-    assert first == second
-    assert len(first) < LARGEST
-
-
-def test_a_page_takes_its_tables_and_no_others(script: Modules) -> None:
-    drawing = script("drawing")
-    page = "a\n<!-- table: x -->\nold\n<!-- end -->\nb\n<!-- table: y -->\n<!-- end -->\n"
-    filled = drawing.fill(page, {"x": "new", "y": "too"})
-    assert filled == "a\n<!-- table: x -->\nnew\n<!-- end -->\nb\n<!-- table: y -->\ntoo\n<!-- end -->\n"
-    assert drawing.fill(filled, {"x": "new", "y": "too"}) == filled
-    assert drawing.fill(page, {"x": "new"}).endswith("b\n<!-- table: y -->\n<!-- end -->\n")
-    with pytest.raises(ValueError, match=r"'z'"):
-        drawing.fill(page, {"x": "new", "z": "nowhere"})
 
 
 # Each of them
@@ -139,69 +100,6 @@ def test_recalibration_is_judged_on_labels_it_has_not_seen(script: Modules) -> N
     table = recalibration.tables(before, after)
     assert set(table) == marks("recalibration")
     assert f"{after.brier():.4f}" in table["held-out"]
-
-
-def test_label_shift_has_the_four_estimators_and_the_running_priors(script: Modules, tmp_path: Path) -> None:
-    label_shift = script("label_shift")
-    counts = (10, 300)
-    measured = label_shift.risks(2, counts)
-    assert list(measured) == ["source", "target", "label_shift", "composite"]
-    for mode in ("source", "target", "label_shift"):
-        assert (measured["composite"] < measured[mode]).all()
-    assert measured["target"][1] < measured["target"][0]
-    assert measured["source"][0] == measured["source"][1]  # learns nothing from the target
-    alone = [
-        label_shift.engines(label_shift.SOURCE_LABELS, np.random.default_rng(seed))["source"].map
-        for seed in range(2)
-    ]
-    assert measured["source"][0] == pytest.approx(
-        np.mean([NormalPair(0.1).risk(each).total for each in alone])
-    )
-
-    rng = np.random.default_rng(1)
-    n, windows = 2000, (160, 800, None)  # at the ends of panes: of 10 labels, or of 50
-    labels = (rng.random(n) < np.linspace(0.1, 0.6, n)).astype(np.int8)
-    times = np.arange(n, dtype=float)
-    found = label_shift.running_priors(times, rng.random(n), labels, windows)
-    assert list(found) == list(windows)
-    ends = np.arange(label_shift.STRIDE, n + 1, label_shift.STRIDE)
-    for window, prior in found.items():
-        assert np.array_equal(prior.times, times[ends - 1])
-        for end, estimate in zip(ends, prior.priors, strict=True):
-            latest = labels[max(0, end - (window * 17 // 16 if window else n)) : end]
-            assert estimate == pytest.approx((latest.sum() + 0.5) / (len(latest) + 1))
-    followed = {way: np.full((2, 30), 0.1) for way in label_shift.WAYS}
-    picture = drawn(script, label_shift.draw(measured, followed, found), tmp_path / "label-shift.svg")
-    assert len(picture) < LARGEST
-
-
-def test_label_shift_shows_how_late_an_estimate_is(script: Modules) -> None:
-    label_shift = script("label_shift")
-    looks, truth = label_shift.BLOCK_LENGTH // label_shift.LOOK, np.array(label_shift.BLOCKS)
-    late = {way: 3 + place for place, way in enumerate(label_shift.WAYS)}
-    followed = {way: np.array([np.roll(np.repeat(truth, looks), by)]) for way, by in late.items()}
-    for found in followed.values():
-        found[0, :10] = truth[0]  # what was rolled over from the end
-    table = label_shift.tables({"source": np.ones(7)}, followed)
-    assert set(table) == marks("label-shift")
-    for (kind, window), by in late.items():
-        moves = np.abs(np.diff(truth)).sum()
-        shown = "–" if window is None else f"`{window}`"
-        delay, error = label_shift.LOOK * (by + 1), moves * by / (len(truth) * looks)
-        assert f'| `prior = "{kind}"` | {shown} | {delay:,} | {delay:,} | {error:.3f} |' in table["priors"]
-
-
-def test_label_shift_feeds_labels_late_with_what_was_seen(script: Modules) -> None:
-    """Before labels come, scores give the prior, and labels nothing; after, the standard error is 0.01."""
-    label_shift = script("label_shift")
-    blocks, length = (0.1,), label_shift.DELAY + 1000
-    from_labels = label_shift.jumps("labels", 3000, 0, blocks, length)
-    from_scores = label_shift.jumps("scores", None, 0, blocks, length)
-    until = label_shift.DELAY // label_shift.LOOK
-    assert (from_labels[:until] == 0.5).all()
-    assert abs(from_scores[until - 1] - 0.1) < 0.05
-    assert abs(from_labels[-1] - 0.1) < 0.05
-    assert (from_labels[until:] != 0.5).all()
 
 
 def test_certificates_are_above_the_truth_and_beside_the_theorem(script: Modules, tmp_path: Path) -> None:
@@ -263,59 +161,6 @@ def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: 
     assert drift.tables(replays).keys() == marks("drift")
 
 
-def test_drift_groups_every_candidate(script: Modules) -> None:
-    drift = script("drift")
-    named = {
-        "identity": "identity",
-        "composite/curve/all": "composite",
-        "composite/curve/scores": "composite",
-        "target/platt/0.98": "online Platt",
-        "target/isotonic/1000": "isotonic, hinge and curve",
-        "target/hinge/all": "isotonic, hinge and curve",
-        "target/curve/all": "isotonic, hinge and curve",
-    }
-    assert {name: drift.group_of(name) for name in named} == named
-    assert set(named.values()) == set(drift.GROUPS)
-    assert {
-        drift.group_of(name) for name in (*names_of(CANDIDATES), *names_of(CANDIDATES, by_scores=True))
-    } == set(drift.GROUPS)
-
-
-def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:
-    drift = script("drift")
-    days = np.array([0, 1, 6.9, 7.1, 13, 14.5, 15])
-    losses = np.array([1.0, 2.0, 3.0, 10.0, 20.0, 99.0, 99.0])
-    weeks, means = drift.weekly(days * 86_400.0, losses, 0.0)
-    assert means.tolist() == [2.0, 15.0]
-    assert [week.strftime("%d %H") for week in weeks] == ["01 00", "08 00"]
-    # Beginning a day earlier, the third is of the second week, and the fifth of the third.
-    assert drift.weekly(days * 86_400.0, losses, -86_400.0)[1].tolist() == [1.5, 6.5]
-
-
-def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) -> None:
-    operations = script("operations")
-    shown = operations.run(tmp_path, 1500)
-    assert shown["join"]["predictions"] == 1500
-    assert shown["maps"][-1]["version"] == shown["engines"][0]["version"]
-    assert len((tmp_path / "recalibrated.jsonl").read_text().splitlines()) == 1500
-    waited = np.array([0.5, 1.0, 2.0, 10.0])
-    maps = operations.published(tmp_path)
-    assert [row["version"] for row in maps] == [row["version"] for row in shown["maps"]]
-    table = operations.tables(shown, maps, waited)
-    days = operations.days_of(maps)
-    assert [row["time"] // 86_400 for row in days] == sorted({row["time"] // 86_400 for row in days})
-    assert days[-1] == [row for row in maps if row["certificate"]][-1]
-    assert operations.refutation([]) == "nothing"
-    assert operations.refutation(maps).startswith("identical distribution, since ")
-    days[-1]["certificate"]["refuted"] = ["label shift: so it goes"]
-    assert operations.refutation(days[-1:]).startswith("label shift, since 0")
-    assert operations.refutation(days[-1:]).endswith("May, in 1 versions")
-    assert set(table) == marks("operations")
-    assert "| 100% of the labels came within | 10.0 h |" in table["show"]
-    picture = drawn(script, operations.draw(maps, waited), tmp_path / "operations.svg")
-    assert len(picture) < LARGEST
-
-
 def test_late_labels_sees_what_each_way_can_see(script: Modules, tmp_path: Path) -> None:
     """On this seed. Of 30,000 labels the standard error is 0.2 points, of exposure some 2."""
     late = script("late_labels")
@@ -343,18 +188,3 @@ def test_late_labels_sees_what_each_way_can_see(script: Modules, tmp_path: Path)
     assert f"{ones['early positives'][day]:.1%}" in table["cases"]
     assert table["cases"] in (DOCS / "late-labels.md").read_text()
     assert len(drawn(script, late.draw(found), tmp_path / "late-labels.svg")) < LARGEST
-
-
-def test_months_are_the_means_of_what_was_labelled(script: Modules, tmp_path: Path) -> None:
-    """A flight a day, at 23:30 local time: that of 31 May is of May, though it is June in UTC."""
-    months = script("months")
-    days = pd.date_range("2013-05-01 23:30", "2013-06-30 23:30", tz="America/New_York")
-    seconds = days.as_unit("s").astype("int64")
-    predictions = pd.DataFrame({"id": days.strftime("%m%d"), "score": 0.25, "time": seconds})
-    labels = pd.DataFrame({"id": predictions["id"], "label": days.month == 6, "time": seconds + 60}).iloc[:-1]
-    source = pd.DataFrame({"score": [0.2, 0.8] * 50, "label": [0, 1] * 50})
-    means = months.by_month(predictions, labels.astype({"label": int}), source)
-    assert [day.month for day in means.index] == [5, 6]
-    assert means["label"].tolist() == [0.0, 1.0]
-    assert means["score"].tolist() == [0.25, 0.25]
-    assert "svg" in drawn(script, months.draw(means), tmp_path / "months.svg")

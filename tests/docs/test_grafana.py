@@ -94,24 +94,3 @@ def test_every_expression_of_the_alerts(delayed: Exposed) -> None:
     readme = (FOLDER / "README.md").read_text()
     assert alerts
     assert sorted(alerts) == sorted(set(re.findall(r"`(Streamcal\w+)`", readme)))
-
-
-def test_the_check_itself(delayed: Exposed) -> None:
-    assert wrong("rate(streamcal_event_total[5m])", delayed) == ["streamcal_event_total"]
-    assert wrong('streamcal_gap{recalibration="later"}', delayed) == ['streamcal_gap{recalibration="later"}']
-    assert wrong("sum by (outcom) (streamcal_join_outcomes_total)", delayed) == ["outcom"]
-
-
-def test_what_is_no_micro_batch_has_no_duration(delayed: Exposed) -> None:
-    assert delayed["streamcal_batch_seconds_count"] == {}
-    metrics = RunMetrics([])
-    metrics.batch(0.0, Outcome([], [], []))
-    metrics.batch(0.5, Outcome([], [], []))
-    metrics.update(build_status(Pipeline()))
-    (count,) = (
-        sample.value
-        for family in metrics.collect()
-        for sample in family.samples
-        if sample.name == "streamcal_batch_seconds_count"
-    )
-    assert count == 1

@@ -69,17 +69,3 @@ def test_the_truth_of_the_simulation_is_its_rate(figure: ModuleType) -> None:
                 assert abs(stream.labels[these].mean() - truth) < margin
         by_weight = np.average(stream.labels[stream.told], weights=1.0 / stream.propensities[stream.told])
         assert abs(by_weight - stream.labels.mean()) < 0.1
-
-
-def test_errors_are_those_of_the_days(figure: ModuleType) -> None:
-    stream = figure.simulate.answers(np.random.default_rng(0))
-    days = (stream.times - figure.simulate.START) // figure.simulate.DAY
-    served = stream.truth + np.where(days < 60, 0.1, 0.2)
-    assert figure.error(stream, served, 50, 60) == pytest.approx(0.1)
-    assert figure.error(stream, served, 75, 100) == pytest.approx(0.2)
-    table = figure.answer_table(stream, {"off": served})
-    assert table.splitlines()[-1] == "| off | 0.100 | 0.100 | 0.200 |"
-    pairs = figure.simulate.pairs(np.random.default_rng(0))
-    turned = pairs.truth + np.where(pairs.groups == "new first", 0.1, -0.1)
-    table = figure.pair_table(pairs, {"off": turned})
-    assert table.splitlines()[-1] == "| off | 0.100 | +0.100 | -0.100 |"

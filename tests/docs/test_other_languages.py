@@ -66,8 +66,3 @@ def test_javascript() -> None:
 def test_java(tmp_path: Path) -> None:
     said(program("javac"), "-d", tmp_path, *FOLDER.glob("*.java"))
     check(said(program("java"), "-cp", tmp_path, "CheckMap", VECTORS))
-
-
-@pytest.mark.parametrize("reader", ["map.mjs", "RecalibrationMap.java"])
-def test_a_reader_has_no_more_than_thirty_lines(reader: str) -> None:
-    assert len((FOLDER / reader).read_text().splitlines()) <= 30

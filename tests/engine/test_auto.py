@@ -10,8 +10,7 @@ import pytest
 from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
-from streamcal.engine.engine import seen_in_call
-from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import START, STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.testing import NormalPair
@@ -282,55 +281,6 @@ def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
     assert began == steps_up_to(3000 - delay, STRIDE if delay else STRIDE_AT_ONCE)
 
 
-def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
-    rng = np.random.default_rng(22)
-    engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(200, rng), "source")
-    engine.learn_many(*TARGET.sample(50, rng))
-    for refreshed in (True, False):
-        before = engine.version
-        if refreshed:
-            engine.refresh()
-        while engine.version == before:
-            engine.learn_many(*SOURCE.sample(1, rng), "source")
-        assert engine.version == before + 1
-        assert Recalibrator.from_bytes(engine.to_bytes()).version == engine.version
-
-
-@pytest.mark.slow
-def test_splits_and_restarts_change_nothing() -> None:
-    """With a source that comes first, and one whose labels come in between: labels at once and late.
-
-    Target labels of one call that do not say when they were predicted are a burst, so a loop is something
-    else: of these, only restarts change nothing.
-    """
-    rng = np.random.default_rng(14)
-    scores, labels = flipping(6000, 900, 15)
-    one, again, many, n, bursts = Recalibrator(), Recalibrator(), Recalibrator(), 0, 0
-    while n < len(scores):
-        end = min(len(scores), n + int(rng.integers(1, 300)))
-        seen = int(rng.integers(n // 2, n + 1)) if rng.random() < 0.5 else None
-        domain: Domain = "source" if n < 800 or rng.random() < 0.1 else "target"
-        burst = seen is None and domain == "target" and rng.random() < 0.5
-        bursts += burst
-        for engine in (one, again, many):
-            if burst:
-                engine.learn_many(scores[n:end], labels[n:end], domain)
-                continue
-            for i in range(n, end) if engine is not many or (seen is None and domain == "target") else ():
-                engine.learn_one(float(scores[i]), int(labels[i]), domain, memo=memo_of(seen))
-        if not burst and (seen is not None or domain == "source"):
-            many.learn_many(scores[n:end], labels[n:end], domain, memos=memos_of(seen, len(labels[n:end])))
-        for engine in (one, again, many):
-            engine.observe_many(scores[n:end])
-        n = end
-        assert one.to_bytes() == again.to_bytes()
-        assert one.to_bytes() == many.to_bytes()
-        again, many = (Recalibrator.from_bytes(engine.to_bytes()) for engine in (again, many))
-    assert bursts > 3
-    assert one.version > len(steps_up_to(4000, STRIDE))
-
-
 def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
     """Two sources of the same counts, in another order: what is newest in it is how the target begins.
 
@@ -443,14 +393,6 @@ def test_a_history_in_one_call_is_learned(sourced: bool, n: int) -> None:
     engine.learn_many(scored(logits[:n], off), labels[:n])
     served = engine.predict_many(scored(logits[n:], off))
     assert served.mean() == pytest.approx(truth[n:].mean(), rel=0.12)
-
-
-def test_the_parts_of_one_call_are_as_long_as_all_labels_before_them() -> None:
-    parts = [
-        np.flatnonzero(seen_in_call(n, known) == AT_ONCE).tolist() for n, known in ((9, 0), (9, 3), (9, 9))
-    ]
-    assert parts == [[0, 1, 2, 4, 8], [0, 3], [0]]
-    assert len(seen_in_call(0, 5)) == 0
 
 
 def test_what_late_labels_teach_is_served_at_once_where_nothing_was_known_before() -> None:

@@ -65,14 +65,6 @@ def test_the_two_columns_of_predict_proba_get_a_hint(way: str) -> None:
         getattr(Recalibrator(), way)(both, *more)
 
 
-def test_options_go_by_name() -> None:
-    wrong: Any = Recalibrator
-    with pytest.raises(TypeError, match=r"got 'auto'; options go by name: Recalibrator\(mode='auto'\)"):
-        wrong("auto")
-    with pytest.raises(TypeError, match=r"got \{'mode': 'auto'\}; options go by name: Recalibrator\(mode="):
-        wrong({"mode": "auto"})
-
-
 @pytest.mark.parametrize("digits", [310, 5000])
 def test_huge_numbers_are_no_scores_and_no_labels(digits: int) -> None:
     huge = 10**digits

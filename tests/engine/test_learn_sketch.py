@@ -100,15 +100,3 @@ def test_an_engine_that_depends_on_the_order_refuses(options: dict[str, Any], sa
     with pytest.raises(ValueError, match=said):
         engine.observe_sketch(sketched([0.5]))
     assert engine.to_bytes() == before
-
-
-def test_another_kind_of_sketch_is_refused() -> None:
-    engine = Recalibrator(mode="target")
-    coarse = ScoreSketch(512)
-    coarse.add([0.5], [1])
-    with pytest.raises(ValueError, match="max_cells=4096 and labelled=True"):
-        engine.learn_sketch(coarse)
-    with pytest.raises(ValueError, match="labelled=False"):
-        engine.observe_sketch(sketched([0.5], [1]))
-    with pytest.raises(ValueError, match="'source' or 'target', got 'here'"):
-        engine_of("target").learn_sketch(sketched([0.5], [1]), "here")  # type: ignore[arg-type]

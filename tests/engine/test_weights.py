@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -246,17 +245,6 @@ def test_bad_weights_are_refused_and_nothing_is_learned() -> None:
         with pytest.raises(ValueError, match="a weight must be a number"):
             engine.step(event)
     assert (engine.target.labels, engine.join.counts.predictions) == (0, 0)
-
-
-def test_a_weighted_label_without_its_time_leaves_nothing_behind() -> None:
-    engine = Recalibrator(mode="target", window=timedelta(days=1))
-    engine.learn_one(0.5, 1, time=0.0, weight=2.0)
-    before = engine.to_bytes()
-    with pytest.raises(ValueError, match="needs the time of every label"):
-        engine.learn_one(0.5, 1, weight=2.0)
-    assert engine.to_bytes() == before
-    engine.learn_one(0.5, 0, time=1.0)
-    assert engine.target.prior == pytest.approx((2.0 / 3.0 * 1.8 + 0.5) / (1.8 + 1.0))
 
 
 # Events

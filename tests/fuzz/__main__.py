@@ -50,7 +50,7 @@ _PART = 500  # inputs that a process takes at a time
 def main() -> int:
     """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--factor", type=float, default=1.0, help="times as many inputs; a test takes 0.15")
+    parser.add_argument("--factor", type=float, default=1.0, help="times as many inputs; a test takes 0.05")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=TARGETS, action="append", help="this target; may be repeated")

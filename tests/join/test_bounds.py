@@ -46,19 +46,6 @@ def test_a_label_whose_prediction_came_and_expired_is_not_said_never_to_have_had
     ]
 
 
-def test_nor_is_one_whose_prediction_was_pushed_out() -> None:
-    events: list[Event] = [PredictionEvent(f"{i}", 0.3) for i in range(5)]
-    assert reasons([*events, LabelEvent("0", 1)], max_pending=2) == [
-        "unmatched label: no prediction with id '0' has come, or it was settled and is forgotten"
-        " (label_ttl is 30 days, max_pending 2)"
-    ]
-
-
-def test_while_nothing_was_forgotten_it_is_said_plainly() -> None:
-    events = [PredictionEvent("a", 0.3, 1000.0), LabelEvent("nobody", 1, 1005.0)]
-    assert reasons(events, label_ttl=10.0) == ["unmatched label: no prediction with id 'nobody' has come"]
-
-
 def test_a_time_that_is_none_does_not_move_the_clock() -> None:
     join = Join()
     join.move_to(5.0)
@@ -77,12 +64,3 @@ def test_a_jump_may_be_of_any_length(jump: float | None) -> None:
 def test_or_is_refused(jump: object) -> None:
     with pytest.raises(ValueError, match="max_jump"):
         JoinConfig(max_jump=jump)  # type: ignore[arg-type]
-
-
-def test_a_state_from_before_times_were_judged_can_be_read() -> None:
-    counts = '{"predictions":0,"labels":0,"joined":0,"early":0,"late":0,"duplicate":0,"conflicting":0}'
-    old = f'{{"clock":5.0,"start":5.0,"counts":{counts},"pending":{{}},"early":{{}},"settled":{{}}}}'
-    join = Join.from_bytes(old.encode())
-    assert join.clock == 5.0
-    assert join.guard.take(6.0) == 6.0
-    assert Join.from_bytes(join.to_bytes()).to_bytes() == join.to_bytes()

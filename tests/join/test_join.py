@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 import pytest
@@ -71,12 +70,6 @@ def test_the_first_label_wins() -> None:
         "conflicting label: the label of id 'a' is 1 already, which stays, got 0",
     ]
     assert join.counts == counts(predictions=1, labels=3, joined=1, duplicate=2, conflicting=1)
-
-
-def test_two_early_labels() -> None:
-    join, recorder, _ = drive([LabelEvent("a", 1), LabelEvent("a", 0), PredictionEvent("a", 0.3)])
-    assert [joined.label for joined in recorder.learned] == [1]
-    assert join.counts == counts(predictions=1, labels=2, joined=1, early=1, duplicate=1, conflicting=1)
 
 
 @pytest.mark.parametrize(
@@ -159,17 +152,6 @@ def test_nothing_expires_beyond_the_watermark() -> None:
     assert join.counts == counts(predictions=4, labels=3, joined=2, early=1, unmatched=1, expired=1)
 
 
-def test_events_before_the_first_time_wait_for_the_watermark_too() -> None:
-    join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
-    join.advance(-math.inf)
-    for id_, time in (("a", None), ("b", 5.0), ("c", 100.0)):
-        emissions(join, PredictionEvent(id_, 0.3, time), recorder)
-    join.advance(15.0)
-    assert join.counts.expired == 0
-    join.advance(15.5)
-    assert join.counts.expired == 2
-
-
 def test_a_watermark_that_goes_back_holds_back() -> None:
     """A partition that was added is behind the others at first."""
     join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
@@ -224,39 +206,6 @@ def test_a_restored_join_goes_on_the_same(events: list[Event], cut: int) -> None
     after = [o for event in events[cut:] for o in emissions(restored, event, Recorder())]
     assert before + after == out
     assert restored.to_bytes() == whole.to_bytes()
-
-
-@given(EVENTS)
-def test_without_an_end_the_watermark_changes_nothing(events: list[Event]) -> None:
-    """Where all inputs are merged as wholes, each event's own time says what expires."""
-    whole, _, out = drive(events, label_ttl=10.0)
-    join, advanced = Join(whole.config), []
-    for event in events:
-        advanced += join.advance(math.inf)
-        advanced += emissions(join, event, Recorder())
-    assert advanced == out
-    assert join.to_bytes() == whole.to_bytes()
-
-
-@given(EVENTS, st.lists(st.floats(0, 40), min_size=60, max_size=60))
-def test_what_has_expired_was_due(events: list[Event], watermarks: list[float]) -> None:
-    """By clock and watermark; and what is due by both is gone, where entries arrive in the order of time."""
-    join = Join(JoinConfig(label_ttl=10.0))
-    for event, watermark in zip(sorted(events, key=lambda each: each.time or 0.0), watermarks, strict=False):
-        before = msgspec.json.decode(join.to_bytes())
-        join.advance(watermark)
-        emissions(join, event, Recorder())
-        after = msgspec.json.decode(join.to_bytes())
-        now = min(after["clock"], watermark)
-        for table in ("pending", "early", "settled"):
-            gone = before[table].keys() - after[table].keys() - {event.id}
-            assert all(since(before[table][each]) + 10.0 < now for each in gone)
-            assert all(since(each) + 10.0 >= now for each in after[table].values())
-
-
-def since(entry: Any) -> float:
-    """Return when an entry came, of one as JSON."""
-    return float(entry["since"] if isinstance(entry, dict) else entry[0])
 
 
 def test_a_damaged_state_is_refused() -> None:

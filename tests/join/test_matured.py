@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -102,37 +101,6 @@ def test_what_has_no_time_cannot_mature(event: Event, what: str) -> None:
     assert engine.join.counts == JoinCounts()
     engine.step(LabelledEvent(0.3, 1))  # its label is final at once
     assert engine.target.labels == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"missing_labels": "negative"}, 'missing_labels = "negative" and label_delay_limit go together'),
-        ({"label_delay_limit": "P30D"}, 'missing_labels = "negative" and label_delay_limit go together'),
-        ({"missing_labels": "zero"}, "'drop' or 'negative'"),
-        ({"missing_labels": "negative", "label_delay_limit": "30 days"}, "a duration such as 'P30D'"),
-        ({"missing_labels": "negative", "label_delay_limit": -1}, "greater than 0"),
-    ],
-)
-def test_options_say_what_is_allowed(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        JoinConfig(**options)
-
-
-def test_a_duration_is_so_many_seconds() -> None:
-    given_, same = (
-        JoinConfig(label_ttl="PT2H", missing_labels="negative", label_delay_limit="P30D"),
-        30 * 86_400.0,
-    )
-    assert (given_.label_ttl, given_.label_delay_limit) == (7200.0, same)
-    assert JoinConfig.model_validate_json(given_.model_dump_json()) == given_
-
-
-def test_engine_and_join_have_one_limit() -> None:
-    with pytest.raises(ValueError, match="is 0:00:05 of the recalibrator, but 0:00:10 of the join"):
-        Recalibrator(join=JoinConfig(**NEGATIVE), label_delay_limit="PT5S")
-    with pytest.raises(ValueError, match="of the recalibrator, but not set of the join"):
-        Recalibrator(label_delay_limit=timedelta(days=30))
 
 
 # Laws

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -160,51 +159,12 @@ def test_a_bad_map_is_refused(fields: dict[str, object], message: str) -> None:
         RecalibrationMap(**{"version": 1, **fields})  # type: ignore[arg-type]
 
 
-def test_a_map_is_frozen() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        RecalibrationMap(version=1).version = 2  # type: ignore[misc]
-
-
 def test_a_bad_score_is_refused() -> None:
     recalibration = RecalibrationMap(version=0)
     with pytest.raises(ValueError, match=r"got 1\.5"):
         recalibration.predict_one(1.5)
     with pytest.raises(ValueError, match=r"index 1: .* got 1\.5"):
         recalibration.predict_many([0.5, 1.5])
-
-
-def test_a_map_shows_as_one_line() -> None:
-    assert repr(RecalibrationMap(version=0)) == "RecalibrationMap(version=0, identity, weights=(1, 1))"
-    edges = np.linspace(0.0, 1.0, 1001).tolist()
-    values = np.linspace(0.25, 0.75, 1000).tolist()
-    recalibration = RecalibrationMap(version=3, edges=edges, values=values, weights=(1.8, 0.2))
-    line = "RecalibrationMap(version=3, bins=1000, values=0.25 to 0.75, weights=(1.8, 0.2))"
-    assert repr(recalibration) == str(recalibration) == line
-    many_digits = RecalibrationMap(version=3, edges=(0.0, 1.0), values=(1 / 3,), weights=(1.0, 2 / 3))
-    assert repr(many_digits) == (
-        "RecalibrationMap(version=3, bins=1, values=0.3333 to 0.3333, weights=(1, 0.6667))"
-    )
-
-
-def test_in_a_notebook_a_map_shows_as_a_small_table() -> None:
-    assert RecalibrationMap(version=0)._repr_html_() == (
-        "<p>RecalibrationMap(version=0, identity, weights=(1, 1))</p>"
-    )
-    for bins, shown in [(1, [1]), (3, [1, 2, 3]), (1000, [1, 112, 223, 334, 445, 556, 667, 778, 889, 1000])]:
-        edges = np.linspace(0.0, 1.0, bins + 1)
-        values = np.linspace(0.0, 1.0, bins) if bins > 1 else np.array([0.9])
-        recalibration = RecalibrationMap(
-            version=1, edges=edges.tolist(), values=values.tolist(), weights=(1.8, 0.2)
-        )
-        table = ElementTree.fromstring(f"<div>{recalibration._repr_html_()}</div>")
-        rows = [[cell.text for cell in row] for row in table.findall("table/tbody/tr")]
-        assert [row[0] for row in rows] == [str(bin_) for bin_ in shown]
-        for row in rows:
-            number, left, right, probability = (float(text or "nan") for text in row)
-            assert left == pytest.approx(edges[int(number) - 1], rel=1e-5)
-            assert right == pytest.approx(edges[int(number)], rel=1e-5)
-            served = recalibration.predict_one((left + right) / 2.0)
-            assert probability == pytest.approx(served, rel=1e-3)
 
 
 def test_the_schema_in_docs_is_the_models() -> None:

@@ -15,11 +15,9 @@ from streamcal.events.faces import COMMAND
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remarks
-from streamcal.monitor.rows import closing_rows, held_rows, run_summary
+from streamcal.monitor.rows import held_rows
 from streamcal.monitor.status import Served, Status
-from streamcal.page.report import Report, make_report
 from streamcal.release.label_delays import LabelDelays
-from streamcal.release.outage import Outage
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.run_state import RunState
 from tests.command_line import streamcal
@@ -190,24 +188,6 @@ def test_metrics() -> None:
     assert not [name for name, *_ in untimed if "seconds" in name]
 
 
-def test_words_without_times_and_without_a_law() -> None:
-    def rows(name: str = "", **more: Any) -> list[tuple[str, str]]:
-        return held_rows(with_held(held_labels(**more)).engines[0], name)
-
-    assert rows(by_time=False, oldest=1_234.0) == [
-        ("labels 1 come later", "after 3,600 predictions 40%, of others 90%"),
-        ("labels held", "40, the oldest for 1,234 predictions"),
-        ("  labels 0, 1 there that have come", "90%, 40%"),
-        ("labels by exclusion", "7, of which 1 wrong"),
-    ]
-    first = {"late": None, "first": True, "oldest": None, "complete": None, "excluded": 0}
-    assert rows(" [k]", **first) == [("first labels held [k]", "40")]
-    stopped = first | {"held": 0, "outage": Outage(1, 1_400.0)}
-    assert rows(**stopped) == [("labels 1 have stopped", "since 01 Jan 1970, 00:23 UTC")]
-    assert rows(**stopped, by_time=False) == [("labels 1 have stopped", "since prediction 1,400")]
-    assert held_rows(with_held(None).engines[0]) == []
-
-
 def test_first_labels_that_are_held_for_long_are_said() -> None:
     """And what is served meanwhile. That one class comes later is no remark: nothing is to be done."""
     first = {"first": True, "late": None, "held": 1_200, "complete": None, "within": None}
@@ -224,12 +204,3 @@ def test_first_labels_that_are_held_for_long_are_said() -> None:
     assert "labels of key 'k' and 1 more are held" in remarks(status, COMMAND)[0].words
     for fewer in (held_labels(**first | {"held": 900}), held_labels(held=5_000)):
         assert remarks(with_held(fewer), COMMAND) == []
-
-
-def test_a_record_is_what_it_was_before_it_was_json() -> None:
-    for held in (held_labels(), None):
-        status = with_held(held)
-        assert run_summary(status)["held"] == ({} if held is None else {"": msgspec.to_builtins(held)})
-        report = make_report(status, ["x"])
-        assert msgspec.json.decode(msgspec.json.encode(report), type=Report).status.engines[0].held == held
-        assert ("labels by exclusion" in dict(closing_rows(status))) == (held is not None)

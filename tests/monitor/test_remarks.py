@@ -230,13 +230,6 @@ def test_they_are_in_the_json_log_and_in_the_summary(tmp_path: Path) -> None:
     assert said["remarks"][0].startswith(ONE_CLASS)
 
 
-def test_they_go_where_the_table_goes(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", CASES["one_class"][0])
-    done = streamcal("run", "--events", events, "--output", "-")
-    assert all(json.loads(line) for line in done.stdout.splitlines())
-    assert f"! {ONE_CLASS}" in done.stderr
-
-
 def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
     source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": 0} for _ in range(50)))
     done = call(write(tmp_path / "e.jsonl", pairs()), "--calibration", source)
@@ -277,11 +270,6 @@ def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
     (word,) = remarks(call(events, "--strict"))
     assert str(events) in word
     assert "line 121" in word
-
-
-def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", [{"id": "a", "score": 0.5, "[bold]x": 1}])
-    assert remarks(call(events)) == ["Unknown fields were ignored: [bold]x (once)."]
 
 
 @pytest.mark.slow

@@ -8,18 +8,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamcal.certificates.record import MONOTONE_REFUTED, DriftCode
+from streamcal.certificates.record import DriftCode
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
-from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
-from streamcal.monitor.rows import gain
 from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
 from streamcal.monitor.status import Status
-from streamcal.quality.figures import RATED_KEYS, Figures
+from streamcal.quality.figures import RATED_KEYS
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.rows import CALIBRATED, AlarmRow, RejectRow, alarm_rows
+from streamcal.run.rows import RejectRow, alarm_rows
 
 
 def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
@@ -165,27 +163,6 @@ def test_every_alarm_says_what_was_found_and_what_to_do(code: DriftCode) -> None
     assert (shown.key, shown.code, shown.target_labels) == ("north", code, 12)
     assert len(shown.advice) > 50
     assert shown.title.endswith(".")
-
-
-def test_an_alarm_is_a_line_of_the_log() -> None:
-    row = AlarmRow(1, None, 0.0, "forecasts", CALIBRATED, "Too low.", "By 900 labels.", 900, "Look at it.")
-    assert in_words(row) == "alarm: Too low. By 900 labels. Look at it."
-    row = AlarmRow(1, "k", 0.0, "monotone", MONOTONE_REFUTED, "It falls.", "two bins", 900, "Look at it.")
-    assert in_words(row) == f"alarm [k]: It falls. Refuted: {MONOTONE_REFUTED} (two bins). Look at it."
-
-
-def test_the_gain_in_a_sentence() -> None:
-    before, after = Figures(brier=0.2, ece=0.1), Figures(brier=0.15, ece=0.0)
-    assert gain(before, after) == (
-        "Before → after: Brier score 0.2000 → 0.1500 (−25.0%),"
-        " calibration error (ECE) 0.1000 → 0.0000 (−100.0%)."
-    )
-    before, after = Figures(brier=0.2, worst_gap=-0.205), Figures(brier=0.15, worst_gap=0.0)
-    assert gain(before, after) == (
-        "Before → after: Brier score 0.2000 → 0.1500 (−25.0%),"
-        " worst gap over 5,000 labels −20.5 points → +0.0 points."
-    )
-    assert gain(Figures(), Figures()) == ""
 
 
 @pytest.mark.slow

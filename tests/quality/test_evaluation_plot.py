@@ -31,10 +31,6 @@ def found(rate: float, n: int = 3000, **given: Any) -> Evaluation:
     return evaluate(rng.random(n) < 1.5 * forecasts, forecasts, **given)
 
 
-def named(ax: Any) -> list[str]:
-    return [text.get_text() for text in ax.get_legend().get_texts()]
-
-
 @pytest.mark.parametrize(
     ("rate", "asked", "scale"),
     [
@@ -49,11 +45,6 @@ def test_axes_are_linear_unless_most_forecasts_are_extreme(rate: float, asked: A
     (ax,) = found(rate).plot(scale=asked).axes
     assert ax.get_xscale() == ax.get_yscale() == scale
     assert ax.get_xlim() == ax.get_ylim()
-
-
-def test_another_scale_is_refused() -> None:
-    with pytest.raises(ValueError, match="scale must be 'linear', 'logit' or None, got 'log'"):
-        found(0.2).plot(scale="log")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("rate", [0.002, 0.01, 0.2])
@@ -72,46 +63,6 @@ def test_the_band_lies_inside_the_axes_and_does_not_jump_to_their_edge(rate: flo
         span = np.diff(np.log(np.array([low, high]) / (1 - np.array([low, high]))))[0]
         across = np.diff(corners[:, 0]) != 0.0  # the sides of the band go up and down
         assert np.abs(np.diff(heights)[across]).max() < 0.2 * span
-
-
-def test_the_title_has_the_figures_of_one_and_the_legend_those_of_several() -> None:
-    first, second = found(0.3), found(0.2)
-    figure, ax = pyplot.subplots()
-    assert first.plot(ax=ax) is ax
-    assert ax.get_title() == f"3,000 labels, ECE {first.ece:#.2g}, Brier {first.brier:#.4g}"
-    second.plot(ax=ax, label="model B")
-    assert ax.get_title() == "3,000 labels"
-    assert named(ax) == [
-        "thick: miscalibrated (95 %)",
-        f"forecasts: ECE {first.ece:#.2g}, Brier {first.brier:#.4g}",
-        f"model B: ECE {second.ece:#.2g}, Brier {second.brier:#.4g}",
-    ]
-    assert [line.get_linestyle() for line in ax.lines].count("--") == 1
-    assert len(ax.texts) == 2
-    (density,) = ax.child_axes
-    assert len(density.patches) == 4  # an area and its outline for each
-    colours = [line.get_color() for line in ax.lines if line.get_linestyle() != "--"]
-    assert len(set(colours)) == 2
-    ax.clear()
-    first.plot(ax=ax)
-    assert len(named(ax)) == 2
-    assert figure.axes == [ax]
-
-
-def test_a_second_evaluation_takes_the_scale_of_the_first_and_stays_in_sight() -> None:
-    _, ax = pyplot.subplots()
-    found(0.01).plot(ax)
-    reach = ax.get_xlim()
-    found(0.3).plot(ax)
-    assert ax.get_xscale() == "logit"
-    assert ax.get_xlim()[0] <= reach[0]
-    assert ax.get_xlim()[1] > reach[1]
-
-
-def test_a_baseline_is_a_second_curve() -> None:
-    rng = np.random.default_rng(2)
-    (ax,) = found(0.2, baseline=rng.random(3000)).plot(label="ours").axes
-    assert [name.partition(":")[0] for name in named(ax)[1:]] == ["ours", "ours, baseline"]
 
 
 def test_segments_are_panels_the_surest_first() -> None:

@@ -22,19 +22,15 @@ from streamcal.monitor.metrics import RunMetrics
 from streamcal.quality.figures import (
     ECE_BINS,
     WINDOW,
-    Figures,
     ForecastQuality,
     Quality,
 )
 from streamcal.quality.verdict import Arrival
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
-from tests.memory import Log, MemorySource
 
 Pairs = list[tuple[float, int]]
 FORECASTS = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)
@@ -161,11 +157,6 @@ def test_the_worst_window_keeps_its_sign_and_the_latest_is_the_last_full_one() -
         assert figures.gap == pytest.approx((WINDOW * sum(gaps) + 300) / len(pairs))
 
 
-def test_of_windows_that_are_off_alike_the_first_is_the_worst() -> None:
-    pairs = constant(-0.25, WINDOW) + constant(0.25, WINDOW)
-    assert rated(pairs).figures.worst_gap == in_parts(pairs, [WINDOW]).figures.worst_gap == -0.25
-
-
 # The rest
 
 
@@ -184,12 +175,6 @@ def test_the_diagram_has_bins_of_equal_mass_with_exact_means_and_rates() -> None
     assert np.concatenate(made.bins(1)) == pytest.approx([30_000, forecasts.sum(), labels.sum()], rel=1e-6)
 
 
-def test_without_labels_there_is_no_figure() -> None:
-    quality = ForecastQuality()
-    quality.add([], [])
-    assert (quality.labels, quality.figures) == (0, Figures())
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -203,31 +188,6 @@ def test_without_labels_there_is_no_figure() -> None:
 def test_what_is_no_state_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match="forecasts"):
         msgspec.structs.replace(rated([(0.5, 1)]), **{field: value})
-
-
-def judged(predictions: int) -> Pipeline:
-    """Return a pipeline that has answered scores of ½ and seen a label 1 for each."""
-    pipeline = Pipeline()
-    events = [
-        each
-        for i in range(predictions)
-        for each in ({"id": f"a{i}", "score": 0.5}, {"id": f"a{i}", "label": 1})
-    ]
-    log = Log()
-    log.partitions[""] = [encoded(event, json=True) for event in events]
-    inputs = Inputs([], [MemorySource("events", log, SourceOptions())])
-    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=lambda: 0.0).run()
-    return pipeline
-
-
-def metrics_of(pipeline: Pipeline) -> dict[tuple[str, ...], float]:
-    metrics = RunMetrics([])
-    metrics.update(build_status(pipeline, claims=False))
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in metrics.collect()
-        for sample in family.samples
-    }
 
 
 @pytest.mark.parametrize("in_columns", [False, True])
@@ -246,26 +206,6 @@ def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
     bounds = ("1.0", "10.0", "60.0", "600.0", "2592000.0", "+Inf")
     assert [found[bound] for bound in bounds] == [2, 2, 3, 4, 4, 5]
     assert (found["count"], found["sum"]) == (5, sum(filter(None, delays)))
-
-
-def test_metrics_have_the_figures_before_and_after() -> None:
-    pipeline = judged(10)
-    samples = metrics_of(pipeline)
-    for when, quality in (("before", pipeline.quality.before), ("after", pipeline.quality.after)):
-        figures = quality.figures
-        assert samples["streamcal_brier_score", when] == figures.brier
-        assert samples["streamcal_log_loss", when] == figures.log_loss
-        assert samples["streamcal_calibration_error", when] == figures.ece
-        assert samples["streamcal_gap", when] == figures.gap
-    assert samples["streamcal_gap", "before"] == -0.5
-    assert not [name for name in samples if name[0] in ("streamcal_worst_gap", "streamcal_latest_gap")]
-    assert not [name for name in metrics_of(Pipeline()) if name[0] == "streamcal_gap"]
-
-
-def test_metrics_have_windows_once_one_is_full() -> None:
-    samples = metrics_of(judged(WINDOW))
-    assert samples["streamcal_worst_gap", "before"] == samples["streamcal_latest_gap", "before"] == -0.5
-    assert samples["streamcal_worst_gap", "after"] == samples["streamcal_gap", "after"]
 
 
 def test_how_labels_arrive_is_kept_by_key() -> None:

@@ -101,13 +101,3 @@ def test_labels_that_come_alike_raise_nothing() -> None:
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"panes|differ"):
         msgspec.structs.replace(LabelCoverage(), **state)
-
-
-def test_panes_too_far_apart_or_of_another_size_are_refused() -> None:
-    reach = LabelCoverage()
-    reach.add(np.array([0.5]), np.array([3.0]))
-    (data,) = reach.panes.values()
-    assert LabelCoverage(1, {3: data, 10: data}).panes.keys() == {3, 10}
-    for panes in ({3: data, 11: data}, {3: ScoreSketch(64)}):
-        with pytest.raises(ValueError, match=r"panes|differ"):
-            LabelCoverage(1, panes)

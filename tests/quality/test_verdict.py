@@ -167,16 +167,6 @@ def test_a_band_that_forecasts_have_left_is_not_told() -> None:
     assert judged(stream).state == "well calibrated"
 
 
-def test_a_band_that_forecasts_come_back_to_is_told() -> None:
-    rng = np.random.default_rng(0)
-    low = np.full(3_000, 0.15)
-    forecasts = np.concatenate([low, np.full(200, 0.8), low, np.full(20, 0.8)])
-    labels = drawn(rng, np.full(len(forecasts), 0.15))
-    verdict = judged(Stream(forecasts, forecasts, labels, forecasts))
-    assert verdict.state == "too high"
-    assert verdict.band == (0.75, 0.9)
-
-
 def test_a_score_without_order_is_not_called_reversed() -> None:
     """The area under the ROC curve is ½, so that one stream in two has less; the middle has the most 1."""
     for seed in range(8):

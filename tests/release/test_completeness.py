@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
-from streamcal.release.completeness_c import COMPLETE, completeness
+from streamcal.release.completeness_c import completeness
 from streamcal.release.delay_laws_c import COHORT, DelayLaws
+from tests.nightly import one_in
 from tests.release.streams import Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 
 
@@ -165,7 +167,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_completeness_is_that_of_the_plain_one(name: str) -> None:
     """At many moments of a stream, all four rows."""
     delays, rate, ramp = CASES[name]
@@ -284,8 +286,7 @@ def test_an_outage_contradicts_the_laws(late: int, rate: float) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("rate", [0.5, 0.2])
-@pytest.mark.parametrize("ramp", [-0.6, 0.0, 0.6])
+@pytest.mark.parametrize(("rate", "ramp"), one_in(2, product((0.5, 0.2), (-0.6, 0.0, 0.6))))
 def test_drift_by_less_than_a_factor_of_2_is_no_contradiction(rate: float, ramp: float) -> None:
     """Log odds that move by ±.6 move the rate by less than a factor of 1.7: under 1 % of cohorts are marked.
 
@@ -347,28 +348,3 @@ def test_no_exclusion_where_either_class_may_be_pending(delays: Delays) -> None:
     marked(made(16_000, 16, delays, rate=0.5), seen)
     assert young == [0]
     assert never == [0]
-
-
-def test_no_exclusion_where_no_score_is_noted() -> None:
-    """There is nothing to learn then."""
-    laws = told(DelayLaws(), made(8000, 17, fixed(400.0, 2000.0)))
-    assert (complete(laws)[0][3] > 0.0).any()
-    np.asarray(laws._columns[8])[:, 0] = 0
-    out = np.full((4, laws.k - 1), np.nan)
-    completeness(laws, 0, out)
-    assert (out[3] == 0.0).all()
-
-
-def test_later_cohorts_alone() -> None:
-    """From one on, they are as complete as among all, but for what neighbours before it tell."""
-    laws = told(DelayLaws(), made(8000, 18, by_class(300.0, 1500.0)))
-    all_, _ = complete(laws)
-    start = laws.k // 2
-    out = np.full((4, laws.k - 1), np.nan)
-    completeness(laws, start, out)
-    np.testing.assert_allclose(out[:2, start + 8 :], all_[:2, start + 8 :], atol=0.1)
-    assert np.isfinite(out[:, start:]).all()
-
-
-def test_complete_is_a_share() -> None:
-    assert 0.9 < COMPLETE < 1.0

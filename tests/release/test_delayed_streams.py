@@ -7,11 +7,13 @@ printed. An engine without its release learns labels as they come.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import pytest
 
 from streamcal import Recalibrator
+from tests.nightly import one_in
 from tests.release.streams import ALIKE, Delays, bulk, by_class, fixed, loss, made, served
 
 WEEK = 3500.0
@@ -44,8 +46,9 @@ def at_once(name: str) -> float:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("batch", [1, 25])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    ("batch", "name"), one_in(3, [(25, "negatives in bulk"), *product((1, 25), STREAMS)])
+)
 def test_a_class_that_comes_late_misleads_nobody(name: str, batch: int) -> None:
     """Log loss over that of the truth, the start included, below 1.08.
 
@@ -75,7 +78,9 @@ def test_a_class_that_comes_late_misleads_nobody(name: str, batch: int) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("kind", ["fixed", "exponential", "by time", "half in bulk", "a third never"])
+@pytest.mark.parametrize(
+    "kind", one_in(2, ["fixed", "exponential", "by time", "half in bulk", "a third never"])
+)
 def test_where_no_class_is_late_the_release_costs_nothing(kind: str) -> None:
     """What is served is what an engine without it serves, within .2 % of log loss behind the first 2,000."""
     for rate in (0.2, 0.02):

@@ -14,7 +14,8 @@ from streamcal import LabelEvent, PredictionEvent, Recalibrator
 from streamcal.engine.emissions import Recalibrated
 from streamcal.sketch.decoding import encoded
 from tests.inside import memo_of
-from tests.release.events import Act, acts, digest, take
+from tests.nightly import one_in
+from tests.release.events import acts, digest, take
 from tests.release.streams import ALIKE, Delays, Stream, bulk, by_class, fixed, made, served
 
 ROOT = Path(__file__).parents[2]
@@ -99,16 +100,6 @@ def test_blocks_are_as_one_by_one(name: str, options: dict[str, object]) -> None
             assert_alike(take(Recalibrator(**options), stream, events, seed), one)  # type: ignore[arg-type]
 
 
-def test_blocks_are_as_one_by_one_where_scores_move_the_prior() -> None:
-    stream, source = made(3000, 74, by_class(100.0, 800.0)), made(1000, 75, fixed(0.0, 0.0))
-    events, engines = acts(stream, 25), []
-    for seed in (None, 1):
-        engine = Recalibrator(prior="scores")
-        engine.learn_many(source.scores, source.labels, "source")
-        engines.append(take(engine, stream, events, seed))
-    assert_alike(*engines)
-
-
 def test_labels_without_the_number_of_their_prediction_in_blocks() -> None:
     """They wait at the start, in calls of any size."""
     stream = made(600, 76, fixed(0.0, 0.0))
@@ -124,7 +115,7 @@ def test_labels_without_the_number_of_their_prediction_in_blocks() -> None:
         assert engine.label_delays.held == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_uncompiled_is_the_same() -> None:
     code = "from tests.uncompiled import import_uncompiled; import_uncompiled()\nimport streamcal\n"
     code += "from tests.release.events import digest; print(streamcal.compiled, digest())"
@@ -183,26 +174,6 @@ def test_events_without_times_leave_a_state_that_is_restored(timed: bool) -> Non
     assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
 
 
-def test_the_age_of_what_is_held_of_the_latest_predictions() -> None:
-    engine = Recalibrator()
-    for i in range(10):
-        engine.step(PredictionEvent(str(i), 0.5, 1.7e9 + i))
-    for i in range(5):
-        engine.step(LabelEvent(str(i), 1, 1.7e9 + 20.0))
-    assert engine.label_delays is not None
-    assert engine.label_delays.held == 5
-    assert engine.label_delays.oldest is not None
-    assert engine.label_delays.oldest < 100.0
-
-
-def test_every_prediction_is_counted_where_scores_begin_a_version() -> None:
-    engine, source = Recalibrator(prior="scores"), made(1000, 78, fixed(0.0, 0.0))
-    engine.learn_many(source.scores, source.labels, "source")
-    for i, score in enumerate(source.scores.tolist()):
-        engine.step(PredictionEvent(str(i), score))
-    assert engine._engine.release.n == engine.target.scores == 1000
-
-
 # Labels with and without the number of their prediction, and merging
 
 
@@ -232,20 +203,9 @@ def learned(seed: int, labels: int) -> Recalibrator:
 # How large it is
 
 
-def test_a_young_engine_is_small() -> None:
-    engine, stream, sizes = Recalibrator(), made(100, 81, fixed(0.0, 0.0)), [0]
-    sizes[0] = len(engine.to_bytes())
-    for act in (*(Act(i) for i in range(100)), *(Act(i, i) for i in range(100))):
-        take(engine, stream, [act])
-    sizes.append(len(engine.to_bytes()))
-    print(f"\nbytes of a new engine, and after 100 labels at once: {sizes}")
-    assert sizes[0] < 2000
-    assert sizes[1] < 12_000
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("delays", "rate"), [(bulk(0), 0.02), (bulk(0), 0.2), (by_class(3000.0, 300.0), 0.02)]
+    ("delays", "rate"), one_in(3, [(bulk(0), 0.02), (bulk(0), 0.2), (by_class(3000.0, 300.0), 0.02)])
 )
 def test_a_million_pending_predictions(delays: Delays, rate: float) -> None:
     """Negatives stop coming, positives are told at once: no more than 200 KB."""
@@ -263,13 +223,3 @@ def test_a_million_pending_predictions(delays: Delays, rate: float) -> None:
     held = Recalibrator.from_bytes(engine.to_bytes())._engine.release.to_state()
     print(f"\n{before:,} bytes before, {size:,} after; {len(held.scores):,} scores held or noted")
     assert size <= 200_000
-
-
-@pytest.mark.slow
-def test_scores_noted_of_a_cohort_are_bounded() -> None:
-    """By 64 of each that is merged; it was 300, 12 times halved and joined."""
-    _, engine = served(made(12_000, 82, bulk(0), rate=0.02))
-    _, engine = served(made(200_000, 84, fixed(np.inf, 0.0), rate=0.02), engine, batch=1000)
-    state = engine._engine.release.to_state()
-    k = len(state.counts) // 8
-    assert state.held[: 3 * k].reshape(k, 3)[:, 2].max() <= 64

@@ -5,7 +5,8 @@ With a source, and without.
 
 from __future__ import annotations
 
-import msgspec
+from itertools import product
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -16,6 +17,7 @@ from streamcal.release import first_labels as module
 from streamcal.release.first_labels import FirstLabels, Observed
 from streamcal.release.label_delays import LabelDelays
 from tests.inside import memo_of, memos_of
+from tests.nightly import one_in
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -190,22 +192,6 @@ def of_one_class(n: int, *, flipped: bool = False) -> tuple[FirstLabels, Observe
 # State, and the whole
 
 
-def test_the_state_goes_on_alike() -> None:
-    scores, labels = drawn(3 * LATE, 6)
-    due = np.arange(3.0 * LATE) + np.where(labels == 1, LATE, 0)
-    whole = judged(scores, labels, due)
-    first = FirstLabels()
-    held = np.flatnonzero(due <= 1000)
-    add(first, scores, labels, held)
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=FirstLabels)
-    assert again == first
-    assert (again.newest, again.labels, again.positives) == (int(held.max()), len(held), 0)
-    assert again.before == len(held) - 1
-    assert again.expected == pytest.approx(scores[held].sum())
-    assert not again.judge(Observed(1000, float(scores[:1000].sum()), float((scores[:1000] ** 2).sum())))
-    assert whole[0] >= 0
-
-
 def log_loss(said: Floats, labels: Labels) -> float:
     right = np.where(labels == 1, said, 1.0 - said)
     return float(-np.log(np.clip(right, 1e-9, 1.0)).mean())
@@ -296,11 +282,10 @@ def after_a_source(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", [500, 5000, 50_000])
-@pytest.mark.parametrize("base", [0.07, 0.3])
-@pytest.mark.parametrize("odds", [1.0, 3.0])
-@pytest.mark.parametrize("slow", [0, 1])
-@pytest.mark.parametrize("delay", [1000, 5000])
+@pytest.mark.parametrize(
+    ("source", "base", "odds", "slow", "delay"),
+    one_in(5, product((500, 5000, 50_000), (0.07, 0.3), (1.0, 3.0), (0, 1), (1000, 5000))),
+)
 def test_a_source_that_is_right_is_not_ruined_by_a_class_that_is_told_late(
     source: int, base: float, odds: float, slow: int, delay: int
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from streamcal.release.label_delays import label_delays
 from streamcal.release.label_release_c import MOST_HELD, LabelRelease
 from streamcal.sketch.weighing import ONE
+from tests.nightly import one_in
 from tests.release.streams import (
     ALIKE,
     LATE,
@@ -132,7 +133,7 @@ def test_both_classes_are_released_equally_complete(name: str) -> None:
     assert (released.max(axis=1) > told.min(axis=1) - 0.12).all()
 
 
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", one_in(2, LATE))
 def test_nothing_is_lost_or_learned_twice(name: str) -> None:
     """Without labels by exclusion: at any time what is told is held or learned, in the end it is learned."""
     delays, rate = LATE[name]
@@ -157,7 +158,7 @@ def test_nothing_is_lost_or_learned_twice(name: str) -> None:
         assert old <= found.keys()
 
 
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", one_in(3, LATE))
 def test_labels_are_released_in_the_order_of_their_predictions(name: str) -> None:
     delays, rate = LATE[name]
     outcome = driven(LabelRelease(), made(12_000, [35, 1], delays, rate=rate))
@@ -184,7 +185,7 @@ def test_labels_of_one_batch_are_released_in_no_order_of_their_class() -> None:
 # The first labels
 
 
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", one_in(2, LATE))
 def test_the_first_labels_are_held_and_used_later(name: str) -> None:
     """Nothing is learned before labels of the late class have come; then those of the first are, too."""
     delays, rate = LATE[name]

@@ -16,7 +16,7 @@ from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.cli.show import served, show_table
-from streamcal.run.config import KeysConfig, read_config
+from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions, Store
@@ -200,37 +200,6 @@ class Noted(Mapping[str | None, bytes]):
 
 
 @pytest.mark.slow
-def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None:
-    fill(40)
-    store = SqliteStore(tmp_path / "s.db")
-    drive(store, KeysConfig())
-    store.close()
-    store, read = SqliteStore(tmp_path / "s.db"), []
-    logs["predictions"].partitions[""].append(b'{"id":"new","score":0.5,"key":"k7"}')
-    pipeline = drive(Spy(store, read), KeysConfig())  # type: ignore[arg-type]
-    assert rows("answers")[-1]["id"] == "new"
-    assert read == [None, "k7"]  # the first, for its options
-    assert pipeline.engines.in_memory == 1
-    assert len(pipeline.engines) == 40
-    store.close()
-
-
-@pytest.mark.slow
-def test_looking_at_engines_keeps_none_in_memory(tmp_path: Path) -> None:
-    fill(40)
-    store = SqliteStore(tmp_path / "s.db")
-    pipeline = drive(store, KeysConfig(active=3))
-    assert pipeline.engines.in_memory == 3
-    assert list(pipeline.engines) == list(pipeline.first_engines(100))
-    assert sum(engine.target.scores for engine in pipeline.engines.values()) == 1000
-    assert list(pipeline.first_engines(2)) == list(pipeline.engines)[:2]
-    assert pipeline.engines.in_memory == 3
-    with pytest.raises(KeyError):
-        pipeline.engines["nobody"]
-    store.close()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_a_key_too_many_is_refused(tmp_path: Path, calibrate: bool) -> None:
     fill(40)
@@ -278,23 +247,6 @@ def test_events_without_a_key_count_as_one() -> None:
 
 
 @pytest.mark.slow
-def test_few_keys_have_certificates_with_their_maps_and_many_only_that_without_a_key(tmp_path: Path) -> None:
-    fill(6)
-    for certified in (6, 5):
-        store = SqliteStore(tmp_path / f"{certified}.db")
-        drive(store, KeysConfig(certified=certified))
-        found = {(row["key"], row["certificate"] is not None) for row in rows("maps")}
-        keyed = {has for key, has in found if key is not None}
-        assert (None, True) in found
-        assert (True in keyed) == (certified == 6)
-        # Shown, a certificate is worked out for any.
-        shown = served(store)
-        assert all(engine.certified is not None for engine in shown.engines if engine.version)
-        store.close()
-        outputs()
-
-
-@pytest.mark.slow
 def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")
@@ -323,12 +275,3 @@ def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the store has no key 'nobody'; it has 40 keys"):
         served(spied, ["nobody"])
     store.close()
-
-
-def test_options(tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text("[keys]\nlimit = 7\nactive = 2\ncertified = 0\n")
-    assert read_config(path).keys == KeysConfig(limit=7, active=2, certified=0)
-    path.write_text("[keys]\nlimit = 0\n")
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
-        read_config(path)

@@ -16,8 +16,6 @@ from streamcal.events import Event, Origin, PredictionEvent
 from streamcal.events.codec import Malformed
 from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, TimesRead
-from streamcal.run.ports import Checkpoint
-from streamcal.run.stored import pipeline_state
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0
@@ -109,17 +107,6 @@ def test_a_file_whose_newest_events_come_first_is_refused(count: int) -> None:
         read(times, name="file")
 
 
-def test_where_files_are_followed_they_are_counted() -> None:
-    assert read([NOW - 100 * i for i in range(100)], whole=False)[1].backwards == 99
-
-
-def test_a_file_in_no_order_is_read() -> None:
-    times = [NOW + (i * 37 % 100) * 100 for i in range(100)]
-    events, taken = read(times)
-    assert [event.time for event in events] == times
-    assert taken.backwards > 50
-
-
 def test_what_trickles_in_is_not_waited_for() -> None:
     merge = Merge([(("-", ""), -math.inf)], whole=True, max_jump=JUMP, trickling=["-"])
     for index in range(100):
@@ -193,10 +180,3 @@ def test_the_outcome_is_the_same_however_it_is_read_and_restarted(
         reached, guards["p"] = batch.times["p"][""], batch.guards["p"]
     assert seen == at_once[0]
     assert counted == at_once[1]
-
-
-def test_a_store_from_before_times_were_judged_can_be_read() -> None:
-    pipeline = b'{"join":{"clock":5.0,"start":5.0,"counts":{}},"tally":{"events":3}}'
-    state = pipeline_state(Checkpoint(run=b'{"pipeline":' + pipeline + b',"times":{"p":{"":5.0}}}'))
-    assert state is not None
-    assert (state.join.clock, state.tally.events, state.tally.times) == (5.0, 3, TimesRead())

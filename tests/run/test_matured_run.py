@@ -82,15 +82,6 @@ def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None
     assert said.startswith("Nothing was learned: the 500 predictions of the last")
 
 
-def test_without_a_time_nothing_matures(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_text('{"id": "a", "score": 0.5}\n{"id": "a", "label": 1}\n{"score": 0.5, "label": 1}\n')
-    pipeline, _ = run((path,))
-    assert pipeline.tally.rejected == 2
-    assert pipeline.join.counts.joined == 1
-    assert pipeline.reasons == {"missing_time": 2}
-
-
 def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> None:
     events, labels = map(str, written(tmp_path))
     given = ["run", "--events", events, "--labels", labels, "--output", str(tmp_path / "out.jsonl")]
@@ -113,20 +104,6 @@ def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> 
         done = streamcal(*given, *more)
         assert done.returncode == 2
         assert said in done.stderr, done.stderr
-
-
-def test_a_store_of_such_a_run_can_be_shown_and_reported(tmp_path: Path) -> None:
-    given: list[object] = ["--missing-labels", "negative", "--label-delay-limit", "PT10H", "--mode", "target"]
-    for path in written(tmp_path):
-        given += ["--events", path]
-    store = tmp_path / "s.db"
-    done = streamcal("run", *given, "--output", tmp_path / "o.jsonl", "--store", store)
-    assert done.returncode == 0, done.stderr
-    (said,) = [line.split()[-1] for line in done.stdout.splitlines() if "implied" in line]
-    assert streamcal("show", store).returncode == 0
-    report = json.loads(streamcal("report", store, "--json").stdout)
-    assert report["status"]["join"]["implied"] == int(said.replace(",", ""))
-    assert report["status"]["label_delay_limit"] == 10 * HOUR
 
 
 def test_a_backtest_takes_them() -> None:

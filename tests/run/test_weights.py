@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.columns import Columns
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
 from streamcal.monitor.build import group_columns, verdicts
@@ -52,21 +52,6 @@ def test_every_format_gives_the_same_events() -> None:
     assert list(rows.decode(roles, [], len(ROWS))) == EVENTS  # type: ignore[arg-type]
 
 
-def test_blocks_of_lines_keep_weights() -> None:
-    rows = [{"id": f"i{number}", "score": 0.5, "w": 1 + number % 3} for number in range(200)]
-    decoder = JsonDecoder("target", COLUMNS)
-    block = b"\n".join(map(json, rows))
-    events = decoder.decode_lines(block) or [decoder.decode(line) for line in block.split(b"\n")]
-    assert [event.weight for event in events] == [row["w"] for row in rows]  # type: ignore[union-attr]
-
-
-def test_a_column_is_read_only_if_it_is_named() -> None:
-    decoder = JsonDecoder()
-    assert decoder.decode(b'{"id": "a", "score": 0.5, "weight": 70}') == PredictionEvent("a", 0.5)
-    assert decoder.unknown_fields == {"weight": 1}
-    assert did_you_mean("sample_weight") == "weight"
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -81,12 +66,6 @@ def test_a_bad_weight_is_refused(given: str, reason: str) -> None:
     found = JsonDecoder("target", COLUMNS).decode(f'{{"id": "a", "score": 0.5, {given}}}'.encode())
     assert isinstance(found, Malformed)
     assert reason in found.reason
-
-
-def test_a_table_says_in_which_column() -> None:
-    found = RowsDecoder(["id", "score", "p"], "target", COLUMNS).row({"id": "a", "score": 0.5, "p": 7.0})
-    assert isinstance(found, Malformed)
-    assert found.reason.endswith("got 7.0, in column 'p'")
 
 
 def test_a_named_column_must_be_there() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -54,22 +53,6 @@ def test_the_v2_inference_protocol(server: Served) -> None:
         assert problem["error"] == problem["detail"]
     status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
     assert (status, problem["detail"][:7]) == (422, "value 1")
-
-
-def test_a_model_may_have_any_name(server: Served) -> None:
-    """Its name is the key, percent-encoded: a slash, too, and what would be another path."""
-    for number, key in enumerate(("a/b", "é", "x/infer", "x/ready", "50%", "a b", "?")):
-        path = "/v2/models/" + quote(key, safe="")
-        asked = infer(0.5)
-        asked["inputs"][1]["data"] = [f"named {number}"]
-        status, answer = server.ask("POST", f"{path}/infer", asked)
-        assert (status, answer["model_name"]) == (200, key)
-        assert server.ask("GET", "/v1/map?key=" + quote(key, safe=""))[0] == 200
-        assert server.ask("GET", path)[1]["name"] == key
-        assert server.ask("GET", f"{path}/ready")[0] == 200
-    status, problem = server.ask("GET", "/v2/models/%FF")
-    assert (status, "UTF-8" in problem["detail"]) == (400, True)
-    assert server.ask("GET", "/v2/models/a/b")[0] == 404
 
 
 def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ import resource
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -137,13 +135,6 @@ def test_a_refused_request_is_told_why(
     assert (got, problem["status"]) == (status, status)
     assert said in problem["detail"]
     assert problem["title"]
-
-
-def test_there_is_nothing_elsewhere(server: Served) -> None:
-    assert server.ask("GET", "/v1/nothing")[0] == 404
-    assert server.ask("GET", "/v1/predictions")[0] == 405
-    assert server.ask("POST", "/v1/map")[0] == 405
-    assert server.ask("GET", "/v1/map?key=nobody")[1]["detail"].startswith("there were no key 'nobody'")
 
 
 def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) -> None:
@@ -384,16 +375,6 @@ def test_framing() -> None:
     assert "malformed" in framing.run(600, seed=5)
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['granian'] = None; from streamcal.cli import serve, app;"
-        "serve.find_spec = lambda name: None; sys.argv = ['streamcal', 'serve', '--store', 'x'];"
-        "app.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, "streamcal-engine[serve]" in done.stderr) == (2, True)
-
-
 def test_alarms_are_posted_also_if_it_is_killed(tmp_path: Path) -> None:
     """The rate falls with the score. The second server gets the alarm from the journal, or from the state."""
     store, config = tmp_path / "store.db", tmp_path / "streamcal.toml"
@@ -426,9 +407,3 @@ def test_alarms_are_posted_also_if_it_is_killed(tmp_path: Path) -> None:
         assert served.stop()[0] == 0
         assert {*ids, *hook.taken} == set(hook.taken)
         assert len(hook.taken) == 2
-
-
-def test_a_server_posts_alarms_to_a_webhook_only(tmp_path: Path) -> None:
-    done = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--alarms", tmp_path / "a.jsonl")
-    assert done.returncode == 2
-    assert "a server posts alarms to a webhook, https://HOST/PATH" in " ".join(done.stderr.split())

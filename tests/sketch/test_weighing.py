@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from streamcal import DamagedStateError, ScoreSketch
 from streamcal.events import Weight
-from streamcal.maps.uniform_mass import form
 from streamcal.sketch import weighing
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
@@ -69,31 +68,6 @@ def test_what_was_merged_can_be_subtracted(first: Events, second: Events) -> Non
         with pytest.raises(ValueError, match="never added"):
             both.subtract(sketch_of([(0.3, 1, 3.0)] * 500))
         assert both.to_bytes() == untouched
-
-
-@given(EVENTS)
-def test_weights_of_1_are_no_weights(events: Events) -> None:
-    scores, labels = [score for score, *_ in events], [label for _, label, _ in events]
-    plain, even = ScoreSketch(), ScoreSketch()
-    plain.add(scores, labels)
-    even.add(scores, labels, np.ones(len(events)))
-    assert even.to_bytes() == plain.to_bytes()
-    assert even.mass is NONE
-    newest, alike = RecentLabels(50), RecentLabels(50)
-    newest.add(np.array(scores), np.array(labels, np.int8))
-    alike.add(np.array(scores), np.array(labels, np.int8), np.full(len(events), ONE))
-    assert bytes_of(alike) == bytes_of(newest)
-
-
-@given(st.lists(st.tuples(SCORES, st.integers(0, 1), st.integers(1, 6)), min_size=1), st.integers(1, 9))
-def test_a_whole_weight_is_so_many_copies(events: Events, bins: int) -> None:
-    scores, labels, times = (np.array([event[part] for event in events]) for part in range(3))
-    copies = ScoreSketch()
-    copies.add(np.repeat(scores, times), np.repeat(labels, times))
-    weighted = ScoreSketch()
-    weighted.add(scores, labels, times)
-    assert weighted.weighed.masses.tolist() == copies.counts.tolist()
-    assert form(weighted, bins).map == form(copies, bins).map
 
 
 @given(EVENTS, st.integers(1, 60), st.integers(0, 120))

@@ -45,6 +45,11 @@ class SegmentCalls(Calls[Rows]):
 
     def one(self, score: Any, segments: Any, memo: bytes | None = None) -> Rows:
         """See `Calls.one`."""
+        if memo is None and segments is None:  # forgotten; of all events it would be the same segment
+            raise ValueError(
+                f"segments must be given, a value for {' and '.join(self._fields)}: of a missing one, give"
+                f" {(None,) * len(self._fields)}"
+            )
         names = self._split(segments) if memo is None else self._of_memos([memo])[0]
         return [(checks.check_score(score), names)]
 
@@ -79,8 +84,6 @@ class SegmentCalls(Calls[Rows]):
         return event
 
     def _split(self, segments: object) -> tuple[Name, ...]:
-        if segments is None and len(self._fields) > 1:
-            segments = ()
         if not isinstance(segments, tuple | list):
             segments = (segments,)
         if len(segments) != len(self._fields):

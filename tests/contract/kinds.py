@@ -29,8 +29,8 @@ class Rows:
 
     @property
     def segment(self) -> Any:
-        """Segment of the first event."""
-        return self.segments and self.segments[0]
+        """Segments of the first event, a tuple."""
+        return self.segments and (self.segments[0],)
 
 
 @dataclass(frozen=True)

@@ -334,7 +334,7 @@ def test_steps_are_answers_and_labels(kind: Kind) -> None:
     stepped, rows = begun(kind), ones(kind.rows(120, 18))
     for at, row in enumerate(rows):
         score = score_of(row)
-        kept = (row.segment,) if row.segments else () if isinstance(score, float) else tuple(score)
+        kept = row.segment if row.segments else () if isinstance(score, float) else tuple(score)
         expected = stepped.predict_one(score, row.segment)
         answer = stepped.step(
             PredictionEvent(f"p{at}", score if isinstance(score, float) else 0.0, kept=kept)

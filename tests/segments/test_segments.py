@@ -232,7 +232,7 @@ def test_the_state_comes_back() -> None:
     for each in (engine, again):
         each.learn_many(scores[800:], labels[800:], segments=names[800:])
     assert again.to_bytes() == engine.to_bytes()
-    assert pickle.loads(pickle.dumps(again)).predict_one(0.3, None) == engine.predict_one(0.3, None)
+    assert pickle.loads(pickle.dumps(again)).predict_one(0.3, (None,)) == engine.predict_one(0.3, (None,))
 
 
 @pytest.mark.parametrize(
@@ -359,3 +359,11 @@ def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> No
     assert between.evidence.reshape(9, 5)[3, 2] == pytest.approx(expected)
     between.replace(rows, 5, 0)
     assert between.evidence == pytest.approx(np.zeros(45), abs=1e-12)
+
+
+def test_forgotten_segments_are_refused() -> None:
+    engine = Recalibrator(segments="country")
+    for call in (lambda: engine.predict_one(0.3), lambda: engine.learn_one(0.3, 1)):
+        with pytest.raises(ValueError, match=r"segments must be given.*\(None,\)"):
+            call()
+    assert engine.predict_one(0.3, (None,)) == 0.3

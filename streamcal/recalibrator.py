@@ -481,7 +481,7 @@ class Recalibrator:
         score
             a number in [0, 1]; with ``classes``, K numbers in their order, or a mapping of names to numbers.
         segments
-            value of each field, as a tuple in their order; of one field, the value alone will do, unless it is
+            value of each field, as a tuple in their order; of one field, the value alone will do, but for
             None.
 
         Returns

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from streamcal.priors.history import BLOCK, MAX_CELLS, History
-from tests.states import bytes_of
 
 
 def filled(n: int, seed: int = 0) -> tuple[History, np.ndarray]:
@@ -38,17 +37,6 @@ def test_changes_are_located() -> None:
     history.drop(1024 // 16)
     assert history.n == 1024
     assert history.change(np.array([0.2, 0.7])) == 0
-
-
-def test_a_restored_history_is_the_same() -> None:
-    history, scores = filled(700)
-    restored = History()
-    restored.restore(history.to_state())
-    assert bytes_of(restored) == bytes_of(history)
-    for some in (history, restored):
-        some.observe(scores)
-        some.compact()
-    assert bytes_of(restored) == bytes_of(history)
 
 
 def test_a_state_of_other_counts_is_refused() -> None:

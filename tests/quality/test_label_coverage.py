@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from streamcal.quality.label_coverage import PANES, LabelCoverage
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.sketch.score_sketch import ScoreSketch
 
 events = st.lists(
     st.tuples(
@@ -89,15 +87,3 @@ def test_labels_that_come_alike_raise_nothing() -> None:
             reach.add(scores, times)
             reach.add(scores[told], times[told], labelled=True)
             assert reach.uncovered(math.inf)[1] == []
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"width": 3},
-        {"panes": {0: ScoreSketch(64)}},
-    ],
-)
-def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"panes|differ"):
-        msgspec.structs.replace(LabelCoverage(), **state)

@@ -10,15 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 
-import msgspec
 import numpy as np
 import pytest
 
-from streamcal.errors import DamagedStateError
 from streamcal.quality import label_sums as module
 from streamcal.quality.label_sums import DELTA
 from streamcal.quality.sequences import STRIDE, Sequences, _is_kept
-from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.decoding import encoded
 from tests.quality.forecasts import TRUTHS, Truth, calibrated, misses, rare
 
 LOOKS = range(200, 2_001, 200)
@@ -109,24 +107,6 @@ def test_starts_are_dense_in_the_near_past_and_few() -> None:
             assert any(age <= 2 * (number - each) and number - each <= 2 * age for each in starts)
     made = filled(n=20 * STRIDE)
     assert made.starts == [STRIDE * each for each in range(20) if _is_kept(each, 19)]
-
-
-def test_a_state_goes_on_as_it_was() -> None:
-    data = encoded(filled(), json=True)
-    again = decoded(data, Sequences, "sequences", json=True)
-    assert encoded(again, json=True) == data
-    assert (again.sums.gaps("after").low == filled().sums.gaps("after").low).any()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("labels", 7), ("starts", [0]), ("times", []), ("parts", []), ("open", ""), ("open", "AAAA")],
-)
-def test_damaged_states_are_refused(field: str, value: object) -> None:
-    state = msgspec.json.decode(encoded(filled(), json=True))
-    assert state[field] != value
-    with pytest.raises(DamagedStateError):
-        decoded(msgspec.json.encode({**state, field: value}), Sequences, "sequences", json=True)
 
 
 def test_evidence_needs_at_least_what_an_alarm_needs() -> None:

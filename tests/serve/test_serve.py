@@ -22,7 +22,7 @@ from streamcal.events.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
 from tests.receiver import receiver
-from tests.serve import framing, fuzz, kill
+from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served, lines
 
 pytestmark = pytest.mark.slow
@@ -369,10 +369,6 @@ def test_killed_under_load() -> None:
 
 def test_malformed_requests() -> None:
     assert "requests" in fuzz.run(400, seed=3, slow_ones=0)
-
-
-def test_framing() -> None:
-    assert "malformed" in framing.run(600, seed=5)
 
 
 def test_alarms_are_posted_also_if_it_is_killed(tmp_path: Path) -> None:

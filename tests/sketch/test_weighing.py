@@ -92,14 +92,6 @@ def test_the_newest_keep_their_weights(events: Events, size: int, cut: int) -> N
     assert bytes_of(restored(RecentLabels(size), bytes_of(newest))) == bytes_of(newest)
 
 
-def test_weights_that_cancel_are_still_weights() -> None:
-    """Their sum is that of two weights of 1; their squares, rounded up, tell."""
-    sketch = ScoreSketch()
-    sketch.add([0.5, 0.5], [1, 1], [255 / 256, 257 / 256])
-    assert sketch.weighted
-    assert sketch.mass == Mass(0, 0, 2)
-
-
 def test_the_effective_number_of_labels() -> None:
     """Kish: weights 1, 1, 4 are worth 36/18 = 2 labels."""
     mass = Mass.of(np.array([1, 0, 1], np.int8), np.array([256, 256, 1024]))

@@ -77,23 +77,6 @@ def test_every_version_that_was_released_has_files() -> None:
     assert FOLDERS, "call `make golden`"
 
 
-@pytest.mark.parametrize("released", [False, True])
-def test_those_of_a_released_version_are_not_written_anew(
-    released: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "CHANGELOG.md").write_text(
-        "\n## [3.0.0] - 2030-01-01\n" if released else "\n## [Unreleased]\n"
-    )
-    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "3.0.0"\n')
-    written: list[Path] = []
-    monkeypatch.setattr(write, "ROOT", tmp_path)
-    monkeypatch.setattr(write, "HERE", tmp_path)
-    monkeypatch.setattr(write, "write", lambda folder: written.append(folder) or folder.mkdir())
-    assert write.main() == int(released)
-    assert written == ([] if released else [tmp_path / "3.0.0"])
-    assert ("raise the version first" in capsys.readouterr().err) is released
-
-
 @EACH
 def test_what_was_public_still_is(folder: Path) -> None:
     installed()

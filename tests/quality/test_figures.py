@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +29,6 @@ from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.sketch.score_sketch import ScoreSketch
 
 Pairs = list[tuple[float, int]]
 FORECASTS = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)
@@ -173,21 +171,6 @@ def test_the_diagram_has_bins_of_equal_mass_with_exact_means_and_rates() -> None
     assert means == pytest.approx(forecasts[by_rank].reshape(10, -1).mean(axis=1), rel=0.05)
     assert rates == pytest.approx(labels[by_rank].reshape(10, -1).mean(axis=1), abs=0.005)
     assert np.concatenate(made.bins(1)) == pytest.approx([30_000, forecasts.sum(), labels.sum()], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("sketch", ScoreSketch(512)),
-        ("forecasts", np.empty(0)),
-        ("forecasts", np.array([np.nan])),
-        ("forecasts", np.array([2.0])),
-    ],
-    ids=["sketch", "no sums", "NaN", "a sum of 2"],
-)
-def test_what_is_no_state_is_refused(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match="forecasts"):
-        msgspec.structs.replace(rated([(0.5, 1)]), **{field: value})
 
 
 @pytest.mark.parametrize("in_columns", [False, True])

@@ -80,28 +80,3 @@ def test_it_is_bounded() -> None:
         sizes.append(len(encoded(history, json=True)))
         assert MOST_WINDOWS // 2 <= len(history.ends) < MOST_WINDOWS
     assert max(sizes) < 11_000
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"width": 0},
-        {"width": 257},
-        {"labels": 1 << 40},
-        {"windows": np.zeros(22, np.float32)},
-        {"windows": np.full(23, np.nan, np.float32)},
-        {"times": np.empty(0)},
-        {"open": np.zeros(1)},
-        {"open": np.full(24, np.nan)},
-        {"totals": np.zeros(1)},
-        {"totals": np.zeros(60)},
-        {"squares": np.full(2, np.nan)},
-    ],
-)
-def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
-    history = History()
-    history.add(*drawn(WIDTH + 1))
-    for field, value in wrong.items():
-        setattr(history, field, value)
-    with pytest.raises(ValueError, match=r"history|reshape"):
-        decoded(encoded(history), History, "a history")

@@ -59,7 +59,7 @@ class FirstLabels(msgspec.Struct):
     def add(self, expected: float, label: int, index: int) -> None:
         """Add a label, what was expected of it, and the number of its prediction; below 0: at once."""
         if index > self.newest:
-            self.newest, self.before = index, self.labels
+            self.newest, self.before = int(index), self.labels
         elif index < self.newest:
             self.before += 1
         self.expected += float(expected)

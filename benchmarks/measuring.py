@@ -96,15 +96,18 @@ def publish(name: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, 
     ValueError
         if the page has not exactly one such place, and the table is to be written.
     """
+    pattern = rf"(?<=<!-- table: {re.escape(name)} -->\n).*?(?=<!-- end -->)"
+    places = len(re.findall(pattern, PAGE.read_text("utf-8"), flags=re.DOTALL))
+    if write and places != 1:  # known before anything is measured
+        raise ValueError(
+            f"{PAGE.name} must have one table {name} to write to, has {places}: leave out --write"
+        )
     lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---", *["---:"] * (len(header) - 1)])]
     print(f"\n{name}\n\n" + "\n".join(lines), flush=True)
     for cells in rows:
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     if write:
-        pattern = rf"(?<=<!-- table: {re.escape(name)} -->\n).*?(?=<!-- end -->)"
         table = "\n".join(lines) + "\n"
-        page, places = re.subn(pattern, lambda _: table, PAGE.read_text("utf-8"), flags=re.DOTALL)
-        if places != 1:
-            raise ValueError(f"{PAGE.name} must have one table {name}, has {places}")
+        page = re.sub(pattern, lambda _: table, PAGE.read_text("utf-8"), flags=re.DOTALL)
         PAGE.write_text(page, "utf-8")

@@ -28,6 +28,9 @@ _MOST_HEAD_BYTES: Final = 16 << 10  # what is read ahead, too; hyper allows 100 
 _OTHER_FILES: Final = 256  # that a process opens beside its connections
 
 
+_LAST_SECONDS: Final = 0.2
+
+
 class HttpServer:
     """Answers requests that come to a socket, in the event loop of `run`, until `stop`.
 
@@ -48,6 +51,8 @@ class HttpServer:
         self._server = _Granian(self._app, self._listener)
         if not self.stopping:
             await self._server.serve()
+            # Its thread lets go of what it holds after that; if Python ended before, it would abort.
+            await asyncio.sleep(_LAST_SECONDS)
 
     def stop(self) -> None:
         """Take no more connections; for any thread."""

@@ -171,7 +171,7 @@ class Stop:
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
         self.then: Callable[[], object] = lambda: None
-        """What else to do at a signal."""
+        """Function that is called at a signal, too."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._take)
 

@@ -19,7 +19,6 @@ import numpy as np
 from streamcal.engine.checked_c import checked
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.sketch import checks
-from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats, Labels, shown
 
 if TYPE_CHECKING:
@@ -259,13 +258,7 @@ class BinaryCalls(Calls[Floats]):
     ) -> None:
         """See `Calls.learn`."""
         indices = None if memos is None else self.split(memos)[0]
-        if len(rows) == 1:
-            time = None if times is None else float(times[0])
-            index = None if indices is None else int(indices[0])
-            weight = ONE if units is None else int(units[0])
-            self.engine.learn_one(float(rows[0]), int(labels[0]), domain, time, index, weight)
-        else:
-            self.engine.learn_many(rows, np.asarray(labels, np.int8), domain, times, indices, units)
+        self.engine.learn_many(rows, np.asarray(labels, np.int8), domain, times, indices, units)
 
     # One event at a time, without arrays
 

@@ -35,7 +35,7 @@ from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import unit_weights
+from streamcal.sketch.weighing import ONE, unit_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainSummary", "Engine", "seen_in_call"]
@@ -208,6 +208,12 @@ class Engine(EventRules):
         """
         known = self._target if domain == "target" else self._source
         size = len(scores)
+        if size == 1:  # in a tenth of the time
+            time = None if times is None else float(times[0])
+            index = None if prediction_index is None else int(prediction_index[0])
+            weight = ONE if units is None else int(units[0])
+            self.learn_one(float(scores[0]), int(labels[0]), domain, time, index, weight)
+            return
         units = unit_weights(size) if units is None else units
         before = prediction_index
         if before is None and self.config.mode == "auto":

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.maps.curves_c import put_losses_left_out
 from streamcal.values import Counts, Floats
 
 __all__ = [
@@ -95,13 +96,9 @@ def leave_one_out_losses(positives: npt.NDArray[Any], totals: npt.NDArray[Any], 
     with the largest loss, 1, because no other label can predict its label. Weighted labels are treated as
     (Σw)² / Σw² labels of equal weight Σw² / Σw.
     """
-    weight: Floats = squares / totals
-    positives, totals = positives / weight, totals / weight
-    others = np.maximum(totals - 1.0, 1.0)
-    misses = totals - positives
-    # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
-    losses = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
-    return weight * np.where(totals > 1.0, losses, 1.0)
+    out: Floats = np.empty(len(totals))
+    put_losses_left_out(positives.astype(np.float64), totals.astype(np.float64), squares, out)
+    return out
 
 
 def effective(totals: Counts, squares: Floats) -> int:

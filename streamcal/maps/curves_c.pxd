@@ -10,6 +10,14 @@ cdef double _APART, _NOWHERE
 cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)
 
 
+@cython.locals(weight=double, others=double, misses=double)
+cdef double loss_left_out(double positives, double totals, double squares) noexcept
+@cython.locals(b=Py_ssize_t)
+cpdef put_losses_left_out(
+    const double[::1] positives, const double[::1] totals, const double[::1] squares, double[::1] out
+)
+
+
 @cython.final
 cdef class Curves:
     cdef const double[:, ::1] _cells
@@ -35,8 +43,7 @@ cdef class Curves:
     cdef Py_ssize_t _pool(self, Py_ssize_t bins, const long long[::1] splits, Py_ssize_t of) except -1
     cpdef double judge(self, int curve, double[::1] forecasts) except -1
     @cython.locals(
-        lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double, weight=double,
-        others=double, misses=double, loss=double,
+        lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double,
     )
     cdef double _judge_steps(self, double[::1] forecasts) noexcept
     @cython.locals(

@@ -13,7 +13,7 @@ import numpy as np
 from streamcal.maps.recalibration_map import APART
 from streamcal.values import Counts, Floats
 
-__all__ = ["BENT", "LINE", "STEPS", "Curves", "isotonic", "pool"]
+__all__ = ["BENT", "LINE", "STEPS", "Curves", "isotonic", "pool", "put_losses_left_out"]
 
 LINE, BENT, STEPS = 0, 1, 2
 """Curves: a line through the means of the blocks, one through those of all bins, and steps."""
@@ -68,6 +68,23 @@ def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
         means[last], sizes[last], starts[last] = mean, size, start
     starts[last + 1] = m
     return last + 1
+
+
+def loss_left_out(positives: float, totals: float, squares: float) -> float:
+    """Return the leave-one-out squared errors of one bin, see `binning.leave_one_out_losses`."""
+    weight = squares / totals
+    positives, totals = positives / weight, totals / weight
+    if totals <= 1.0:
+        return weight
+    # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
+    others, misses = totals - 1.0, totals - positives
+    return weight * (positives * (misses / others) ** 2 + misses * (positives / others) ** 2)
+
+
+def put_losses_left_out(positives: Floats, totals: Floats, squares: Floats, out: Floats) -> None:
+    """Put the `loss_left_out` of each bin, float64[B] all, into ``out``."""
+    for b in range(len(out)):
+        out[b] = loss_left_out(positives[b], totals[b], squares[b])
 
 
 class Curves:
@@ -182,12 +199,7 @@ class Curves:
                 totals += self._cells[_TOTALS, i]
                 squares += self._cells[_SQUARES, i]
                 forecasts[i] = self._values[0, k]
-            # See `streamcal.maps.binning.leave_one_out_losses`.
-            weight = squares / totals
-            positives, totals = positives / weight, totals / weight
-            others, misses = max(totals - 1.0, 1.0), totals - positives
-            loss = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
-            lost += weight * (loss if totals > 1.0 else 1.0)
+            lost += loss_left_out(positives, totals, squares)
         return lost
 
     def _judge_line(self, curve: int, forecasts: Floats) -> float:

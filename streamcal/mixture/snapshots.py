@@ -59,7 +59,7 @@ class SnapshotsState(msgspec.Struct):
     """Lines that the snapshots share, each once."""
     entries: Annotated[list[SnapshotState], msgspec.Meta(min_length=1, max_length=_MOST)]
     arrival: SnapshotState | None
-    """None: the latest of the entries."""
+    """Snapshot served when the latest prediction was made; None: the latest of the entries."""
 
 
 def next_step(labels: int, *, at_once: bool) -> int:

@@ -1,4 +1,4 @@
-"""What labels move, block by block: online Platt scalings, and the weights of the candidates (`weights`).
+"""Updates by blocks of labels: of online Platt scalings, and of the weights of the candidates (`weights`).
 
 Online Platt scaling is recursive logistic regression of the label on the logit of the score, with a discount.
 After a block of labels, (a, b) of expit(a·logit(z) + b) take one Newton step on the discounted log loss,

@@ -152,12 +152,6 @@ class ClassesEngine(Engine):
         carried = None if memos is None else memos[:, 2 * len(self.classes) :]
         self.core.learn(rows, codes, domain, times, None if units is None else units / ONE, carried)
         right = (rows.argmax(axis=1) == codes).astype(np.int8)
-        if len(rows) == 1:  # of which `learn_many` would make arrays
-            time = None if times is None else float(times[0])
-            index = None if prediction_index is None else int(prediction_index[0])
-            weight = ONE if units is None else int(units[0])
-            self.learn_one(float(rows.max()), int(right[0]), domain, time, index, weight)
-            return
         self.learn_many(rows.max(axis=1), right, domain, times, prediction_index, units)
 
     def refuses(self, memo: Memo | None) -> str | None:

@@ -66,7 +66,7 @@ class Groups(msgspec.Struct, dict=True):
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
         self.kept: int | None = KEPT
-        """How many groups `prune` leaves; None: all."""
+        """Number of groups that `prune` leaves; None: all."""
         self._places = {name: place for place, name in enumerate(self.names)}
         require(len(self._places) == len(self.names), "a group twice")
         self.sums = within(self.sums, 0.0, MOST, "sums of groups", _SUMS * len(self.names)).reshape(-1, _SUMS)

@@ -34,7 +34,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.stored import stored_options, stored_pipeline
+from streamcal.run.stored import stored_pipeline
 
 __all__ = ["is_report", "report", "run_through", "write_report"]
 
@@ -115,7 +115,7 @@ def _of_store(kept: Store, url: str) -> Report:
         if pipeline is None:
             fail(f"{url} holds nothing yet: no run has committed an event to it", Exit.NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
-        options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
+        options = {"recalibrator": pipeline.options.config.model_dump(mode="json")}
         status = build_status(pipeline, None, history=stored_history(kept), options=options)
         return make_report(status, [url])
 

@@ -221,7 +221,7 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
     unwritten = (
         []
         if given.map_file is None
-        else write_maps(pipeline.engines, given.map_file, pipeline.segments.fields)
+        else write_maps(pipeline.engines, given.map_file, pipeline.options.fields)
     )
     figures = run_summary(status)
     if given.summary is not None:

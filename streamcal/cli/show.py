@@ -171,8 +171,8 @@ def replay(
     keys, differ = rebuilt.keys() | stored.keys(), list[str | None]()
     for key in keys:
         here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
-        if there is not None and pipeline.segments.fields:
-            there = with_rows(there, segments.get(key, ()))
+        if there is not None and key in segments:
+            there = with_rows(there, segments[key])
         if here != there and (here is None or there is None or here != pipeline.as_written(key, there)):
             differ.append(key)
     labels = sum(engine.source.labels + engine.target.labels for engine in rebuilt.values())

@@ -233,12 +233,14 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def unlike(before: EngineOptions, now: EngineOptions) -> str:
-    """Return the options in which two differ, for a message: ``name (before, now value)``; empty if none.
-
-    The number of own engines of segments is left out.
-    """
+    """Return the options in which two differ, for a message: ``name (before, now value)``; empty if none."""
     olds, news = (
-        {**options.config.model_dump(), "classes": options.classes, "segments": options.fields}
+        {
+            **options.config.model_dump(),
+            "classes": options.classes,
+            "segments": options.fields,
+            "own_engines": options.own_engines,
+        }
         for options in (before, now)
     )
     names = [name for name in news if olds[name] != news[name]]

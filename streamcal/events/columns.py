@@ -169,6 +169,11 @@ class Columns(BaseModel):
         return tuple([f"{self.prefix}{name}" for name in self.classes])
 
     @property
+    def label_values(self) -> tuple[str | int, ...]:
+        """The labels in the order of their places: names of classes, or 0 and 1."""
+        return self.classes or (0, 1)
+
+    @property
     def is_default(self) -> bool:
         """Whether every role has the column that is named like it."""
         return all(role == name for role, name in self.names.items())

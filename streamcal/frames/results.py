@@ -74,7 +74,7 @@ class Backtest:
         narwhals = narwhals_module()
         given = self._predictions.answered(self._answers)
         made: dict[str, Any] = {"map_version": np.array([row.map_version for row in self._answers], np.int64)}
-        if classes := self._pipeline.classes:
+        if classes := self._pipeline.options.classes:
             columns = zip(*(row.probabilities.values() for row in self._answers), strict=True)
             names = [f"probability_{name}" for name in classes]
             made = dict(zip(names, map(np.array, columns), strict=True)) | made
@@ -105,7 +105,7 @@ class Backtest:
         ValueError
             if no segments were asked for.
         """
-        if not (self._pipeline.segments.fields or self._pipeline.classes):
+        if not self._pipeline.quality.segments:
             raise ValueError("there are no segments: name columns with segments=…")
         return self._framed("segment", self._pipeline.quality.segments)
 
@@ -134,7 +134,7 @@ class Backtest:
     @property
     def maps(self) -> list[RecalibrationMap | MulticlassMap]:
         """The map versions that were served, in order; of many classes the last map of each key alone."""
-        if self._pipeline.classes:
+        if self._pipeline.options.classes:
             return [engine.portable_map for engine in self._pipeline.engines.values()]
         return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
 

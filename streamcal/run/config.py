@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.join_c import JoinConfig
 from streamcal.segments.segments import check_fields
 
-__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "problems", "read_config"]
+__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "engine_options", "problems", "read_config"]
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
@@ -78,6 +78,19 @@ class RunConfig(_Options):
     def shown(self) -> dict[str, Any]:
         """Return the options as JSON has them, without those of connectors, which may hold secrets."""
         return self.model_dump(mode="json", exclude={"connectors"})
+
+
+def engine_options(
+    recalibrator: RecalibratorConfig, join: JoinConfig, columns: Columns, segments: SegmentsConfig
+) -> EngineOptions:
+    """Return the options of the engines of a run; ValueError if they do not go together."""
+    return EngineOptions(
+        with_join(recalibrator, join),
+        columns.classes,
+        segments.fields,
+        tuple(map(columns.carried.index, segments.fields)),
+        segments.own_engines,
+    )
 
 
 def _check_together(options: RunConfig) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.events.codes import Code
@@ -86,6 +87,8 @@ class RunCounts(msgspec.Struct):
 class PipelineState(msgspec.Struct):
     """All but engines and tables."""
 
+    options: EngineOptions
+    """Options of its engines."""
     join: JoinState
     tally: RunCounts
     unpublished: list[str | None] = []
@@ -97,9 +100,3 @@ class PipelineState(msgspec.Struct):
     """The class that counts as 1."""
     raised: list[Raised] = []
     """Alarms of the watch over forecasts that no micro-batch has emitted yet."""
-    segments: list[str] = []
-    """Fields that make segments."""
-    own_engines: Count = 64
-    """Number of segments that may have an engine of their own."""
-    classes: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """Names of many classes."""

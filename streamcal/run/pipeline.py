@@ -104,6 +104,7 @@ class Pipeline(RunState):
         )
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
+        self._meaning = columns.classes or columns.positive
         self._taking: BlockSteps | None = None
         self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
         self.processed = 0
@@ -319,8 +320,8 @@ class Pipeline(RunState):
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
-        self.tally.calibration.end(self.classes or self.positive)
-        self.tally.deployment.end(self.classes or self.positive)
+        self.tally.calibration.end(self._meaning)
+        self.tally.deployment.end(self._meaning)
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
@@ -354,7 +355,7 @@ class Pipeline(RunState):
         if self.positive is not None:
             events = input_checks.decide(events, self.positive)
         if ends and not input_checks.settled:
-            input_checks.take(events, batch.origin, self.classes or self.positive)
+            input_checks.take(events, batch.origin, self._meaning)
         self.tally.count(events, batch.times_read)
         if not self._stored:
             self.engines.rest()
@@ -399,8 +400,8 @@ class Pipeline(RunState):
 
     def _reject(self, origin: Origin | None, why: Refusal) -> RejectRow:
         self.tally.rejected += 1
-        if self.classes and why.code == "conflicting_label":
-            first, label = (self.classes[why.fields[name]] for name in ("first", "label"))
+        if why.code == "conflicting_label":
+            first, label = (self._labels[why.fields[name]] for name in ("first", "label"))
             why = Refusal(why.code, {**why.fields, "first": first, "label": label})
         return reject_row(origin, why)
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-import msgspec
-
-from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
+from streamcal.engine.config import RecalibratorConfig, unlike
 from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
@@ -25,7 +23,7 @@ from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.groups import Groups
 from streamcal.quality.verdict import Arrival
 from streamcal.recalibrator import engine_of
-from streamcal.run.config import KeysConfig, SegmentsConfig
+from streamcal.run.config import KeysConfig, SegmentsConfig, engine_options
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
@@ -52,15 +50,16 @@ class RunState:
         publishes_maps: bool,
         keeps_answers: bool,
     ) -> None:
+        join, segments = join or JoinConfig(), segments or SegmentsConfig()
+        self.options = engine_options(config or RecalibratorConfig(), join, columns, segments)
+        """Options of the engines."""
+        self._config = self.options.config
         # What is served of many classes is no map of one score.
         self._publishes_maps = publishes_maps and not columns.classes
-        join = join or JoinConfig()
-        self._config = with_join(config or RecalibratorConfig(), join)
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables
-        self.classes = columns.classes
-        """Names of many classes; empty: there are two."""
+        self._labels = columns.label_values
         self._keeps_answers = keeps_answers
         self.join = self._join(Join(join, tables))
         """Predictions that wait for their label; replaced by `restore`."""
@@ -70,9 +69,7 @@ class RunState:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._unrated = Unrated()
-        self.segments = segments or SegmentsConfig()
-        """Fields that make segments, if there are any."""
-        fields = ["class"] if columns.classes else self.segments.fields
+        fields = ["class"] if columns.classes else segments.fields
         groups = {field: Groups() for field in fields}
         sums = ClassSums.of(columns.classes) if columns.classes else None
         self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
@@ -82,13 +79,6 @@ class RunState:
         """Label of class 1; None: labels are 0 and 1."""
         self._positive_class = "1" if self.positive is None else class_name(self.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        self._options = EngineOptions(
-            self._config,
-            columns.classes,
-            self.segments.fields,
-            tuple(map(columns.carried.index, self.segments.fields)),
-            self.segments.own_engines,
-        )
         self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
@@ -117,8 +107,9 @@ class RunState:
         With a store, `changed_segments` then gives what these have of segments.
         """
         if self._rows is not None:
-            self._rows.share(len(self.segments.fields) * self.engines.in_memory)
+            self._rows.share(len(self.options.fields) * self.engines.in_memory)
         own = PipelineState(
+            self.options,
             self.join.state,
             self.tally,
             list(self._unpublished),
@@ -126,9 +117,6 @@ class RunState:
             self.quality,
             self._positive_class,
             self._raised,
-            list(self.segments.fields),
-            self.segments.own_engines,
-            list(self.classes) or msgspec.UNSET,
         )
         return encoded(own, json=True), self.engines.snapshot()
 
@@ -156,7 +144,7 @@ class RunState:
         DamagedStateError
             if the bytes are no such state.
         ValueError
-            if an engine was made with options other than this pipeline's; it names them.
+            if the state is that of other options than this pipeline's; it names them.
         """
         if own:
             state = decoded(own, PipelineState, "a run", json=True)
@@ -166,16 +154,10 @@ class RunState:
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"
                 )
-            if [*self.classes] != (state.classes or []):
+            if differences := unlike(state.options, self.options):
                 raise ValueError(
-                    f"the store was begun with classes = {list(state.classes or [])}, now they are"
-                    f" {list(self.classes)}: give the former, or begin with a new store"
-                )
-            before = SegmentsConfig(fields=tuple(state.segments), own_engines=state.own_engines)
-            if before != self.segments:
-                raise ValueError(
-                    f"[segments] was {before.model_dump_json()}, now it is {self.segments.model_dump_json()}:"
-                    " give the former, or begin with a new store"
+                    f"the store was begun with other options: {differences}; give the former, or begin with a"
+                    " new store"
                 )
             self.join = self._join(Join(self.join.config, self._tables, state.join))
             self.tally = state.tally
@@ -190,8 +172,6 @@ class RunState:
                 "not the state of a run: it has maps to publish of keys without an engine"
             )
         self._stored = True
-        for key in islice(self.engines, 1):  # all have the same options
-            self.engines[key]
 
     def as_written(self, key: str | None, state: bytes) -> bytes:
         """Return an engine's state as it is written here: another machine's zlib may compress otherwise."""
@@ -201,20 +181,20 @@ class RunState:
 
     def _join(self, join: Join) -> Join:
         """Return a join that keeps what this run needs."""
-        rows, classes = join.rows, len(self.classes)
-        rows.keeps_answers, rows.classes = self._keeps_answers, max(classes, 2)
-        rows.answer_size = 2 * classes * NUMBER_BYTES
+        rows = join.rows
+        rows.keeps_answers, rows.classes = self._keeps_answers, len(self._labels)
+        rows.answer_size = 2 * len(self.options.classes) * NUMBER_BYTES
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
-        engine = engine_of(self._options, key, data, self._rows)
+        engine = engine_of(self.options, key, data, self._rows)
         engine.keeps_bytes = key is None  # of many keys, the bytes would take too much memory
         return engine
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come, and count the predictions."""
         unrated, self._unrated = self._unrated, Unrated()
-        count = len(self.segments.fields)
+        count = len(self.options.fields)
         names = [names_of(unrated.memos, count, field) for field in range(count)]
         keys = dict.fromkeys(unrated.keys)
         rated = (key for key in dict.fromkeys([*self._quality.by_key, *keys]) if key is not None)
@@ -260,4 +240,4 @@ class RunState:
                 alarms = len(engine.alarms)
                 engine.publish(emission.claim)
                 self._raise(outcome, key, engine, alarms, clock)
-            outcome.maps.append(map_row(emission, clock, self.segments.fields))
+            outcome.maps.append(map_row(emission, clock, self.options.fields))

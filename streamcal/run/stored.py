@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
-from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.engine import Engine
 from streamcal.events.columns import Columns
 from streamcal.events.guard import GuardState
 from streamcal.join.config import JoinConfig
@@ -16,7 +12,7 @@ from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, encoded, restoring
 
-__all__ = ["StoredRun", "pipeline_state", "stored_options", "stored_pipeline"]
+__all__ = ["StoredRun", "pipeline_state", "stored_pipeline"]
 
 
 class StoredRun(msgspec.Struct, omit_defaults=True):
@@ -61,22 +57,13 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     own = pipeline_state(checkpoint)
     if own is None:
         return None
-    positive = None if own.positive == "1" else own.positive
-    options = stored_options(store)
-    limit = options.delay_limit_seconds
+    positive, options = None if own.positive == "1" else own.positive, own.options
+    limit = options.config.delay_limit_seconds
     # The join's options are not in a store, but for the one that its engines have, too.
     join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
-    segments = SegmentsConfig(fields=tuple(own.segments), own_engines=own.own_engines)
     with restoring("not the state of a run"):
-        columns = Columns(positive=positive, classes=tuple(own.classes or ())).with_segments(own.segments)
-    pipeline = Pipeline(options, join, tables=store.tables, columns=columns, segments=segments)
+        segments = SegmentsConfig(fields=options.fields, own_engines=options.own_engines)
+        columns = Columns(positive=positive, classes=options.classes).with_segments(options.fields)
+    pipeline = Pipeline(options.config, join, tables=store.tables, columns=columns, segments=segments)
     pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments)
     return pipeline
-
-
-def stored_options(store: Store) -> RecalibratorConfig:
-    """Return the options of the engines, all of which have the same. Raises as `stored_pipeline`."""
-    engines = store.load().engines
-    for key in islice(engines, 1):
-        return Engine.from_bytes(engines[key], key).config
-    return RecalibratorConfig()

@@ -129,7 +129,7 @@ class ServedPipeline(Pipeline):
             return Problem(
                 409, detail, id=event.id, code="duplicate_prediction", errors=(Fault("#/id", detail),)
             )
-        classes = len(self.classes)
+        classes = len(self.options.classes)
         memo = tuple(kept_numbers(known.memo).tolist()) if classes else ()
         scores = (
             ("scores", memo[:classes], event.kept[-classes:])

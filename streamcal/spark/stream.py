@@ -153,8 +153,9 @@ def recalibrate_stream(
     first = Recalibrator(config, classes=classes or None, segments=segments or None, own_engines=0, **options)
     wanted = options_of(first)
     Columns().with_segments(wanted.fields)  # raises if one is the column of something else
-    for key, engine in begun.items():
-        if differences := unlike(options_of(engine), wanted):
+    for key, engine in begun.items():  # the number of own engines may be another
+        found = msgspec.structs.replace(options_of(engine), own_engines=wanted.own_engines)
+        if differences := unlike(found, wanted):
             raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")

@@ -508,7 +508,7 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[recalibrator]\nbins = 7\n")
     done = streamcal(*options(tmp_path, "--config", tmp_path / "c.toml"))
     assert done.returncode == 3
-    assert "the stored engine was made with other options: bins ('auto', now 7)" in done.stderr
+    assert "the store was begun with other options: bins ('auto', now 7)" in done.stderr
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from streamcal.events.columns import ANSWER_FIELDS
+from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions, SinkOptions
-from streamcal.run.rows import AnswerColumns, Answers, ClassRow
+from streamcal.run.rows import AnswerColumns, Answers
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
@@ -173,12 +174,10 @@ def _said() -> Iterator[None]:
 def _schema(kept: Mapping[str, Any], classes: Sequence[str]) -> Any:
     """Return the columns of answers; those that pass through are texts if their type is not known."""
     text, number = pa.string(), pa.float64()
+    each = pa.struct([(name, number) for name in classes])
     types = {"id": text, "map_version": pa.int64(), "weights": pa.list_(number), "key": text}
-    fields = [(name, types.get(name, number)) for name in ANSWER_FIELDS]
-    if classes:
-        each = pa.struct([(name, number) for name in classes])
-        types |= {"scores": each, "probabilities": each}
-        fields = [(name, types.get(name, number)) for name in ClassRow.__struct_fields__]
+    types |= {"scores": each, "probabilities": each}
+    fields = [(name, types.get(name, number)) for name in kind_of(classes).row.__struct_fields__]
     return pa.schema(fields + [(name, text if kind is None else kind) for name, kind in kept.items()])
 
 

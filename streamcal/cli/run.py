@@ -73,6 +73,7 @@ from streamcal.page.latest_status import LatestStatus
 from streamcal.page.report import make_report
 from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
+from streamcal.run.kinds import kind_of
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
 from streamcal.run.runner import Outputs, Runner
@@ -122,7 +123,7 @@ def run(given: _RunOptions) -> None:
     set_up_logging(as_json=given.log_json)
     options, stop, connectors = begin(given)
     _check_files(given)
-    if options.columns.classes and given.maps is not None:
+    if given.maps is not None and not kind_of(options.columns.classes).has_maps:
         fail(f"--maps {given.maps}: many classes have a map at the end alone: give --map", Exit.USAGE)
     with ExitStack() as stack:
         server = _listen_for_viewers(given.page, stack) if given.page else None

@@ -164,8 +164,11 @@ class Columns(BaseModel):
     @property
     def score_columns(self) -> tuple[str, ...]:
         """The columns of a table that hold a score: one, or one for each class."""
-        if not self.classes:
-            return (self.score,)
+        return self.class_columns or (self.score,)
+
+    @property
+    def class_columns(self) -> tuple[str, ...]:
+        """The columns of a table that hold the scores of classes."""
         return tuple([f"{self.prefix}{name}" for name in self.classes])
 
     @property
@@ -196,10 +199,14 @@ class Columns(BaseModel):
         return found.with_segments(self._segments if kind == "events" else ())
 
     @property
+    def passed(self) -> tuple[str, ...]:
+        """Columns whose values go with a prediction as they are: those to keep, then those of segments."""
+        return tuple(dict.fromkeys((*self.keep, *self._segments)))
+
+    @property
     def carried(self) -> tuple[str, ...]:
-        """Columns whose values go with a prediction: those to keep, then those of segments, or of classes."""
-        scores = self.score_columns if self.classes and self._kind != "labels" else ()
-        return (*dict.fromkeys((*self.keep, *self._segments)), *scores)
+        """Columns of a table whose values go with a prediction: those passed, then the scores of classes."""
+        return (*self.passed, *(() if self._kind == "labels" else self.class_columns))
 
     def with_segments(self, fields: Sequence[str]) -> Columns:
         """Return these columns, with others that make segments.

@@ -73,18 +73,7 @@ class Backtest:
         """
         narwhals = narwhals_module()
         given = self._predictions.answered(self._answers)
-        made: dict[str, Any] = {"map_version": np.array([row.map_version for row in self._answers], np.int64)}
-        if classes := self._pipeline.options.classes:
-            columns = zip(*(row.probabilities.values() for row in self._answers), strict=True)
-            names = [f"probability_{name}" for name in classes]
-            made = dict(zip(names, map(np.array, columns), strict=True)) | made
-        else:
-            made = {
-                "probability": np.array([row.probability for row in self._answers], np.float64),
-                **made,
-                "weight_0": np.array([row.weights[0] for row in self._answers], np.float64),
-                "weight_1": np.array([row.weights[1] for row in self._answers], np.float64),
-            }
+        made = self._pipeline.kind.columns(self._answers)
         library, taken = narwhals.get_native_namespace(given), set(given.columns)
         named = {f"{name}_served" if name in taken else name: values for name, values in made.items()}
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
@@ -134,7 +123,7 @@ class Backtest:
     @property
     def maps(self) -> list[RecalibrationMap | MulticlassMap]:
         """The map versions that were served, in order; of many classes the last map of each key alone."""
-        if self._pipeline.options.classes:
+        if not self._pipeline.kind.has_maps:
             return [engine.portable_map for engine in self._pipeline.engines.values()]
         return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
 

@@ -11,18 +11,17 @@ import numpy as np
 from pydantic import ValidationError
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.events import Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import Kept, LabelEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
-from streamcal.maps.shift import NO_SHIFT
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.run.config import problems
+from streamcal.run.kinds import Kind, kind_of
 from streamcal.run.ports import Batch, Feed, Source
-from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
 from streamcal.times import LIMIT, seconds_of
 
@@ -116,12 +115,13 @@ def apply_maps(
             return 0, 0
     source.seek({})
     meanings = InputChecks()
-    row_of = answer_rows(keep, classes) if keep or classes else None
+    kind = kind_of(classes)
+    row_of = kind.row_of(keep)
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
         maps.update(_NO_WAIT)
         for batch in batches:
-            rows, bad = _apply(maps, batch, meanings, row_of)
+            rows, bad = _apply(maps, batch, meanings, kind, row_of)
             meanings.events += len(batch.events)
             answered += len(rows)
             refused += len(bad)
@@ -160,25 +160,11 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
     )
 
 
-def _answer(
-    found: RecalibrationMap | MulticlassMap, event: PredictionEvent | LabelledEvent, time: float | None
-) -> Recalibrated:
-    """Return what a map gives to an event."""
-    score = event.score
-    if isinstance(found, RecalibrationMap):
-        return Recalibrated(
-            event.id, score, found.predict_one(score), found.version, found.weights, event.key, time
-        )
-    scores = event.kept[-len(found.classes) :]
-    made = tuple(found.predict_many([scores])[0].tolist())
-    one = made[scores.index(score)]
-    return ClassAnswer(event.id, score, one, found.version, NO_SHIFT, event.key, time, made)
-
-
 def _apply(
     maps: Maps,
     batch: Batch,
     meanings: InputChecks,
+    kind: Kind,
     row_of: Callable[[Recalibrated, Kept], Recalibrated] | None,
 ) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
     if row_of is None and isinstance(batch.events, Block):
@@ -198,7 +184,8 @@ def _apply(
             why = Refusal("unknown_key", {"key": event.key})
         else:
             time = None if event.time is None else seconds_of(event.time)
-            row = _answer(found, event, time)
+            made, weights, *more = kind.applied(found, event)
+            row = kind.answer(event.id, event.score, made, found.version, weights, event.key, time, *more)
             rows.append(row if row_of is None else row_of(row, event.kept))
             continue
         bad.append(reject_row(batch.origin(index), why))

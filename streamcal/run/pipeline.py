@@ -32,7 +32,6 @@ from streamcal.run.rows import (
     RejectRow,
     alarm_rows,
     answer_columns,
-    answer_rows,
     reject_row,
 )
 from streamcal.run.run_state import RunState
@@ -106,7 +105,7 @@ class Pipeline(RunState):
         self._timed = self._config.needs_time
         self._meaning = columns.classes or columns.positive
         self._taking: BlockSteps | None = None
-        self._row_of = answer_rows(columns.keep, columns.classes) if columns.keep or columns.classes else None
+        self._row_of = self.kind.row_of(columns.keep)
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 

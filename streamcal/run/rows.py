@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, overload
 
@@ -16,11 +16,9 @@ from streamcal.certificates.record import (
 )
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.engine.stepping_c import Taken
-from streamcal.events import Kept, KeptValue, Origin
+from streamcal.events import Origin
 from streamcal.events.blocks import Block
-from streamcal.events.class_fields import by_class
 from streamcal.events.codes import Code, Refusal
-from streamcal.multiclass.classes_engine import ClassAnswer
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
@@ -31,13 +29,11 @@ __all__ = [
     "AlarmRow",
     "AnswerColumns",
     "Answers",
-    "ClassRow",
     "MapRow",
     "Recalibrated",
     "RejectRow",
     "alarm_rows",
     "answer_columns",
-    "answer_rows",
     "forecast_alarm_row",
     "map_row",
     "reject_row",
@@ -206,19 +202,6 @@ class Answers(Sequence[Recalibrated]):
         return next(islice(self, index, None)) if index == 0 else list(self)[index]
 
 
-class ClassRow(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a prediction of many classes."""
-
-    id: str | None
-    scores: dict[str, float]
-    """Score of each class."""
-    probabilities: dict[str, float]
-    """Recalibrated probability of each class; they sum to 1."""
-    map_version: int
-    key: str | None
-    time: float | None
-
-
 class RejectRow(msgspec.Struct, frozen=True):
     """A rejected input: where it was, and why it was rejected."""
 
@@ -330,38 +313,3 @@ def forecast_alarm_row(raised: Raised, time: float | None) -> AlarmRow:
         labels,
         verdict.advice,
     )
-
-
-def answer_rows(keep: Sequence[str], classes: Sequence[str] = ()) -> Callable[[Any, Kept], Any]:
-    """Return what makes the row of an answer: a `Recalibrated` with one more field for each kept value.
-
-    Parameters
-    ----------
-    keep
-        the names of these fields; any text. Values of an event beyond them are for segments.
-    classes
-        names of many classes, whose scores are the values beyond them: rows are `ClassRow`; empty: two.
-    """
-    fields: list[tuple[str, object, object]] = [
-        (f"kept_{index}", KeptValue, None) for index in range(len(keep))
-    ]
-    row: Any = msgspec.defstruct(
-        "AnswerRow",
-        fields,
-        bases=(ClassRow if classes else Recalibrated,),
-        rename={f"kept_{index}": name for index, name in enumerate(keep)},
-        frozen=True,
-        gc=False,
-    )
-
-    def row_of(answer: Recalibrated, kept: Kept) -> Any:
-        return row(*msgspec.structs.astuple(answer), *kept[: len(fields)])
-
-    named: Callable[..., Any] = by_class(classes) or (lambda *values: dict(zip(classes, values, strict=True)))
-
-    def class_row_of(answer: ClassAnswer, kept: Kept) -> Any:
-        scores, probabilities = named(*kept[len(fields) :]), named(*answer.probabilities)
-        version, key, time = answer.map_version, answer.key, answer.time
-        return row(answer.id, scores, probabilities, version, key, time, *kept[: len(fields)])
-
-    return class_row_of if classes else row_of

@@ -17,14 +17,13 @@ from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
-from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
-from streamcal.quality.groups import Groups
 from streamcal.quality.verdict import Arrival
 from streamcal.recalibrator import engine_of
 from streamcal.run.config import KeysConfig, SegmentsConfig, engine_options
 from streamcal.run.engines import KeyedEngines
+from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
@@ -54,8 +53,9 @@ class RunState:
         self.options = engine_options(config or RecalibratorConfig(), join, columns, segments)
         """Options of the engines."""
         self._config = self.options.config
-        # What is served of many classes is no map of one score.
-        self._publishes_maps = publishes_maps and not columns.classes
+        self.kind = kind_of(columns.classes)
+        """Kind of the run."""
+        self._publishes_maps = publishes_maps and self.kind.has_maps
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables
@@ -69,10 +69,7 @@ class RunState:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._unrated = Unrated()
-        fields = ["class"] if columns.classes else segments.fields
-        groups = {field: Groups() for field in fields}
-        sums = ClassSums.of(columns.classes) if columns.classes else None
-        self._quality = Quality(matures=self.label_delay_limit is not None, segments=groups, classes=sums)
+        self._quality = self.kind.quality(segments.fields, matures=self.label_delay_limit is not None)
         self._raised = list[Raised]()
         self._published = list[tuple[MapPublished, float | None]]()
         self.positive = columns.positive

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
 from streamcal.page.addresses import names_this_machine
+from streamcal.run.kinds import kind_of
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document
@@ -68,7 +69,7 @@ class App:
         self._requests = requests
         self._bodies = BodyReader()
         self._queries = queries
-        self._columns = columns
+        self._columns, self._kind = columns, kind_of(columns.classes)
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
@@ -141,7 +142,9 @@ class App:
     async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
         try:
             headers, body = await self._body(scope, receive)
-            asked, lines = bodies.tensors(headers, body, None if name == NO_KEY else name, self._columns)
+            asked, lines = bodies.tensors(
+                headers, body, None if name == NO_KEY else name, self._columns, self._kind
+            )
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
             error.problem = msgspec.structs.replace(error.problem, error=error.problem.detail)
@@ -150,7 +153,7 @@ class App:
             if isinstance(each, Problem):
                 detail = f"value {index}: {each.detail}"
                 return _problem(msgspec.structs.replace(each, detail=detail, error=detail))
-        return _json(bodies.InferResponse(name, bodies.outputs(results, self._columns.classes), asked.id))
+        return _json(bodies.InferResponse(name, bodies.outputs(results, self._kind), asked.id))
 
     # What is known
 
@@ -183,16 +186,16 @@ class App:
     async def _model(self, request: Request) -> Response:
         name = _model_name(request.path_params["key"])
         number = await self._queries.map_version(None if name == NO_KEY else name)
-        scores, carried = bodies.inputs_of(self._columns)
-        classes = len(self._columns.classes)
-        inputs = {scores: "FP64", "id": "BYTES", **dict.fromkeys(carried, "BYTES")}
-        outputs = {"probabilities" if classes else "probability": "FP64", "map_version": "INT64"}
+        kind = self._kind
+        inputs = {kind.score: "FP64", "id": "BYTES", **dict.fromkeys(self._columns.passed, "BYTES")}
+        outputs = {kind.probability: "FP64", "map_version": "INT64"}
         described = [
-            [{"name": field, "datatype": kind, "shape": [-1]} for field, kind in tensors.items()]
+            [
+                {"name": field, "datatype": of, "shape": [-1, *(kind.shape if of == "FP64" else ())]}
+                for field, of in tensors.items()
+            ]
             for tensors in (inputs, outputs)
         ]
-        if classes:
-            described[0][0]["shape"] = described[1][0]["shape"] = [-1, classes]
         about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
         return _json({**about, "inputs": described[0], "outputs": described[1]})
 

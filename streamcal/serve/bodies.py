@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from streamcal.events.columns import Columns
+from streamcal.run.kinds import Kind
 from streamcal.serve.http_problems import RefusedError
 
 __all__ = [
@@ -17,7 +18,6 @@ __all__ = [
     "InferResponse",
     "Tensor",
     "content_type",
-    "inputs_of",
     "outputs",
     "read",
     "tensors",
@@ -102,13 +102,8 @@ def _checked(lines: list[T]) -> list[T]:
     return lines
 
 
-def inputs_of(columns: Columns) -> tuple[str, tuple[str, ...]]:
-    """Return the input of the V2 protocol that has the scores, and those that are carried along."""
-    return ("scores", columns.keep) if columns.classes else ("score", columns.carried)
-
-
 def tensors(
-    headers: Mapping[str, str], body: bytes, key: str | None, columns: Columns
+    headers: Mapping[str, str], body: bytes, key: str | None, columns: Columns, kind: Kind
 ) -> tuple[InferRequest, list[bytes]]:
     """Return a request of the V2 protocol, and its predictions: one for each score, or row of scores.
 
@@ -119,14 +114,14 @@ def tensors(
     """
     if "inference-header-content-length" in headers:
         raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
-    if (kind := content_type(headers)) != JSON:
-        raise RefusedError(415, f"Content-Type must be {JSON}, got {kind[:100] or 'none'!r}")
+    if (found_type := content_type(headers)) != JSON:
+        raise RefusedError(415, f"Content-Type must be {JSON}, got {found_type[:100] or 'none'!r}")
     try:
         request = _decode_infer(body)
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not an inference request: {error}"[:1000]) from None
-    scores, carried = inputs_of(columns)
-    inputs = {**dict.fromkeys(carried, _OF_SEGMENTS), scores: _SCORES, **_INPUTS}
+    scores = kind.score
+    inputs = {**dict.fromkeys(columns.passed, _OF_SEGMENTS), scores: _SCORES, **_INPUTS}
     found: dict[str, list[Any]] = {}
     for index, tensor in enumerate(request.inputs):
         if len(tensor.shape) == 2 and all(
@@ -134,7 +129,7 @@ def tensors(
         ):
             tensor.data = [value for row in tensor.data for value in row]  # flat, as most clients send it
         name, size = tensor.name, len(tensor.data)
-        types, width = inputs.get(name, ()), len(columns.classes) if name == scores else 0
+        types, width = inputs.get(name, ()), sum(kind.shape) if name == scores else 0
         shape = [size // width, width] if width else [size]
         for field, right, words in (
             ("name", types and name not in found, f"inputs are {', '.join(inputs)}, each once"),
@@ -171,12 +166,11 @@ def tensors(
     return request, [msgspec.json.encode({**dict(zip(names, row, strict=True)), **more}) for row in events]
 
 
-def outputs(results: Sequence[Any], classes: Sequence[str]) -> list[Tensor]:
+def outputs(results: Sequence[Any], kind: Kind) -> list[Tensor]:
     """Return the tensors of an answer of the V2 protocol."""
-    count = len(results)
-    made = Tensor("probability", "FP64", [count], [])
-    if classes:
-        made = Tensor("probabilities", "FP64", [count, len(classes)], [])
-    for each in results:
-        made.data += each.probabilities.values() if classes else (each.probability,)
-    return [made, Tensor("map_version", "INT64", [count], [each.map_version for each in results])]
+    count, versions = len(results), [each.map_version for each in results]
+    made = [number for each in results for number in kind.numbers(getattr(each, kind.probability))]
+    return [
+        Tensor(kind.probability, "FP64", [count, *kind.shape], made),
+        Tensor("map_version", "INT64", [count], versions),
+    ]

@@ -13,13 +13,14 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns
 from streamcal.monitor.status import Alarm
-from streamcal.run.rows import ClassRow
+from streamcal.run.kinds import ClassRow, kind_of
 from streamcal.serve.bodies import (
     JSON,
     JSON_LINES,
     InferRequest,
     InferResponse,
     Tensor,
+    outputs,
 )
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
 from streamcal.serve.queries import CertificateAnswer
@@ -69,18 +70,15 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/r
 def document(columns: Columns) -> dict[str, Any]:
     """Return the description, for the names that events have here."""
     named = columns.of("labels")
-    classes, score = columns.classes, columns.names["score"]
-    given: Any = dict.fromkeys(classes, 1.0 / len(classes)) if classes else 0.93
-    prediction = {columns.id: "a1", score: given, columns.time: "2026-03-01T12:00:00Z"}
-    label = {named.id: "a1", named.label: [*classes, 1][0], named.time: "2026-03-02T08:30:00Z"}
-    answer: Recalibrated | ClassRow = Recalibrated("a1", 0.93, 0.81, 7, (1.0, 1.0), None, 1772366400.0)
-    if classes:
-        answer = ClassRow("a1", given, given, 7, None, 1772366400.0)
-    scores = [Tensor("score", "FP64", [2], [0.93, 0.2]), Tensor("id", "BYTES", [2], ["a1", "a2"])]
-    found = [Tensor("probability", "FP64", [2], [0.81, 0.3]), Tensor("map_version", "INT64", [2], [7, 7])]
-    if classes:
-        shape, data = [2, len(classes)], [1.0 / len(classes)] * 2 * len(classes)
-        scores[0], found[0] = (Tensor(name, "FP64", shape, data) for name in ("scores", "probabilities"))
+    kind = kind_of(columns.classes)
+    answer, score = kind.example, getattr(kind.example, kind.score)
+    prediction = {columns.id: "a1", columns.names["score"]: score, columns.time: "2026-03-01T12:00:00Z"}
+    label = {named.id: "a1", named.label: columns.label_values[-1], named.time: "2026-03-02T08:30:00Z"}
+    scores = [
+        Tensor(kind.score, "FP64", [1, *kind.shape], [*kind.numbers(score)]),
+        Tensor("id", "BYTES", [1], ["a1"]),
+    ]
+    found = outputs([answer], kind)
     infer = _post(
         "infer",
         "V2 inference protocol: probabilities for a tensor of scores",
@@ -105,10 +103,10 @@ def document(columns: Columns) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
-                **_event_schemas(columns),
+                **_event_schemas(columns, kind.schema),
                 "Map": {
                     "type": "object",
-                    "description": f"docs/{'multiclass' if classes else 'recalibration'}-map.schema.json",
+                    "description": kind.map_schema,
                 },
                 "Alarms": {"type": "array", "items": _ref("Alarm")},
                 **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],
@@ -162,9 +160,7 @@ def _responses(description: str, content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(
-    what: str, event: Any, answer: Recalibrated | ClassRow | LabelAnswer, summary: str
-) -> dict[str, Any]:
+def _events(what: str, event: Any, answer: msgspec.Struct, summary: str) -> dict[str, Any]:
     lines = _content(JSON_LINES, {"type": "string"})
     body = _content(JSON, _ref(what.capitalize()), event) | lines
     answered = _content(JSON, _ref(type(answer).__name__), answer) | lines
@@ -176,14 +172,9 @@ def _events(
     return {"post": {**_post(f"{what}s", summary, body, answered), "description": description}}
 
 
-def _event_schemas(columns: Columns) -> dict[str, Any]:
+def _event_schemas(columns: Columns, score: dict[str, Any]) -> dict[str, Any]:
     named = columns.of("labels")
-    label: dict[str, Any] = {"enum": [0, 1]} if columns.positive is None else {}
-    score: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
-    carried = columns.carried
-    if classes := columns.classes:
-        label, carried = {"enum": [*classes]}, columns.keep
-        score = {"type": "object", "required": [*classes], "properties": dict.fromkeys(classes, score)}
+    label: dict[str, Any] = {"enum": [*columns.label_values]} if columns.positive is None else {}
     time = {
         "type": ["number", "string", "null"],
         "description": "Event time: seconds since the epoch, or ISO 8601.",
@@ -199,7 +190,7 @@ def _event_schemas(columns: Columns) -> dict[str, Any]:
                 columns.time: time,
                 columns.key: {**_NAME, "type": ["string", "null"]},
                 columns.domain: {"enum": ["source", "target", None]},
-                **{name: {"type": ["string", "number", "boolean", "null"]} for name in carried},
+                **{name: {"type": ["string", "number", "boolean", "null"]} for name in columns.passed},
                 **_weights(columns),
             },
             "description": "The id may be missing only where the label is with it.",

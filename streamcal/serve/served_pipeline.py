@@ -12,12 +12,12 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Settled
-from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.run.config import RunConfig
+from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import REQUESTS, JournalStore
-from streamcal.run.rows import ClassRow, RejectRow
+from streamcal.run.rows import RejectRow
 from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Result", "ServedPipeline"]
@@ -129,15 +129,9 @@ class ServedPipeline(Pipeline):
             return Problem(
                 409, detail, id=event.id, code="duplicate_prediction", errors=(Fault("#/id", detail),)
             )
-        classes = len(self.options.classes)
-        memo = tuple(kept_numbers(known.memo).tolist()) if classes else ()
-        scores = (
-            ("scores", memo[:classes], event.kept[-classes:])
-            if classes
-            else ("score", known.score, event.score)
-        )
+        scores, *more = self.kind.remembered(known)
         for name, before, now in (
-            scores,
+            (self.kind.score, scores, self.kind.score_of(event)),
             ("key", known.key, event.key),
             ("domain", known.domain, event.domain),
         ):
@@ -148,14 +142,16 @@ class ServedPipeline(Pipeline):
                 fault = Fault(f"#/{name}", detail)
                 return Problem(409, detail, id=event.id, code="duplicate_prediction", errors=(fault,))
         version, weight_0, weight_1 = known.answer
-        answer: Recalibrated
-        if classes:
-            served = memo[classes : 2 * classes]
-            answer = ClassAnswer(event.id, 0.0, 0.0, version, (1.0, 1.0), known.key, known.time, served)
-        else:
-            answer = Recalibrated(
-                event.id, known.score, known.probability, version, (weight_0, weight_1), known.key, known.time
-            )
+        answer = self.kind.answer(
+            event.id,
+            known.score,
+            known.probability,
+            version,
+            (weight_0, weight_1),
+            known.key,
+            known.time,
+            *more,
+        )
         again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
         return again
 

@@ -23,8 +23,9 @@ from streamcal_connectors.files import FileConnector
 
 from streamcal import RecalibrationMap
 from streamcal.errors import OutputError
+from streamcal.run.kinds import Kind
 from streamcal.run.ports import SinkOptions
-from streamcal.run.rows import Recalibrated, answer_rows
+from streamcal.run.rows import Recalibrated
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
 from tests.forks import Fork
 
@@ -255,7 +256,8 @@ def test_apply_carries_the_other_columns_with_their_types(tmp_path: Path) -> Non
 
 
 def test_what_is_no_single_value_is_json_in_csv() -> None:
-    row = answer_rows(("list", "bytes", "clock"))(answer("a"), ([1, None], b"=\xff", dt.time(1, 2)))  # type: ignore[arg-type]
+    row_of: Any = Kind().row_of(("list", "bytes", "clock"))
+    row = row_of(answer("a"), ([1, None], b"=\xff", dt.time(1, 2)))
     assert RowEncoder("o.csv").encode([row]).decode().splitlines()[1].endswith('"[1,null]",Pf8=,01:02:00')
 
 
@@ -286,7 +288,7 @@ def test_a_run_keeps_types_and_json_gives_texts(tmp_path: Path) -> None:
 
 
 def test_kept_values_have_their_column(tmp_path: Path) -> None:
-    row_of = answer_rows(("a",))
+    row_of: Any = Kind().row_of(("a",))
     sink = opened(tmp_path / "o.parquet", kept={"a": pa.int8()})
     sink.resume("", None)
     sink.write([row_of(answer("x"), (300,))])

@@ -12,7 +12,8 @@ import typer
 
 from streamcal.cli.app import app
 from streamcal.events.columns import Columns
-from streamcal.run.rows import AlarmRow, ClassRow, MapRow, Recalibrated, RejectRow
+from streamcal.run.kinds import ClassRow
+from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
 from streamcal.serve.openapi import document
 
 __all__ = ["MODULES", "public_api"]

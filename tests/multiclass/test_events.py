@@ -17,7 +17,7 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.multiclass.classes_engine import ClassAnswer
-from streamcal.run.rows import answer_rows
+from streamcal.run.kinds import kind_of
 
 COLUMNS = Columns(classes=("cat", "dog", "3"), keep=("country",))
 PREDICTION = PredictionEvent("a1", 0.5, kept=("DE", 0.5, 0.25, 0.25))
@@ -111,7 +111,7 @@ def test_names_that_no_struct_can_have() -> None:
     event = decoded({"id": "a1", "scores": scores}, columns)
     assert event == PredictionEvent("a1", 0.5, kept=(0.5, 0.25, 0.25))
     answer = ClassAnswer("a1", 0.5, 0.5, 1, (1.0, 1.0), None, None, (0.25, 0.5, 0.25))
-    row = answer_rows((), columns.classes)(answer, event.kept)
+    row = kind_of(columns.classes).row_of(())(answer, event.kept)  # type: ignore[misc]
     served = dict(zip(columns.classes, answer.probabilities, strict=True))
     assert json.loads(msgspec.json.encode(row)) == {
         "id": "a1",

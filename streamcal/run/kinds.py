@@ -1,0 +1,163 @@
+"""What differs between runs of one score an event and of many classes: asked here once, of a `Kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.engine.emissions import Recalibrated
+from streamcal.events import Kept, KeptValue, LabelledEvent, PredictionEvent
+from streamcal.events.class_fields import by_class
+from streamcal.join.entries import Pending
+from streamcal.maps.shift import NO_SHIFT
+from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
+from streamcal.quality.class_sums import ClassSums
+from streamcal.quality.figures import Quality
+from streamcal.quality.groups import Groups
+from streamcal.values import Floats
+
+__all__ = ["ClassRow", "Kind", "kind_of"]
+
+_TIME: Final = 1772366400.0  # of examples
+
+
+class ClassRow(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a prediction of many classes."""
+
+    id: str | None
+    scores: dict[str, float]
+    """Score of each class."""
+    probabilities: dict[str, float]
+    """Recalibrated probability of each class; they sum to 1."""
+    map_version: int
+    key: str | None
+    time: float | None
+
+
+class Kind:
+    """Runs of one score an event."""
+
+    row: ClassVar[Any] = Recalibrated
+    """Type of the rows of answers."""
+    answer: ClassVar[type[Recalibrated]] = Recalibrated
+    """Type of what an engine answers."""
+    score: ClassVar[str] = "score"
+    """Field of a row, and tensor, that has the scores."""
+    probability: ClassVar[str] = "probability"
+    """Field of a row, and tensor, that has the probabilities."""
+    has_maps: ClassVar[bool] = True
+    """Whether an engine serves a map of one score, which a run can publish."""
+    map_schema: ClassVar[str] = "docs/recalibration-map.schema.json"
+    example: Any = Recalibrated("a1", 0.93, 0.81, 7, NO_SHIFT, None, _TIME)
+    """Row of an answer."""
+    shape: tuple[int, ...] = ()
+    """Shape of the scores of an event."""
+    schema: ClassVar[dict[str, Any]] = {"type": "number", "minimum": 0, "maximum": 1}
+    """JSON schema of these scores."""
+
+    def quality(self, segments: Sequence[str], *, matures: bool) -> Quality:
+        """Return the quality of no forecasts yet, in a run with segments by these fields."""
+        return Quality(matures=matures, segments={field: Groups() for field in segments})
+
+    def row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any] | None:
+        """Return what makes the row of an answer, with a field more for each of the first values kept.
+
+        None: the answer is the row. The names in ``keep`` are any texts.
+        """
+        return self._row_of(keep) if keep else None
+
+    def _row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any]:
+        names = {f"kept_{index}": name for index, name in enumerate(keep)}
+        fields: list[Any] = [(field, KeptValue, None) for field in names]
+        row: Any = msgspec.defstruct(
+            "AnswerRow", fields, bases=(self.row,), rename=names, frozen=True, gc=False
+        )
+        own, count = self._fields, len(fields)
+        return lambda answer, kept: row(*own(answer, kept), *kept[:count])
+
+    def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:  # noqa: ARG002
+        """Return the fields of a row but for what is kept."""
+        return msgspec.structs.astuple(answer)
+
+    def numbers(self, value: Any) -> Sequence[float]:
+        """Return the numbers in the field `score` or `probability` of a row."""
+        return (value,)
+
+    def columns(self, rows: Sequence[Any]) -> dict[str, Any]:
+        """Return what is served in rows of answers, as columns of a frame."""
+        weights = np.array([row.weights for row in rows], np.float64).reshape(-1, 2)
+        return {
+            "probability": np.array([row.probability for row in rows], np.float64),
+            "map_version": np.array([row.map_version for row in rows], np.int64),
+            "weight_0": weights[:, 0],
+            "weight_1": weights[:, 1],
+        }
+
+    def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:
+        """Return the scores of an event."""
+        return event.score
+
+    def remembered(self, known: Pending) -> tuple[Any, ...]:
+        """Return the scores of a prediction that waits; then the fields of `answer` beyond those of all."""
+        return (known.score,)
+
+    def applied(self, found: Any, event: PredictionEvent | LabelledEvent) -> tuple[Any, ...]:
+        """Return what a map from elsewhere gives: probability and weights; then as `remembered`."""
+        return found.predict_one(event.score), found.weights
+
+
+class _Classes(Kind):
+    row = ClassRow
+    answer = ClassAnswer
+    score, probability = "scores", "probabilities"
+    has_maps = False
+    map_schema = "docs/multiclass-map.schema.json"
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes, self.shape = classes, (len(classes),)
+        self._named: Any = by_class(classes) or (lambda *values: dict(zip(classes, values, strict=True)))
+        even = dict.fromkeys(classes, 1.0 / len(classes))
+        self.example = ClassRow("a1", even, even, 7, None, _TIME)
+        one = dict.fromkeys(classes, Kind.schema)
+        self.schema = {"type": "object", "required": [*classes], "properties": one}  # type: ignore[misc]
+
+    def quality(self, segments: Sequence[str], *, matures: bool) -> Quality:
+        del segments
+        return Quality(matures=matures, segments={"class": Groups()}, classes=ClassSums.of(self._classes))
+
+    def row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any]:
+        return self._row_of(keep)
+
+    def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:
+        scores = self._named(*kept[-self.shape[0] :])
+        probabilities = self._named(*answer.probabilities)
+        return answer.id, scores, probabilities, answer.map_version, answer.key, answer.time
+
+    def numbers(self, value: Any) -> Sequence[float]:
+        return tuple(value.values())
+
+    def columns(self, rows: Sequence[Any]) -> dict[str, Any]:
+        made: Floats = np.array([self.numbers(row.probabilities) for row in rows], np.float64)
+        names = [f"probability_{name}" for name in self._classes]
+        found: dict[str, Any] = dict(zip(names, made.reshape(-1, *self.shape).T, strict=True))
+        return {**found, "map_version": np.array([row.map_version for row in rows], np.int64)}
+
+    def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:
+        return event.kept[-self.shape[0] :]
+
+    def remembered(self, known: Pending) -> tuple[Any, ...]:
+        memo, count = tuple(kept_numbers(known.memo).tolist()), self.shape[0]
+        return memo[:count], memo[count : 2 * count]
+
+    def applied(self, found: Any, event: PredictionEvent | LabelledEvent) -> tuple[Any, ...]:
+        scores = self.score_of(event)
+        made = tuple(found.predict_many([scores])[0].tolist())
+        return made[scores.index(event.score)], NO_SHIFT, made
+
+
+def kind_of(classes: Sequence[str]) -> Kind:
+    """Return the kind of a run with these classes; of one score if there are none."""
+    return _Classes(classes) if classes else Kind()

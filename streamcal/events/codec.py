@@ -23,7 +23,6 @@ import numpy as np
 
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
-from streamcal.events.class_fields import ByClass
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
@@ -43,8 +42,6 @@ _NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]  # longer ones: slow path
 _Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
-_Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
-_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
 _Time = Annotated[float, msgspec.Meta(gt=-LATEST, lt=LATEST)]  # in its unit: see `run.order`
 _Kept = Annotated[str, msgspec.Meta(max_length=MAX_KEPT_BYTES // 4)] | bool | int | float | None
 
@@ -64,9 +61,9 @@ class JsonDecoder:
         columns = columns or Columns()
         self._domain: Domain = domain
         self._fields = Fields(columns, domain)
-        self._classes = self._fields.classes
-        self._values = (_Score, _Label) if self._classes is None else self._classes.wire
-        self._is_quick = not self._fields.doubled and self._values is not None
+        scores = self._fields.scores
+        self._is_quick, self._event = not self._fields.doubled, scores.quickly(self._made)
+        self._in_columns = self._is_quick and scores.in_columns
         self._names = columns.names
         self._keep = self._fields.keep if self._is_quick else ()  # a struct cannot hold a field twice
         self._ignored: list[str] = []  # names of unknown fields that the quick way skips
@@ -80,7 +77,7 @@ class JsonDecoder:
 
     def _prepare(self) -> None:
         """Make the decoders of the quick way."""
-        wire, kinds = _wire_types(self._names, self._values or (_Score, _Label), self._keep, self._ignored)
+        wire, kinds = _wire_types(self._names, self._fields.scores.wire, self._keep, self._ignored)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
@@ -108,7 +105,7 @@ class JsonDecoder:
                 wire = self._decode(raw)
             except Exception:  # malformed, or valid in a rare form: the slow way tells
                 return self._decode_slowly(raw)
-            event = self._event(wire)
+            event: Event | None = self._event(wire)
             if event is not None and (_has_plain_text(raw) or _is_plain(event)):
                 if self._ignored:
                     self._count([wire])
@@ -120,7 +117,7 @@ class JsonDecoder:
 
         They do if a line is blank, is not an event, or has a rare form. Lines of one kind give a `Block`.
         """
-        if not self._is_quick or self._classes is not None:
+        if not self._in_columns:
             return None
         text = np.frombuffer(block, np.uint8)
         breaks = np.flatnonzero(text == _BREAK)
@@ -190,18 +187,10 @@ class JsonDecoder:
             self._only = kinds.pop()
         return events if len(events) == len(found) else None
 
-    def _event(self, wire: Any) -> Event | None:
+    def _made(self, wire: Any, also_kept: Kept = ()) -> Event | None:
         """Return the event, or None if the slow path must decide."""
         score, label = wire.score, wire.label
-        kept = () if self._kept is None else self._kept(wire)
-        if self._classes is not None:
-            if isinstance(label, str):
-                label = self._classes.codes.get(label)
-            if isinstance(score, ByClass | tuple):
-                scores = self._classes.decoded(score)
-                if scores is None:
-                    return None
-                score, kept = max(scores), kept + scores
+        kept = also_kept if self._kept is None else self._kept(wire) + also_kept
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
                 return None
@@ -266,9 +255,8 @@ class CsvDecoder(TableFields):
         self.names = found
         """Names of the columns, in their order."""
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
-        labels = () if columns.classes else (columns.label,)
         self._scores = frozenset(columns.score_columns)
-        self._numbers = (*columns.score_columns, *labels, *self._fields.weights)
+        self._numbers = (*self._fields.scores.numbers, *self._fields.weights)
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""

@@ -248,8 +248,7 @@ class Columns(BaseModel):
         # Weights stand on predictions or on labels, so those of the table are for events alone.
         overrides: dict[InputKind, dict[Role, str]] = {"labels": self.labels, "calibration": self.calibration}
         named |= {name for role, name in overrides.get(kind, {}).items() if role in WEIGHTS}
-        carried = set() if kind == "labels" or not (own.classes or kind == "events") else set(own.carried)
-        return frozenset(named | carried)
+        return frozenset(named if kind == "labels" else named.union(own.carried))
 
 
 _ALIASES: Final = {

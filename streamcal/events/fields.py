@@ -17,12 +17,12 @@ from uuid import UUID
 import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.class_fields import ClassFields
 from streamcal.events.codes import Code, FieldError, Refusal
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
-from streamcal.sketch import checks, weighing
+from streamcal.events.score_fields import score_fields
+from streamcal.sketch import weighing
 from streamcal.times import read_time
-from streamcal.values import check_domain, check_id, check_key, class_name, shown
+from streamcal.values import check_domain, check_id, check_key
 
 __all__ = [
     "Fields",
@@ -110,16 +110,15 @@ class Fields:
     def __init__(self, columns: Columns, domain: Domain) -> None:
         self._domain: Domain = domain
         names = columns.names
-        self._id, self._score, self._label = names["id"], names["score"], names["label"]
+        self._id, self._label = names["id"], names["label"]
         self._time, self._key, self._in = names["time"], names["key"], names["domain"]
         self.weights = {names[role]: role for role in _WEIGHTS if role in names}
         """Role of each column that holds weights, by its name."""
-        self.classes = ClassFields(columns) if columns.classes else None
-        """Scores and labels of many classes; None: there are two."""
-        self.keep = columns.carried if self.classes is None else columns.keep
+        self.scores = score_fields(columns)
+        """What reads scores and labels."""
+        self.keep = columns.passed
         """Fields that pass through, but for scores of classes."""
         self.sought = columns.sought
-        self._positive = None if columns.positive is None else class_name(columns.positive)
         self.known = {*columns.names.values(), *columns.carried, *columns.score_columns}
         self.doubled = not set(columns.carried).isdisjoint(columns.names.values())
 
@@ -138,11 +137,9 @@ class Fields:
         FieldError
             if the fields are no event; it names the column, if it is the value of one.
         """
-        classes, has_label = self.classes, self._label in fields
-        has_score = self._score in fields if classes is None else classes.are_in(fields)
+        has_score, has_label = self.scores.are_in(fields), self._label in fields
         if not has_score and not has_label:
-            score_of = "a score" if classes is None else f"{shown(self._score)} of all classes"
-            needs = f"{score_of}, a label, or both"
+            needs = f"{self.scores.wanted}, a label, or both"
             raise FieldError("missing_field", sender="an event", needs=needs, lacks=self.sought)
         id_ = _checked("bad_id", self._id, check_id, fields.get(self._id))
         if id_ is None and not (has_score and has_label):
@@ -159,14 +156,11 @@ class Fields:
             kept = tuple([check_kept(name, fields.get(name)) for name in self.keep])
         weight = self._weight_of(fields) if self.weights else None
         score = 0.0
-        if has_score and classes is not None:
-            scores = classes.scores(fields)
-            score, kept = max(scores), (*(kept or ()), *scores)
-        elif has_score:
-            score = _checked("bad_score", self._score, checks.check_score, fields[self._score])
+        if has_score:
+            score, kept = self.scores.read(fields, kept or ())
         if not has_label:
             return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
-        label, other = self._class_of(fields[self._label])
+        label, other = self.scores.label(fields[self._label])
         event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
         if has_score:
             event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
@@ -186,22 +180,6 @@ class Fields:
             except ValueError:
                 raise FieldError("bad_weight", column=name, **{role: value}) from None
         return None
-
-    def _class_of(self, value: object) -> tuple[int, str | None]:
-        """Return the class of a label; with ``positive``, of another label 0 and its name."""
-        named = {"value": value, "column": self._label}
-        if self.classes is not None:
-            return self.classes.code(value), None
-        positive = {} if self._positive is None else {"positive": self._positive}
-        try:
-            name = class_name(value)
-        except ValueError:
-            raise FieldError("bad_label", **positive, **named) from None
-        if positive:
-            return (1, None) if name == self._positive else (0, name)
-        if name not in ("0", "1"):
-            raise FieldError("bad_label", label=name, **named)
-        return int(name), None
 
 
 def _checked(code: Code, column: str, check: Callable[[Any], T], value: Any) -> T:

@@ -74,7 +74,7 @@ class RowsDecoder(TableFields):
         self.roles: dict[Role, str] = {role: name for role, name in columns.names.items() if name in names}
         """The column of each role that the table has."""
         self._checks_kept = carried is None
-        self._scores = columns.score_columns if columns.classes else ()
+        self._scores = columns.class_columns
 
     def decode(
         self, columns: Mapping[Role, Column], kept: Sequence[Sequence[Any]], rows: int

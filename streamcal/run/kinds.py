@@ -10,7 +10,7 @@ import numpy as np
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, KeptValue, LabelledEvent, PredictionEvent
-from streamcal.events.class_fields import by_class
+from streamcal.events.score_fields import by_class
 from streamcal.join.entries import Pending
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers

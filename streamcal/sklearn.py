@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, eve
 from streamcal.events import Domain
 from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import of_frame
-from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Counts, Floats
 
@@ -26,12 +25,19 @@ try:
     )
     from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
-    from sklearn.model_selection import check_cv, cross_val_predict  # type: ignore[import-untyped]
-    from sklearn.utils import check_consistent_length, column_or_1d, get_tags, indexable  # type: ignore[import-untyped]
+    from sklearn.model_selection import check_cv  # type: ignore[import-untyped]
+    from sklearn.utils import (  # type: ignore[import-untyped]
+        _safe_indexing,
+        check_consistent_length,
+        column_or_1d,
+        get_tags,
+        indexable,
+    )
     from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
         check_classification_targets,
         type_of_target,
     )
+    from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-untyped]
     from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 except ImportError as error:
     raise ImportError(
@@ -45,6 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["StreamingCalibratedClassifier"]
 
 _FOLDS: Final = 5
+_LINEAR: Final = 16.0  # log-odds beyond are compressed: scores must not round to 0 or 1
+_USUAL: Final = 2.0  # median distance of margins, as log-odds
+_SURE: Final = 8.0  # median log-odds above which an estimator with probabilities is overconfident
 
 # scikit-learn prescribes the names X and y, and attributes that end in an underscore.
 # ruff: noqa: N803, N806
@@ -71,12 +80,14 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     Parameters
     ----------
     estimator
-        a classifier with ``predict_proba``, or else ``decision_function``, whose values d become scores
-        1 / (1 + exp(−d)), of many classes their softmax. None: `sklearn.linear_model.LogisticRegression`.
+        a classifier with ``predict_proba``; or with ``decision_function``, whose values d become scores
+        1 / (1 + exp(−d/s)), of many classes their softmax, s being their scale in the first rows. If
+        probabilities round to 0 or 1, log-odds take their place. None:
+        `sklearn.linear_model.LogisticRegression`.
     cv
         the folds, as in `sklearn.calibration.CalibratedClassifierCV`: a number of stratified folds, a
-        splitter, or (train, test) index arrays whose test folds cover all rows. None: 5 folds, or as many as
-        the rarer class has rows, which must be at least 2.
+        splitter, or (train, test) index arrays that test no row twice. A row that is never tested teaches
+        the map nothing. None: 5 folds, or as many as the rarer class has rows, which must be at least 2.
     n_jobs
         how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
     segments
@@ -136,7 +147,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         for name, value in every_option(options).items():
             setattr(self, name, value)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit the estimator, and learn the map from scores of rows that were held out from its copies.
 
         Parameters
@@ -149,12 +160,14 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             array-like of shape (n,), or None: for how many rows each stands, such as one over the chance that
             its label was seen. Each is 0, for a row that teaches the map nothing, or from 1/256 to 10,000.
             The estimator gets them too, if its ``fit`` takes them. The certificate then claims nothing.
+        groups
+            array-like of shape (n,) with the group of each row, for a splitter by groups.
 
         Raises
         ------
         ValueError
-            if there are fewer than two classes, a class has fewer rows than there are folds, or an option or
-            a weight is out of range.
+            if there are fewer than two classes, a class has fewer rows than there are folds or none to fit a
+            fold on, a row is tested twice, or an option or a weight is out of range.
         TypeError
             if ``window`` is a duration.
 
@@ -163,26 +176,30 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         UserWarning
             if there are weights, and the estimator does not take them.
         """
-        X, labels = indexable(X, _labels(y))
+        X, labels, groups = indexable(X, _labels(y), groups)
         weights = _weights(sample_weight, X)
         fit_params = self._fit_params(weights)
-        unfitted = self._unfitted()
+        unfitted, rows, folds = self._unfitted(), np.arange(len(labels)), []
         if isinstance(unfitted, FrozenEstimator):
             estimator, classes = unfitted, _classes_of(unfitted)
             engine = self._new_engine(classes)
-            scores = _scores(estimator, classes, X)
         else:
             classes = _several(np.unique(labels))
             engine = self._new_engine(classes)
-            cv = check_cv(_folds(self.cv, labels), labels, classifier=True)
-            method = _method(unfitted)
-            answers = cross_val_predict(
-                unfitted, X, labels, cv=cv, method=method, n_jobs=self.n_jobs, params=fit_params
-            )
-            scores = _as_scores(answers, np.arange(len(classes)), method)
+            folds = list(_folds(self.cv, labels).split(X, labels, groups))
+            rows = _tested(folds, labels, classes)
             estimator = clone(unfitted).fit(X, labels, **fit_params)
-        _learn(engine, X, scores, _encode(labels, classes), "source", weights)
-        self._keep(estimator, classes, engine)
+        method = _method(estimator, X)
+        answers = _answers(estimator, classes, X, method)
+        scoring = _Scoring.of(method, answers, estimator)
+        if folds:
+            fold = delayed(_fold)
+            of_folds = [fold(unfitted, X, labels, fit_params, *each, classes, method) for each in folds]
+            centre, spread = _place(answers, method)
+            answers = np.concatenate(Parallel(n_jobs=self.n_jobs)(of_folds)) * spread + centre
+            answers, rows = answers[np.argsort(rows)], np.sort(rows)
+        self._keep(estimator, classes, engine, scoring)
+        _learn(engine, X, rows, scoring.scores(answers), _encode(labels, classes), "source", weights)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -218,9 +235,9 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
         weights = _weights(sample_weight, X)
-        scores = _scores(self.estimator_, self.classes_, X)
+        scores = self._scores(X)
         known = _encode(labels, self.classes_)
-        _learn(self.engine_, X, scores, known, "target", weights)
+        _learn(self.engine_, X, np.arange(len(labels)), scores, known, "target", weights)
         if _learns(self.estimator_):
             self.estimator_.partial_fit(X, labels, **self._fit_params(weights, "partial_fit"))
         return self
@@ -228,8 +245,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     def predict_proba(self, X: Any) -> Floats:
         """Return the recalibrated probabilities, float64[n, K], in the order of ``classes_``."""
         check_is_fitted(self)
-        scores = _scores(self.estimator_, self.classes_, X)
-        probabilities = self.engine_.predict_many(scores, _segments(self.engine_, X))
+        probabilities = self.engine_.predict_many(self._scores(X), _segments(self.engine_, X))
         if probabilities.ndim == 2:
             return probabilities
         return np.column_stack((1.0 - probabilities, probabilities))
@@ -274,7 +290,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
             known = _classes_of(unfitted)
-            self._keep(unfitted, known, self._new_engine(known))
+            self._keep(unfitted, known, self._new_engine(known), _Scoring.found(unfitted, known, X))
             return self.partial_fit(X, y, classes, sample_weight)
         if not _learns(unfitted):
             return self.fit(X, y, sample_weight)
@@ -283,11 +299,19 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         _encode(labels, classes)
         engine = self._new_engine(classes)
         params = self._fit_params(weights, "partial_fit")
-        self._keep(clone(unfitted).partial_fit(X, labels, classes=classes, **params), classes, engine)
+        estimator = clone(unfitted).partial_fit(X, labels, classes=classes, **params)
+        self._keep(estimator, classes, engine, _Scoring.found(estimator, classes, X))
         return self
 
-    def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
-        self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
+    def _scores(self, X: Any) -> Floats:
+        """Return the scores of rows: those of the second class, float64[n]; of many, float64[n, K]."""
+        answers = _answers(self.estimator_, self.classes_, X, self._scoring.method)
+        return self._scoring.scores(answers)
+
+    def _keep(
+        self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator, scoring: _Scoring
+    ) -> None:
+        self.estimator_, self.classes_, self.engine_, self._scoring = estimator, classes, engine, scoring
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
@@ -301,18 +325,20 @@ def _segments(engine: Recalibrator, X: Any) -> list[tuple[Any, ...]] | None:
 def _learn(
     engine: Recalibrator,
     X: Any,
+    rows: Counts,
     scores: Floats,
     labels: npt.NDArray[Any],
     domain: Domain,
     weights: npt.NDArray[Any] | None,
 ) -> None:
-    """Let an engine learn labels; those of weight 0 teach nothing."""
-    some = slice(None) if weights is None else np.flatnonzero(weights)
+    """Let an engine learn the labels of rows with these scores; those of weight 0 teach nothing."""
+    if weights is not None:
+        scores, rows = scores[weights[rows] != 0.0], rows[weights[rows] != 0.0]
     names = _segments(engine, X)
     if names is not None:
-        names = np.fromiter(names, object, len(names))[some].tolist()
-    told = None if weights is None else weights[some]
-    engine.learn_many(scores[some], labels[some], domain, segments=names, weights=told)
+        names = np.fromiter(names, object, len(names))[rows].tolist()
+    told = None if weights is None else weights[rows]
+    engine.learn_many(scores, labels[rows], domain, segments=names, weights=told)
 
 
 def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
@@ -347,14 +373,50 @@ def _classes_of(frozen: Any) -> npt.NDArray[Any]:
 
 
 def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
-    """Return ``cv``, or the default number of stratified folds for None: at most `_FOLDS`."""
-    if cv is not None and not isinstance(cv, int | np.integer):
-        return cv
-    fewest = int(np.unique(labels, return_counts=True)[1].min())
-    folds = min(_FOLDS, max(2, fewest)) if cv is None else int(cv)
-    if fewest < folds:
-        raise ValueError(f"{folds} folds need at least {folds} rows of each class, got {fewest} of one")
-    return folds
+    """Return a splitter: that of ``cv``, or the default number of stratified folds, at most `_FOLDS`."""
+    if isinstance(cv, str):
+        raise ValueError(  # noqa: TRY004  # as scikit-learn
+            f"cv must be a number of folds, a splitter or index pairs, got {cv!r}; wrap a fitted estimator"
+            " in sklearn.frozen.FrozenEstimator"
+        )
+    if cv is None or isinstance(cv, int | np.integer):
+        fewest = int(np.unique(labels, return_counts=True)[1].min())
+        cv = min(_FOLDS, max(2, fewest)) if cv is None else int(cv)
+        if fewest < cv:
+            raise ValueError(f"{cv} folds need at least {cv} rows of each class, got {fewest} of one")
+    return check_cv(cv, labels, classifier=True)
+
+
+def _tested(folds: Sequence[tuple[Counts, Counts]], labels: npt.NDArray[Any], classes: Any) -> Counts:
+    """Return the rows that are tested, fold by fold; refuse folds that teach nothing right."""
+    for index, (train, _) in enumerate(folds):
+        absent = np.setdiff1d(classes, labels[train])
+        if len(absent):
+            raise ValueError(
+                f"fold {index} has no row of class {absent[0]!r} to fit on: shuffle the rows, or let cv be a"
+                " StratifiedKFold"
+            )
+    rows: Counts = np.concatenate([np.arange(len(labels))[test] for _, test in folds])
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError("a row must be tested in one fold at most: let cv split the rows once")
+    return rows
+
+
+def _fold(
+    unfitted: Any,
+    X: Any,
+    labels: npt.NDArray[Any],
+    params: dict[str, Any],
+    train: Counts,
+    test: Counts,
+    classes: npt.NDArray[Any],
+    method: str,
+) -> npt.NDArray[Any]:
+    """Return the answers to one test fold, of a copy fitted on other rows, by its `_place` on these."""
+    own, known = {name: values[train] for name, values in params.items()}, _safe_indexing(X, train)
+    fitted = clone(unfitted).fit(known, labels[train], **own)
+    centre, spread = _place(_answers(fitted, classes, known, method), method)
+    return (_answers(fitted, classes, _safe_indexing(X, test), method) - centre) / spread
 
 
 def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -376,24 +438,81 @@ def _learns(estimator: Any) -> bool:
     return not isinstance(estimator, FrozenEstimator) and hasattr(estimator, "partial_fit")
 
 
-def _method(estimator: Any) -> str:
-    return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
+def _method(estimator: Any, X: Any) -> str:
+    """Return the method whose answers tell most rows apart: ``predict_proba`` unless it rounds to 0 or 1."""
+    if not hasattr(estimator, "predict_proba"):
+        return "decision_function"
+    given = np.asarray(estimator.predict_proba(X))
+    if ((given > 0.0) & (given < 1.0)).all():
+        return "predict_proba"
+    if hasattr(estimator, "decision_function"):
+        return "decision_function"
+    if hasattr(estimator, "predict_log_proba"):
+        with np.errstate(divide="ignore"):
+            logs = np.asarray(estimator.predict_log_proba(X))
+        if np.isfinite(logs).all():
+            return "predict_log_proba"
+    return "predict_proba"
 
 
-def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> Floats:
-    """Return the scores of every row: those of the second class, float64[n]; of many, float64[n, K]."""
-    columns = np.array([int(np.flatnonzero(estimator.classes_ == each)[0]) for each in classes])
-    method = _method(estimator)
-    return _as_scores(getattr(estimator, method)(X), columns, method)
+def _answers(estimator: Any, classes: npt.NDArray[Any], X: Any, method: str) -> Floats:
+    """Return the answers of a method to rows, in the order of ``classes``.
 
-
-def _as_scores(answers: npt.NDArray[Any], columns: Counts, method: str) -> Floats:
-    """Return scores as `_scores` does, from what a method of an estimator gives."""
+    Those of ``predict_proba`` are float64[n, K]; others are log-odds but for a scale: of the second of two
+    classes, float64[n], or of many less the largest of the row, float64[n, K].
+    """
+    answers = np.asarray(getattr(estimator, method)(X), np.float64)
     if answers.ndim == 1:
-        return np.asarray(expit(answers.astype(np.float64)))
-    scores = answers[:, columns].astype(np.float64)
-    if len(columns) == 2:
-        return checks.clip_many(scores[:, 1])
-    if method == "decision_function":
-        return np.asarray(softmax(scores, axis=1))
-    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        return answers
+    answers = answers[:, [int(np.flatnonzero(estimator.classes_ == each)[0]) for each in classes]]
+    if method != "predict_proba":
+        answers = (
+            answers[:, 1] - answers[:, 0] if len(classes) == 2 else answers - answers.max(1, keepdims=True)
+        )
+    return answers
+
+
+def _place(answers: Floats, method: str) -> tuple[float, float]:
+    """Return median and spread of margins, by which those of another copy of an estimator are aligned."""
+    if method == "predict_proba":
+        return 0.0, 1.0
+    centre = 0.0 if answers.ndim == 2 else float(np.median(answers))
+    return centre, _median_size(answers - centre) or 1.0
+
+
+def _median_size(margins: Floats) -> float:
+    """Return the median size of margins; of many classes, of the distance to the second class."""
+    sizes = np.abs(margins) if margins.ndim == 1 else -np.partition(margins, -2, axis=1)[:, -2]
+    return float(np.median(sizes))
+
+
+class _Scoring(NamedTuple):
+    """Method of an estimator whose answers become scores, and the scale of its margins."""
+
+    method: str
+    scale: float
+
+    @classmethod
+    def found(cls, estimator: Any, classes: npt.NDArray[Any], X: Any) -> Self:
+        """Return the scoring of an estimator by its answers to rows."""
+        method = _method(estimator, X)
+        return cls.of(method, _answers(estimator, classes, X, method), estimator)
+
+    @classmethod
+    def of(cls, method: str, answers: Floats, estimator: Any) -> Self:
+        """Return the scoring by answers of a method; log-odds are scaled down only."""
+        if method == "predict_proba":
+            return cls(method, 1.0)
+        median = _median_size(answers)
+        is_odds = hasattr(estimator, "predict_proba")
+        return cls(method, max(1.0, median / _SURE) if is_odds else median / _USUAL or 1.0)
+
+    def scores(self, answers: Floats) -> Floats:
+        """Return the scores: of the second class, float64[n]; of many, float64[n, K]."""
+        if self.method == "predict_proba":
+            return answers[:, 1] if answers.shape[1] == 2 else answers / answers.sum(axis=1, keepdims=True)
+        margins = answers / self.scale
+        more = np.log(np.maximum(np.abs(margins), _LINEAR) / _LINEAR)
+        margins = np.clip(margins, -_LINEAR, _LINEAR) + np.sign(margins) * more
+        found: Floats = expit(margins) if margins.ndim == 1 else softmax(margins, axis=1)
+        return found

@@ -19,16 +19,24 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.datasets import load_breast_cancer, make_classification
+from sklearn.datasets import load_breast_cancer, load_wine, make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+    cross_val_predict,
+    train_test_split,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import LinearSVC
 
 from streamcal import Recalibrator, RecalibratorConfig
 from streamcal.sklearn import StreamingCalibratedClassifier
@@ -165,14 +173,55 @@ def test_with_a_frozen_estimator_only_the_map_learns() -> None:
     assert pickle.dumps(fitted) == before
 
 
-def test_values_of_a_decision_function_go_through_the_logistic_function() -> None:
+@pytest.mark.parametrize("loss", ["hinge", "log_loss"])
+@pytest.mark.parametrize("load", [load_breast_cancer, load_wine])
+def test_large_margins_keep_their_order(load: Any, loss: str) -> None:
+    """Features without a scale give margins of thousands, all of which round to 0 or 1 as log-odds."""
+    X, y = load(return_X_y=True)
+    X_fit, X_new, y_fit, y_new = train_test_split(X, y, random_state=0, stratify=y)
+    fitted = StreamingCalibratedClassifier(SGDClassifier(loss=loss, random_state=0)).fit(X_fit, y_fit)
+    streamed = StreamingCalibratedClassifier(SGDClassifier(loss=loss, random_state=0))
+    streamed.partial_fit(X_fit[:100], y_fit[:100], classes=np.unique(y)).partial_fit(X_fit[100:], y_fit[100:])
+    for model in (fitted, streamed):
+        scores = model._scores(X_new)
+        assert len(np.unique(scores, axis=0)) == len(np.unique(X_new, axis=0))
+        margins = model.estimator_.decision_function(X_new)
+        order = np.argsort(margins, axis=-1)
+        assert (np.diff(np.take_along_axis(scores, order, axis=-1), axis=-1) >= 0.0).all()
+    if load is load_breast_cancer:
+        assert log_loss(y_new, fitted.predict_proba(X_new)) < 0.3  # 0.55 from rounded scores
+
+
+def test_probabilities_that_round_to_1_give_way_to_their_logarithms() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = StreamingCalibratedClassifier(GaussianNB()).fit(X[:400], y[:400])
+    assert (model.estimator_.predict_proba(X[400:])[:, 1] == 1.0).any()
+    assert len(np.unique(model._scores(X[400:]))) == len(np.unique(X[400:], axis=0))
+
+
+def test_folds_may_be_groups_or_go_forward_in_time() -> None:
     X, y = data(1000, 4)
-    svc = LinearSVC(random_state=0)
+    groups = np.arange(1000) // 50
+    model = StreamingCalibratedClassifier(GaussianNB(), cv=GroupKFold(4)).fit(X, y, groups=groups)
+    scores = cross_val_predict(GaussianNB(), X, y, groups=groups, cv=GroupKFold(4), method="predict_proba")[
+        :, 1
+    ]
     engine = Recalibrator()
-    engine.learn_many(expit(cross_val_predict(svc, X, y, cv=5, method="decision_function")), y, "source")
-    expected = engine.predict_many(expit(clone(svc).fit(X, y).decision_function(X)))
-    model = StreamingCalibratedClassifier(svc).fit(X, y)
-    assert model.predict_proba(X)[:, 1].tolist() == expected.tolist()
+    engine.learn_many(scores, y, "source")
+    assert model.engine_.to_bytes() == engine.to_bytes()
+    forward = StreamingCalibratedClassifier(GaussianNB(), cv=TimeSeriesSplit(4)).fit(X, y)
+    assert forward.engine_.source.labels == 800  # the first fifth is never tested
+
+
+def test_folds_that_teach_nothing_right_are_refused() -> None:
+    X, y = data(200, 4)
+    for cv, words in (
+        (KFold(2), "fold 0 has no row of class .*0.* to fit on: shuffle the rows, or .* StratifiedKFold"),
+        (ShuffleSplit(5, random_state=0), "tested in one fold at most"),
+        ("prefit", "cv must be .*'prefit'; wrap a fitted estimator in .*FrozenEstimator"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            StreamingCalibratedClassifier(GaussianNB(), cv=cv).fit(X, np.sort(y))
 
 
 def test_a_rare_class_reduces_the_default_number_of_folds() -> None:
@@ -224,6 +273,7 @@ def test_a_forest_on_few_rows_gets_no_forecast_of_0_or_1() -> None:
 
 def test_a_batch_is_scored_before_the_estimator_learns_it() -> None:
     X, y = data(2000, 6)
+    X = X[:, :2]  # probabilities that do not round to 1
     plain, engine = GaussianNB(), Recalibrator()
     model = StreamingCalibratedClassifier(GaussianNB())
     for start in range(0, 2000, 400):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import Event, codec
-from streamcal.events.blocks import Block
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.events.table_codec import RowsDecoder
@@ -30,19 +29,12 @@ def plain(event: Event | Malformed) -> Event:
 @pytest.mark.parametrize(
     ("raw", "event"),
     [
-        ('{"id":"a","score":0.5}', PredictionEvent("a", 0.5)),
         ('{"id":"a","score":1,"time":9,"key":"k"}', PredictionEvent("a", 1.0, 9.0, "k")),
         ('{"id":"a","score":0.5,"domain":"source"}', PredictionEvent("a", 0.5, domain="source")),
         ('{"id":17,"score":0.5}', PredictionEvent("17", 0.5)),
-        ('{"id":"a","label":1}', LabelEvent("a", 1)),
         ('{"id":"a","label":true,"time":null}', LabelEvent("a", 1)),
-        ('{"id":"a","label":0.0}', LabelEvent("a", 0)),
-        ('{"score":0.5,"label":0}', LabelledEvent(0.5, 0)),
         ('{"id":"a","score":0.5,"label":0,"time":1.5}', LabelledEvent(0.5, 0, "a", 1.5)),
-        ('{"id":"a","label":1,"time":"1970-01-01T00:01:00Z"}', LabelEvent("a", 1, 60.0)),
         ('{"id":"a","label":1,"time":"1970-01-01T01:01:00+01:00"}', LabelEvent("a", 1, 60.0)),
-        ('{"id":"a","label":1,"time":"1970-01-01 00:01"}', LabelEvent("a", 1, 60.0)),
-        ('{"id":"' + "ä" * 256 + '","label":1}', LabelEvent("ä" * 256, 1)),
     ],
 )
 def test_events_that_are_taken(raw: str, event: Event) -> None:
@@ -53,46 +45,17 @@ def test_events_that_are_taken(raw: str, event: Event) -> None:
     ("raw", "reason"),
     [
         ('{"id":"a","score":NaN}', "NaN and Infinity are not JSON, and a score must be a number in [0, 1]"),
-        ('{"id":"a","score":-Infinity}', "NaN and Infinity are not JSON"),
-        ('{"id":"a","score":-0.1}', "a score must be a number in [0, 1], got -0.1"),
         ('{"id":"a","score":1.0000001}', "a score must be a number in [0, 1], got 1.0000001"),
         ('{"id":"a","score":1e400}', "Number out of range"),
         ('{"id":"a","score":"0.5"}', "a score must be a number in [0, 1], got '0.5'"),
-        ('{"id":"a","score":true}', "a score must be a number in [0, 1], got True"),
-        ('{"id":"a","score":null}', "a score must be a number in [0, 1], got None"),
-        ('{"id":"a","score":null,"label":1}', "a score must be a number in [0, 1], got None"),
-        ('{"id":"a","score":[0.5]}', "a score must be a number in [0, 1], got [0.5]"),
         ('{"id":"a","label":2}', "a label must equal 0 or 1, got 2"),
-        ('{"id":"a","label":-1}', "a label must equal 0 or 1, got -1"),
-        ('{"id":"a","label":0.5}', "a label must equal 0 or 1, got 0.5"),
         ('{"id":"a","label":"2"}', "a label must equal 0 or 1, got '2'"),
-        ('{"id":"a","label":null}', "a label must equal 0 or 1, got None"),
-        ('{"id":"a"}', "missing field: an event needs a score, a label, or both"),
         ('{"score":0.5}', "missing field: a prediction or a label needs an id"),
-        ('{"label":1}', "missing field: a prediction or a label needs an id"),
-        (
-            '{"id":"","score":0.5}',
-            "control characters, got ''",
-        ),
-        (
-            '{"id":true,"score":0.5}',
-            "control characters, got True",
-        ),
-        (
-            '{"id":"' + "x" * 513 + '","score":0.5}',
-            "control characters, got 'xxx",
-        ),
+        ('{"id":"","score":0.5}', "control characters, got ''"),
         ('{"id":"a","score":0.5,"time":"soon"}', "ISO 8601 date and time, got 'soon'"),
-        ('{"id":"a","score":0.5,"time":true}', "ISO 8601 date and time, got True"),
-        (
-            '{"id":"a","score":0.5,"key":3}',
-            "control characters, got 3",
-        ),
-        ('{"id":"a","score":0.5,"domain":"moon"}', "a domain must be 'source' or 'target', got 'moon'"),
+        ('{"id":"a","score":0.5,"key":3}', "control characters, got 3"),
         ('{"id":"a","score":0.5', "not JSON: Input data was truncated"),
-        ("hello", "not JSON: JSON is malformed"),
         ("[1]", "an event must be a JSON object, got [1]"),
-        ("3", "an event must be a JSON object, got 3"),
         (b'{"id":"\xff","score":0.5}', "invalid UTF-8"),
     ],
 )
@@ -100,14 +63,6 @@ def test_events_that_are_refused(raw: str | bytes, reason: str) -> None:
     refused = decode(raw)
     assert isinstance(refused, Malformed)
     assert reason in refused.reason
-
-
-def test_unknown_fields_are_kept_out_and_counted() -> None:
-    decoder = JsonDecoder("source")
-    assert plain(decode('{"id":"a","score":0.5,"model":"v2","x":1}', decoder)) == PredictionEvent(
-        "a", 0.5, domain="source"
-    )
-    assert decoder.unknown_fields.total() == 2
 
 
 UNKNOWN = st.lists(
@@ -138,26 +93,6 @@ def test_unknown_fields_count_the_same_however_lines_are_decoded(blocks: list[li
         found = quick.decode_lines(b"\n".join(lines)) or [quick.decode(line) for line in lines]
         assert list(found) == [slow.decode(line) for line in lines]
         assert quick.unknown_fields == slow.unknown_fields
-
-
-def test_lines_with_unknown_fields_are_decoded_as_columns() -> None:
-    decoder, lines = JsonDecoder(), [f'{{"id":"{index}","score":0.5,"x":{index}}}' for index in range(100)]
-    block = "\n".join(lines).encode()
-    assert decoder.decode_lines(block) is None
-    decode(lines[0], decoder)
-    assert isinstance(decoder.decode_lines(block), list)
-    found = decoder.decode_lines(block)
-    assert isinstance(found, Block)
-    assert len(found) == 100
-    assert decoder.unknown_fields == {"x": 201}
-
-
-def test_few_names_of_unknown_fields_are_decoded_quickly() -> None:
-    decoder = JsonDecoder()
-    for index in range(100):
-        decode(f'{{"id":"a","score":0.5,"{index}":{index}}}', decoder)
-    assert len(decoder._ignored) <= 16
-    assert decoder.unknown_fields.total() == 100
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -249,15 +184,6 @@ def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
         assert (found if found is None else list(found)) == events
 
 
-def test_a_block_of_plain_events_is_decoded_at_once() -> None:
-    block = b'{"id":"a","score":0.5}\n{"id":"b","label":1}\r\n{"score":0.5,"label":1}\n'
-    assert JsonDecoder("source").decode_lines(block) == [
-        PredictionEvent("a", 0.5, domain="source"),
-        LabelEvent("b", 1),
-        LabelledEvent(0.5, 1, domain="source"),
-    ]
-
-
 def test_csv_rows() -> None:
     decoder = CsvDecoder(b"id, score,label,time,model")
     assert plain(decode('"a,b",0.25,,,m', decoder)) == PredictionEvent("a,b", 0.25)
@@ -270,9 +196,7 @@ def test_csv_rows() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ("a,nan,,", "a score must be a number in [0, 1], got nan"),
         ("a,high,,", "a score must be a number in [0, 1], got 'high'"),
-        ("a,,2,", "a label must equal 0 or 1, got 2.0"),
         ("a,0.5", "the header has 4 columns, the row 2"),
         (b"\xff,0.5,,", "invalid UTF-8"),
         ('"a,0.5,,', "not CSV"),
@@ -284,20 +208,18 @@ def test_csv_rows_that_are_refused(raw: str | bytes, reason: str) -> None:
     assert reason in refused.reason
 
 
-@pytest.mark.parametrize("header", [b"id,time", b"id,score,score", b"\xff"])
-def test_csv_headers_that_are_refused(header: bytes) -> None:
+def test_csv_headers_that_are_refused() -> None:
     with pytest.raises(ValueError, match="a CSV header must name score or label"):
-        CsvDecoder(header)
+        CsvDecoder(b"id,score,score")
 
 
-@pytest.mark.parametrize("key", ["\x01", "a\nb", "\x7f", "k" * 600])
-@pytest.mark.parametrize("domain", [None, "moon"])
-def test_what_a_label_does_not_have_is_ignored_in_every_format(key: str, domain: str | None) -> None:
+@pytest.mark.parametrize("key", ["\x01", "k" * 600])
+def test_what_a_label_does_not_have_is_ignored_in_every_format(key: str) -> None:
     """A label has no key and no domain, and nothing of it is kept: they cannot cost a label."""
     columns = Columns(keep=("note",))
     note = "n" * 5_000
     fields = {"id": "a", "label": 1, "key": key, "note": note}
-    fields |= {} if domain is None else {"domain": domain}
+    fields["domain"] = "moon"
     line = msgspec.json.encode(fields)
     for many in (1, 100):
         lines = JsonDecoder(columns=columns).decode_lines(b"\n".join([line] * many))
@@ -315,14 +237,7 @@ def test_what_a_label_does_not_have_is_ignored_in_every_format(key: str, domain:
     assert isinstance(refused, Malformed)
 
 
-def test_a_bad_label_of_a_table_names_its_own_column() -> None:
-    table = RowsDecoder(["id", "label", "key"], "target", Columns())
-    (wrong,) = table.decode({"id": ["a"], "label": [2], "key": ["\x01"]}, (), 1)
-    assert isinstance(wrong, Malformed)
-    assert wrong.reason.endswith("in column 'label'")
-
-
-@pytest.mark.parametrize("domains", [["source"], [None], ["source", None], ["source", "target"], ["", "x"]])
+@pytest.mark.parametrize("domains", [["source", None], ["", "x"]])
 def test_rows_of_a_table_keep_their_domain(domains: list[str | None]) -> None:
     rows = [{"id": f"i{n}", "score": 0.5, "domain": domains[n % len(domains)]} for n in range(100)]
     table = RowsDecoder(["id", "score", "domain"], "target", Columns())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events import RAW_BYTES, Event, Origin
+from streamcal.events import Event
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 
@@ -17,15 +17,9 @@ HEADER = b"id,score,label,time,key,domain"
 
 POISON = {
     "100,000 open brackets": ("[" * 100_000, "nested deeper than 100"),
-    "100,000 nested objects": ('{"a":' * 100_000, "nested deeper than 100"),
     "1,000 deep in an unknown field": (
         '{"id":"a","score":0.5,"x":' + "[" * 1000 + "]" * 1000 + "}",
         "nested deeper than 100",
-    ),
-    "1,000 deep in the id": ('{"score":0.5,"id":' + "[" * 1000 + "]" * 1000 + "}", "nested deeper than 100"),
-    "score of 310 digits": (
-        '{"id":"a","score":' + NINES + "}",
-        "a score must be a number in [0, 1], got a who",
     ),
     "score of 5,000 digits": (
         '{"id":"a","score":' + "9" * 5000 + "}",
@@ -35,33 +29,13 @@ POISON = {
         '{"id":"a","score":0.5,"time":' + NINES + "}",
         "a time must be seconds since the epoch",
     ),
-    "time of 400 digits as text": (
-        '{"id":"a","score":0.5,"time":"' + "9" * 400 + '"}',
-        "a time must be seconds since the epoch",
-    ),
     "time 1e25": ('{"id":"a","score":0.5,"time":1e25}', "a time must be seconds since the epoch"),
-    "time -1e25": ('{"id":"a","label":1,"time":-1e25}', "a time must be seconds since the epoch"),
-    "a time in the year 0": ('{"id":"a","label":1,"time":"0000-01-01T00:00:00Z"}', "ISO 8601 date and time"),
-    "digits that only Python reads as a time": ('{"id":"a","label":1,"time":"١٢"}', "ISO 8601 date and time"),
-    "label of 310 digits": (
-        '{"id":"a","label":' + NINES + "}",
-        "a label must equal 0 or 1, got a whole number",
-    ),
-    "id of 600 digits": ('{"id":' + "9" * 600 + ',"score":0.5}', "an id must be a string of 1 to 512 bytes"),
     "lone surrogate": ('{"id":"\\ud800","score":0.5}', "not JSON"),
     "key of 600 KB": (
         '{"id":"a","score":0.5,"key":"' + "k" * 600_000 + '"}',
         "a key must be a string of 0 to 512 bytes",
     ),
-    "key of 513 bytes": (
-        '{"id":"a","score":0.5,"key":"' + "ä" * 257 + '"}',
-        "a key must be a string of 0 to",
-    ),
-    "line break in an id": ('{"id":"a\\nb","score":0.5}', "an id must be a string"),
     "NUL in an id": ('{"id":"a\\u0000","label":1}', "an id must be a string"),
-    "DEL in an id": ('{"id":"a\x7f","label":1}', "an id must be a string"),
-    "line separator in an id": ('{"id":"a\u2028b","label":1}', "an id must be a string"),
-    "tab in a key": ('{"id":"a","score":0.5,"key":"a\\tb"}', "a key must be a string"),
     "long domain": ('{"id":"a","score":0.5,"domain":"' + "d" * 9999 + '"}', "a domain must be 'source' or"),
 }
 
@@ -76,30 +50,13 @@ def test_a_poison_line_is_a_reject_with_its_reason(raw: str, reason: str) -> Non
     assert len(refused.reason) <= 400
 
 
-@pytest.mark.parametrize("spaces", ['"id":"a b"', '"id":"ä\u00a0ö"', '"id":"\u200d👩"', '"id":"\\u0041"'])
-def test_ids_with_spaces_and_letters_of_any_language_are_taken(spaces: str) -> None:
-    event = JsonDecoder().decode(f'{{{spaces},"score":0.5}}'.encode())
-    assert isinstance(event, PredictionEvent)
-    block = JsonDecoder().decode_lines(f'{{{spaces},"score":0.5}}\n'.encode())
-    assert block is None or list(block) == [event]
-
-
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
         ("a,0_1,,,,", "a score must be a number in [0, 1], got '0_1'"),
-        ("a, 1_000,,,,", "a score must be a number in [0, 1], got '1_000'"),
-        ("a,0x1,,,,", "a score must be a number in [0, 1], got '0x1'"),
-        ("a,١,,,,", "a score must be a number in [0, 1], got '١'"),
         ("a,inf,,,,", "a score must be a number in [0, 1], got inf"),
-        (f"a,{NINES},,,,", "a score must be a number in [0, 1], got inf"),
-        ("a,,0_1,,,", "a label must equal 0 or 1, got '0_1'"),
-        ("a,,nan,,,", "a label must equal 0 or 1, got 'nan'"),
         (f"a,0.5,,{'9' * 400},,", "a time must be seconds since the epoch"),
-        ("a,0.5,,1_000,,", "ISO 8601 date and time, got '1_000'"),
-        ("a,0.5,,1e25,,", "a time must be seconds since the epoch"),
         ("a\x01b,0.5,,,,", "an id must be a string"),
-        (f"a,0.5,,,{'k' * 1000},", "a key must be a string of 0 to 512 bytes"),
         (f"{'a' * 200_000},0.5,,,,", "not CSV: field larger than field limit"),
     ],
 )
@@ -141,14 +98,6 @@ def test_names_of_unknown_fields_are_bounded() -> None:
         assert wide.decode(b"a,0.5" + b"," * 300) == PredictionEvent("a", 0.5)
     assert wide.unknown_fields.total() == 600
     assert len(wide.unknown_fields) <= 101
-
-
-def test_what_is_kept_of_a_text_is_bounded_and_whole_characters() -> None:
-    assert Origin("f", 1, b"x" * 10_000).raw == b"x" * RAW_BYTES
-    assert Origin("f", 1, b"short").raw == b"short"
-    cut = Origin("f", 1, b"x" + "ä".encode() * 5000).raw
-    assert len(cut) <= RAW_BYTES
-    assert cut.decode() == "x" + "ä" * 2047
 
 
 PIECES = st.sampled_from(

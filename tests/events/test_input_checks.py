@@ -60,15 +60,11 @@ def fed(
     ("values", "refused"),
     [
         ([-1, 1] * 50, "labels of class 1 only could be accepted"),
-        ([-1, 1] * 50, "while these were refused: '-1' (10 times, first in f, line 1)"),
-        ([1, 2] * 50, "'2' (10 times, first in f, line 2)"),
         ([1] * 500 + [2], "'2' (1 time, first in f, line 501)"),
-        ([1, -1], "'-1' (1 time, first in f, line 2)"),
         (["spam", "ham"] * 50, "no label could be accepted, while these were refused: 'spam' (5 times"),
-        (["Y", "N"] * 50, "'y' (5 times"),
         ([0] * 20 + ["unknown"] * 10 + [1], "'unknown' (10 times, first in f, line 21)"),
     ],
-)  # fmt: skip
+)
 def test_one_class_while_others_are_refused(values: list[object], refused: str) -> None:
     for cuts in ([], [1], [7, 30, 44]):
         said = fed(labels(values), cuts)[1]
@@ -78,17 +74,7 @@ def test_one_class_while_others_are_refused(values: list[object], refused: str) 
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        [0, 1] * 500 + [7],
-        [0, 1] + [7] * 500,
-        [0] * 500,
-        [1],
-        [7],
-        [0] * 30 + [7] * 9 + [1] + [7] * 100,
-        [0] * 30 + [None] * 100,
-        ["yes", "no", "True", 1.0, "0"],
-    ],
+    "values", [[0, 1] + [7] * 500, [7], [0] * 30 + [7] * 9 + [1] + [7] * 100, [0] * 30 + [None] * 100]
 )
 def test_single_bad_labels_are_only_rejects(values: list[object]) -> None:
     assert fed(labels(values), [3, 40])[1] is None
@@ -148,13 +134,6 @@ def test_with_positive_a_third_label_is_a_reject_that_names_both() -> None:
     )
 
 
-def test_a_positive_label_that_never_comes_is_refused() -> None:
-    events = labels([0, 1] * 50, Columns(positive="frued"))
-    said = fed(events, [], "frued")[1]
-    assert said is not None
-    assert "The positive label is 'frued'" in said
-
-
 def test_predictions_alone_are_no_doubt() -> None:
     assert fed([PredictionEvent(str(i), 0.5) for i in range(5000)], [])[1] is None
     assert fed([LabelEvent("a", 1)] * 5000, [])[1] is None
@@ -165,28 +144,10 @@ def lines_of(count: int, field: str) -> list[str]:
     return [f'{{"id":"{i}","{field}":1,"time":{i}}}' for i in range(count)]
 
 
-@pytest.mark.parametrize(("count", "cuts"), [(UNLABELLED, []), (UNLABELLED, [7, 50]), (3, [])])
+@pytest.mark.parametrize(("count", "cuts"), [(UNLABELLED, [7, 50]), (3, [])])
 def test_labels_without_a_label_end_the_run(count: int, cuts: list[int]) -> None:
     columns = Columns(label="outcome").of("labels")
     said = fed(decoded(lines_of(count, "y"), columns), cuts, ends=count < UNLABELLED)[1]
     assert said is not None
     assert f"no event ({count} times, first in f, line 1) has a field 'outcome'" in said
     assert "--label NAME" in said
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [*lines_of(UNLABELLED - 1, "y"), *lines_of(1, "label")],
-        [*lines_of(1, "label"), *lines_of(UNLABELLED * 2, "y")],
-    ],
-)
-def test_some_labels_without_a_label_are_rejects(lines: list[str]) -> None:
-    out, said = fed(decoded(lines, Columns().of("labels")), [])
-    assert said is None
-    assert sum(isinstance(event, Malformed) for event in out) == len(lines) - 1
-
-
-def test_predictions_without_a_score_are_rejects() -> None:
-    lines = lines_of(UNLABELLED * 2, "heartbeat")
-    assert fed(decoded(lines, Columns().of("events")), [])[1] is None

@@ -34,13 +34,6 @@ def test_a_label_meets_its_prediction() -> None:
     assert join.pending == 0
 
 
-def test_an_early_label_waits_for_its_prediction() -> None:
-    join, recorder, out = drive([LabelEvent("a", 1, 1.0), PredictionEvent("a", 0.3, 2.0)])
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 2.0, 1.0, 3)]
-    assert len(out) == 1
-    assert join.counts == counts(predictions=1, labels=1, joined=1, early=1)
-
-
 def test_a_label_says_what_had_been_seen_when_its_prediction_was_made() -> None:
     join, recorder = Join(), Recorder()
 
@@ -116,18 +109,6 @@ def test_expiry_by_event_time() -> None:
     ]
     assert len(recorder.learned) == 1
     assert join.counts == counts(predictions=3, labels=3, joined=1, early=1, late=1, expired=1, unmatched=1)
-
-
-def test_events_before_the_first_time_expire_from_then() -> None:
-    events: list[Event] = [
-        PredictionEvent("a", 0.3),
-        PredictionEvent("b", 0.3, 5.0),
-        PredictionEvent("c", 0.3, 14.0),
-    ]
-    join, _, _ = drive(events, label_ttl=10.0)
-    assert join.counts.expired == 0
-    emissions(join, PredictionEvent("d", 0.3, 15.5), Recorder())
-    assert join.counts.expired == 2
 
 
 def test_nothing_expires_beyond_the_watermark() -> None:

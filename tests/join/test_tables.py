@@ -71,10 +71,9 @@ class ListTables(StoredTables):
             assert len(rows.rows) == self.rows.count(queue)
 
 
-OPTIONS = st.fixed_dictionaries(
-    {},
-    optional={"label_delay_limit": st.sampled_from([4.0, 12.0])},
-).map(lambda options: options | {"missing_labels": "negative" if "label_delay_limit" in options else "drop"})
+OPTIONS = st.fixed_dictionaries({}, optional={"label_delay_limit": st.sampled_from([4.0, 12.0])}).map(
+    lambda options: options | {"missing_labels": "negative" if "label_delay_limit" in options else "drop"}
+)
 
 
 @given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5), st.integers(1, 4), OPTIONS)
@@ -240,18 +239,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     store.close()
 
 
-def test_keys_are_forgotten_with_the_last_row_that_has_them() -> None:
-    rows = IdTable()
-    for step in range(20_000):
-        rows.put(f"i{step}", Pending(None, 0.5, 0.5, "target", f"k{step}"))
-        if step >= 10:
-            rows.remove(rows.known(f"i{step - 10}"))
-    assert len(rows.names) < 2_000
-    found = rows.entries(WAITING)
-    assert [(id_, entry.key) for id_, entry in found] == [(f"i{n}", f"k{n}") for n in range(19_990, 20_000)]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("seed", one_in(4, range(20)))
+@pytest.mark.parametrize("seed", one_in(4, range(12)))
 def test_a_table_is_three_dicts_in_order(seed: int) -> None:
     rng, rows = random.Random(seed), IdTable()
     wanted: list[dict[str, Entry]] = [{}, {}, {}]

@@ -14,8 +14,8 @@ from streamcal.engine.engine import seen_in_call
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.segments.fields_c import TERMS, names_of
-from streamcal.segments.names_c import Name, name_of
+from streamcal.segments.corrections_c import Name
+from streamcal.segments.fields_c import TERMS, name_of, names_of
 from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import SegmentCorrection, Segments, of_frame
 from streamcal.sketch import checks

@@ -1,7 +1,7 @@
 # The types with which fields_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.segments.corrections_c cimport Corrections, expit, logit_of
-from streamcal.segments.names_c cimport as_bytes, as_name
+from streamcal.engine cimport event_rules_c
+from streamcal.segments.corrections_c cimport Corrections, as_bytes, as_name, expit, logit_of
 
 cdef double _COMMON, _COMMON_PRECISION, _FARTHEST
 cdef int _CENTRED, _READ, _TERMS, _SIZE
@@ -45,3 +45,22 @@ cdef class Fields:
 cpdef list names_of(list given, Py_ssize_t count, Py_ssize_t field)
 
 cdef Py_ssize_t size_of(const unsigned char* data, Py_ssize_t at) noexcept
+
+
+cdef double _WORTH
+
+cdef class SegmentRules(event_rules_c.EventRules):
+    cdef public object segments
+    cdef Fields _fields
+    cdef bint _has_own
+    cdef list _places
+
+    cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
+    @cython.locals(names=list, place=Py_ssize_t, forecast=bytes)
+    cpdef tuple carry(self, kept, double score, double probability)
+    cpdef learn_memo(self, double score, int label, memo)
+
+cdef Py_ssize_t _LONGEST, _PLAIN
+
+@cython.locals(text=str, size=Py_ssize_t)
+cpdef name_of(value)

@@ -8,30 +8,45 @@ first label that shows it, and overshoot together. The pooled probability is tha
 engine catches up. A correction that took this up would add it a second time later. So a common offset,
 remembered over 500 labels, is fitted in turn like a field, and is never served.
 
+`SegmentRules` is what fields add to the rules of an engine.
+
 Compiled where there is a C compiler; `fields_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
+from streamcal.engine import event_rules_c
 from streamcal.errors import DamagedStateError
+from streamcal.events import Kept
 from streamcal.segments.corrections_c import (
     READ,
     Corrections,
     CorrectionsState,
+    Name,
+    as_bytes,
+    as_name,
     expit,
     logit_of,
 )
-from streamcal.segments.names_c import Name, as_bytes, as_name
+from streamcal.segments.own import WORTH
 from streamcal.sketch.decoding import Count, Finite, require
+from streamcal.values import shown
 
-__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "names_of"]
+if TYPE_CHECKING:
+    from streamcal.segments.segments import Segments
+
+__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "SegmentRules", "name_of", "names_of"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
@@ -50,6 +65,13 @@ _FARTHEST = 4.0  # from the centre, where slopes end
 _READ = READ
 _TERMS = TERMS
 _NONE = float("nan")
+_LONGEST = 4096  # bytes of a name
+_PLAIN = 1024  # characters that cannot have more bytes
+_MISSING: Any = ("NAType", "NaTType")  # of pandas
+_MISSING_TEXTS: Any = ("NaN", "NaT")
+_WHOLE: Any = re.compile(r"-?(0|[1-9]\d*)\.0", re.ASCII)
+_WORDS: Any = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_MOMENT: Any = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
 
 class FieldsState(msgspec.Struct):
@@ -217,6 +239,56 @@ class Fields:
         self._score, self._information = state.score, state.information
 
 
+def name_of(value: object) -> Name:
+    """Return the name of one value of a field; None: it is missing.
+
+    A value has one name in whatever format it comes: a boolean is ``true`` or ``false``, 3.0 is ``3`` (CSV
+    has it where a column has gaps), a decimal has its digits, and a moment is in UTC, to the microsecond; at
+    midnight it is a date. All other texts are their own names: ``1.10`` and ``1.1`` may be two versions.
+
+    Raises
+    ------
+    ValueError
+        If the value is no text of at most 4096 bytes, number, boolean, date, time or None. A number that JSON
+        can hold, however long, has a name.
+    """
+    if type(value) is str:  # nearly always
+        text: str = value
+        size = len(text)
+        if 0 < size <= _PLAIN:
+            if not text.isascii():
+                _check_size(text)
+            if size > 4 and text[4] == "-":
+                return _name_of_moment(text)
+            if size > 2 and text[size - 1] == "0" and text[size - 2] == ".":
+                return text[: size - 2] if _WHOLE.fullmatch(text) else text
+            return _WORDS.get(text, text) if text[0] in "TF" else text
+    if isinstance(value, np.datetime64 | date | Decimal):
+        value = str(value)
+        return None if value in _MISSING_TEXTS else _name_of_moment(value)
+    if isinstance(value, str) and type(value) is not str:  # of NumPy, or an enumeration
+        return name_of(str.__str__(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        _check_size(value)
+        return value or None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if value != value:
+            return None
+        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    if isinstance(value, int):
+        try:
+            return str(int(value))
+        except ValueError:  # of more digits than Python writes; no format reads so many
+            raise ValueError(f"a segment must have fewer digits, got {shown(value)}") from None
+    if value is None or type(value).__name__ in _MISSING:
+        return None
+    raise ValueError(f"a segment must be a text, number, boolean, date, time or None, got {shown(value)}")
+
+
 def names_of(given: Sequence[bytes], count: int, field: int) -> list[Name]:
     """Return the values of one of ``count`` fields, each of what `Fields.forecast` gave."""
     sizes = _SIZE * (1 + _TERMS * count)
@@ -232,3 +304,76 @@ def names_of(given: Sequence[bytes], count: int, field: int) -> list[Name]:
 def size_of(data: Sequence[int], at: int) -> int:
     """Return the size of a value, in two bytes."""
     return data[at] | data[at + 1] << 8
+
+
+_WORTH = WORTH
+
+
+class SegmentRules(event_rules_c.EventRules):
+    """Rules of an engine with segments; `streamcal.segments.segmented_engine` adds those for many, and state.
+
+    `segments` are the corrections and own engines.
+    """
+
+    segments: Segments
+
+    def begin(self, segments: Segments, places: Sequence[int]) -> None:
+        """Begin with segments, and the index of each field among the values that an event keeps."""
+        self.segments, self._fields, self._has_own = segments, segments.corrections, segments.has_engines
+        self._places = list(places)
+        self.carries = True
+        if self.release is not None:
+            self.release.excludes = False  # of predictions without a label, nothing was kept
+
+    def learn_usual(
+        self,
+        score: object,  # noqa: ARG002
+        label: object,  # noqa: ARG002
+        domain: object,  # noqa: ARG002
+        time: object,  # noqa: ARG002
+        weight: object,  # noqa: ARG002
+        memo: object,  # noqa: ARG002
+        positive: object,  # noqa: ARG002
+    ) -> bool:
+        """Learn nothing: a label has segments."""
+        return False
+
+    def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, bytes]:
+        """Return the corrected probability of a score, and its segments with the forecast of each field."""
+        names = list[Name]()
+        for place in self._places:
+            names.append(name_of(kept[place]) if place < len(kept) else None)
+        forecast = self._fields.forecast(probability, names, None)
+        if self._has_own and self._fields.labels >= _WORTH:
+            forecast = self.segments.carry(score, probability, names, forecast)
+        return self._fields.served, forecast
+
+    def learn_memo(self, score: float, label: int, memo: Any) -> None:
+        """Let corrections learn a label of the target."""
+        self._fields.learn(label, memo)
+        if self._has_own and self._fields.labels >= _WORTH:
+            self.segments.learn_own(names_of([memo], 1, 0)[0], score, label)
+
+
+def _check_size(text: str) -> None:
+    """Raise ValueError if a text has too many bytes, or is none that has bytes."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"a segment must be Unicode text, got {shown(text)}") from None
+    if size > _LONGEST:
+        raise ValueError(f"a segment must be at most {_LONGEST} bytes, got {shown(text)}")
+
+
+def _name_of_moment(text: str) -> str:
+    """Return the name of a date and time; of another text itself."""
+    if not _MOMENT.fullmatch(text):
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # such as 30 February
+        return text
+    named = str(moment).removesuffix(" 00:00:00")
+    return named.rstrip("0") if moment.microsecond else named

@@ -18,8 +18,7 @@ import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.segments.corrections_c import logit_of
-from streamcal.segments.names_c import order
+from streamcal.segments.corrections_c import logit_of, order
 from streamcal.sketch.decoding import Count, Probability, require
 from streamcal.sketch.weighing import ONE
 

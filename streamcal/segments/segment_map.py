@@ -10,8 +10,7 @@ import numpy as np
 from streamcal.maps.platt import expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction
-from streamcal.segments.corrections_c import logit_of
-from streamcal.segments.names_c import Name
+from streamcal.segments.corrections_c import Name, logit_of
 from streamcal.segments.segments import Segments
 from streamcal.values import Floats, shown
 

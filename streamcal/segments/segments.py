@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from streamcal.engine.state import compressed, expanded
-from streamcal.segments.corrections_c import logit_of
+from streamcal.segments.corrections_c import Name, logit_of
 from streamcal.segments.fields_c import Fields, FieldsState
-from streamcal.segments.names_c import Name
 from streamcal.segments.own import WORTH, OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded, require
 from streamcal.values import shown

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from streamcal.engine.state import pack, unpack
-from streamcal.segments.corrections_c import Corrections
-from streamcal.segments.names_c import Name, order
+from streamcal.segments.corrections_c import Corrections, Name, order
 from streamcal.segments.own import OwnEngines
 from streamcal.segments.segments import packed, unpacked
 

@@ -25,7 +25,7 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from streamcal import Recalibrator
 from streamcal.events.columns import Columns
 from streamcal.frames import backtest
-from streamcal.segments.names_c import name_of
+from streamcal.segments.fields_c import name_of
 from tests.connectors.kafka.registry import schema_registry
 from tests.connectors.kafka.test_schemas import decoded
 from tests.segments.test_run import run

@@ -21,8 +21,7 @@ import pytest
 
 from streamcal import Recalibrator, recalibrator
 from streamcal.segments import segments as segments_module
-from streamcal.segments.between_c import BetweenSegments
-from streamcal.segments.corrections_c import READ, Corrections
+from streamcal.segments.corrections_c import READ, BetweenSegments, Corrections
 from tests.segments.streams import brier, drawn, plain, played
 from tests.uncompiled import uncompiled
 
@@ -37,7 +36,7 @@ def view(engine: Recalibrator) -> Any:
 def as_python(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
     """Let corrections be learned by the compiled modules as Python, which a test can break; return two."""
     modules = {}
-    for name in ("between_c", "corrections_c", "fields_c", "segment_rules_c"):
+    for name in ("corrections_c", "fields_c"):
         modules[name] = uncompiled(f"streamcal.segments.{name}")
         monkeypatch.setitem(sys.modules, f"streamcal.segments.{name}", modules[name])
     monkeypatch.setattr(segments_module, "Fields", modules["fields_c"].Fields)
@@ -47,7 +46,7 @@ def as_python(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
     engine = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(engine)
     monkeypatch.setattr(recalibrator, "SegmentedEngine", engine.SegmentedEngine)
-    return modules["between_c"], modules["fields_c"]
+    return modules["corrections_c"], modules["fields_c"]
 
 
 def gain(tau: float, seed: int = 3, count: int = 50, n: int = 10_000) -> float:

@@ -38,6 +38,7 @@ from tests.mixture.plain import (
     shifted,
     wide_logits_of,
 )
+from tests.nightly import one_in
 
 Floats = npt.NDArray[np.float64]
 SourceOf = Callable[[int, float, int], ScoreSketch]
@@ -148,7 +149,7 @@ def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exposures", [0, len(DELAYED)])
-@pytest.mark.parametrize("round_", range(4))
+@pytest.mark.parametrize("round_", one_in(4, range(4)))
 def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, exposures: int) -> None:
     rng = np.random.default_rng([2, round_, exposures])
     *held, arrival = snapshots(rng, K + exposures)
@@ -257,8 +258,3 @@ def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:
     assert edges[-1] == 1.0 - 2.0**-53
     inside = edges[(edges >= 2.0**-12) & (edges <= 1.0 - 2.0**-12)]
     assert (np.diff(inside) <= np.minimum(inside[:-1], 1.0 - inside[1:]) / 8.0 + 1e-12).all()
-
-
-def test_intervals_near_one_where_cells_are_finer_than_scores_are_distinct() -> None:
-    partition = choose_partition(np.arange(LAST - 200, LAST, dtype=np.int32))
-    assert (np.diff(grid.left_edges(partition, grid.MIN_LEVEL)) > 0.0).all()

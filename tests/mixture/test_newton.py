@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture.candidates import DISCOUNTS
-from streamcal.mixture.updates_c import MOST, OnlinePlatt
+from streamcal.mixture.updates_c import OnlinePlatt
 from tests.mixture.plain import expit, online_platt
 
 Floats = npt.NDArray[np.float64]
@@ -40,12 +40,11 @@ def test_it_is_the_plain_recursion() -> None:
     assert np.array_equal(online.to_state(), again.to_state())
 
 
-@pytest.mark.parametrize("scale", [8.0, 15.0, 27.0])
-def test_it_stays_bounded_on_saturated_scores_where_full_steps_do_not(scale: float) -> None:
+def test_it_stays_bounded_on_saturated_scores_where_full_steps_do_not() -> None:
     """Scores that are all but certain, three of ten of them wrongly: the best a is near 0."""
     rng = np.random.default_rng(2)
     truth = rng.random(2000) < 0.5
-    logits = np.clip(np.where(truth, scale, -scale) + rng.normal(0.0, 1.0, 2000), -27.7, 27.7)
+    logits = np.clip(np.where(truth, 15.0, -15.0) + rng.normal(0.0, 1.0, 2000), -27.7, 27.7)
     labels = (truth ^ (rng.random(2000) < 0.3)).astype(np.int8)
     assert online_platt([(logits, labels)], 0.997, damped=False)[1] > 5.0
     online = OnlinePlatt()
@@ -53,7 +52,7 @@ def test_it_stays_bounded_on_saturated_scores_where_full_steps_do_not(scale: flo
         online.learn(logits[start : start + 32], labels[start : start + 32])
         assert np.abs(online.parameters).max() < 1.5
     # A label tells of b as much as 0.3 · 0.7; three standard errors of what each discount remembers.
-    off = np.abs(online.parameters - [0.85 / scale, 0.0]).max(axis=1)
+    off = np.abs(online.parameters - [0.85 / 15.0, 0.0]).max(axis=1)
     assert (off < 3.0 * np.sqrt((1.0 - np.array(DISCOUNTS)) / 0.21)).all()
 
 
@@ -68,17 +67,3 @@ def test_it_follows_a_jump_the_sooner_the_more_it_discounts() -> None:
     slopes = online.parameters[:, 0].tolist()
     assert slopes == sorted(slopes)
     assert slopes[0] < -0.9 < -0.3 < slopes[-1]
-
-
-def test_what_cannot_be_a_state_is_told() -> None:
-    state = learned(drawn(100, 1.0, 0.0, np.random.default_rng(6))).to_state()
-    for place, value in ((2, -1.0), (4, -1.0), (3, 50.0), (8, MOST)):
-        bad = state.copy()
-        bad[place] = value
-        assert not OnlinePlatt().restore(bad)
-    # The largest and least regular that is accepted can go on.
-    rows = np.tile(np.array([MOST, -MOST, MOST, MOST, MOST]), len(DISCOUNTS))
-    extreme = OnlinePlatt()
-    assert extreme.restore(rows)
-    extreme.learn(*drawn(200, 1.0, 0.0, np.random.default_rng(7)))
-    assert np.isfinite(extreme.to_state()).all()

@@ -9,11 +9,7 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.errors import DamagedStateError
-from streamcal.maps.platt import logit
-from streamcal.mixture.candidates import clear, fit_own, register
-from streamcal.mixture.fits import Labelled
-from streamcal.sketch import grid
-from streamcal.sketch.weighing import weighed
+from streamcal.mixture.candidates import clear, register
 from streamcal.values import Floats
 
 
@@ -74,21 +70,6 @@ def test_a_registered_candidate_is_weighed_served_and_restored() -> None:
     assert again.to_bytes() == engine.to_bytes()
 
 
-def test_logits_ascend_however_many_scores_share_that_of_an_end() -> None:
-    counts = np.arange(12).reshape(2, 6) + 1
-    given = list[Floats]()
-
-    class Kept(Bowl):
-        def fit(self, logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
-            given.extend((logits, counts))
-            return np.zeros(1), np.zeros(1)
-
-    cells = grid.cells_of(np.array([0.0, 1e-100, 1e-20, 0.5, 1.0 - 2.0**-50, 1.0]), grid.MIN_LEVEL)
-    fit_own(Kept(), Labelled.of(cells, grid.MIN_LEVEL, weighed(counts, None)))
-    assert given[0] == pytest.approx(logit(np.array([0.0, 0.5, 1.0])), abs=1e-6)
-    assert given[1].tolist() == [[6.0, 4.0, 11.0], [24.0, 10.0, 23.0]]
-
-
 def test_a_state_needs_the_candidates_that_it_was_made_with() -> None:
     register(Bowl())
     engine = Recalibrator()
@@ -97,17 +78,6 @@ def test_a_state_needs_the_candidates_that_it_was_made_with() -> None:
     clear()
     with pytest.raises(DamagedStateError, match=r"own candidates are \['target/bowl/500'\], and \[\] are"):
         Recalibrator.from_bytes(state)
-
-
-def test_a_source_goes_with_it() -> None:
-    register(Bowl())
-    scores, labels = stream(1000)
-    engine = Recalibrator()
-    engine.learn_many(scores, labels, "source")
-    assert weights(engine).get(Bowl.name, 0.0) == 0.0
-    engine.learn_many(scores, labels)
-    assert weights(engine)[Bowl.name] > 0.0
-    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
 
 
 def test_what_is_no_candidate_is_refused() -> None:

@@ -15,13 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture import weights as module
-from streamcal.mixture.mixture import Mixing, Mixture
 from streamcal.mixture.updates_c import Rates
 from streamcal.mixture.weights import Slopes, Weights
-from streamcal.sketch.buffers_c import AT_ONCE
-from tests.mixture.plain import DELAYED, WITH_EARLY, limits_of, log_losses
+from tests.mixture.plain import DELAYED, WITH_EARLY, log_losses
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -189,12 +186,7 @@ def excess_plain(terms: Terms) -> float:
     least = prior - np.log(before)[:, np.newaxis]  # −log of the least weight that it can have had
     inverse = 1.0 / rates
     rises = np.maximum(np.diff(inverse, prepend=inverse[0]), 0.0)
-    bound = shortest(
-        losses,
-        prior * inverse[0],
-        least * inverse[:, np.newaxis],
-        least * rises[:, np.newaxis],
-    )
+    bound = shortest(losses, prior * inverse[0], least * inverse[:, np.newaxis], least * rises[:, np.newaxis])
     return float((lost - extra).sum()) - bound + float(np.log1p(-shares) @ inverse)
 
 
@@ -227,13 +219,6 @@ def punishes_the_mixture(
     return forecasts, (weights @ forecasts < 0.5).astype(np.int8)
 
 
-def changes(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
-    taking = np.flatnonzero(weights)
-    right = np.full((len(weights), m), 0.45)
-    right[taking[block // 60 % len(taking)]] = 0.75
-    return told(rng, right)
-
-
 def changes_once(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
     right = np.full((len(weights), m), 0.45)
     right[1 if block < 350 else 3] = 0.8
@@ -254,19 +239,7 @@ def changes_the_level(rng: np.random.Generator, block: int, weights: Floats, m: 
     return told(rng, right)
 
 
-def draws(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
-    return rng.beta(0.3, 0.3, (len(weights), m)), rng.integers(0, 2, m, np.int8)
-
-
-ADVERSARIES = (
-    punishes_the_leader,
-    punishes_the_mixture,
-    changes,
-    changes_once,
-    never_changes,
-    changes_the_level,
-    draws,
-)
+ADVERSARIES = (punishes_the_leader, punishes_the_mixture, changes_once, never_changes, changes_the_level)
 
 
 def played(
@@ -285,7 +258,7 @@ def played(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("m", [1, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize("sourced", [False, True])
 def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
@@ -299,7 +272,7 @@ def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("m", [1, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
     """The mixture of those awake, against those awake."""
@@ -310,7 +283,7 @@ def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
     assert excess_plain(terms) <= ROUNDING
 
 
-@pytest.mark.parametrize("m", [1, 7, 40, BLOCK])
+@pytest.mark.parametrize("m", [1, BLOCK])
 def test_a_block_costs_what_the_lemma_says(m: int) -> None:
     """Lemma 1, at every rate: exactly exponential weights where η·m ≤ 1."""
     rng = np.random.default_rng(m)
@@ -375,10 +348,10 @@ def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int =
 
 LATE = [
     pytest.param(delay, m, width, spread, id=f"{delay}-{m}-{width}-{'up-to' if spread else 'all'}")
-    for delay in (0, 40, 900)
+    for delay in (0, 900)
     for m in (8, BLOCK)
     for width in (0.05, 0.45)
-    for spread in (False, True)
+    for spread in (True,)
 ]
 
 
@@ -446,47 +419,6 @@ def lead_weights(trial: Trial) -> Floats:
 # What the code does on its way
 
 
-def test_the_mixture_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Theorems 1 and 2 for what mode ``auto`` serves, with its own candidates, labels at once."""
-    monkeypatch.setattr(mixture_module, "Weights", Recorded)
-    rng = np.random.default_rng(5)
-    mixture, limits, seen = Mixture(), list[Floats](), np.empty(0, np.int8)
-    weights = mixture._weights
-    assert isinstance(weights, Recorded)
-    trials = weights.trials
-    while mixture.n < 6000:
-        scores = rng.random(mixture.next_step - mixture.n)
-        served = mixture.mixed(Mixing("", {})).map.predict_many(scores)
-        rates = (scores, 1.0 - scores, np.full(len(scores), 0.02), 0.5 * scores)[mixture.n // 1500]
-        against = (served < 0.5).astype(np.int8)
-        drawn = (rng.random(len(scores)) < rates).astype(np.int8)
-        labels = np.where(rng.random(len(scores)) < 0.1, against, drawn).astype(np.int8)
-        least, most = limits_of(len(seen), int(seen.sum()))
-        of_labels, before = np.where(labels == 1, least, 1.0 - most), len(trials)
-        mixture.learn(scores, labels, np.full(len(scores), AT_ONCE))
-        mixture.step(mixture.n)
-        seen = np.append(seen, labels)
-        limits += [of_labels[i * BLOCK : (i + 1) * BLOCK] for i in range(len(trials) - before)]
-    terms = terms_of(trials, 0)
-    lost = np.array([trial.tracked[0].sum() for trial in trials])
-    # What is served mixes forecasts that are not clipped: that costs little (lemma 2).
-    more = np.array([clipping(trial, least) for trial, least in zip(trials, limits, strict=True)])
-    assert (more > 0.0).any()
-    assert (lost <= terms.lost + more + ROUNDING).all()
-    assert excess_weighted(terms) <= ROUNDING
-    assert excess_plain(terms) <= ROUNDING
-
-
-def clipping(trial: Trial, least: Floats) -> float:
-    """Return what clipping the mixture and not the candidates may cost on a block (lemma 2).
-
-    ``least`` is the limit of the probability of each label, float64[m].
-    """
-    low = trial.losses[0] >= -np.log(least) - 1e-9
-    assert (trial.losses[0] <= -np.log(least) + 1e-9).all()
-    return float(np.log1p(trial.weights[1] @ low).sum())
-
-
 # The slopes: experts in a layer of their own, with a fixed rate and share
 
 
@@ -506,7 +438,7 @@ def sloped(adversary: Adversary, m: int, blocks: int = 700) -> Terms:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("m", [1, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_the_slopes(adversary: Adversary, m: int) -> None:
     """Theorems 1 and 2 with four experts, labels at once."""
@@ -563,7 +495,6 @@ def first_one_then_the_other(block: int, _: float) -> int:
 
 BROKEN_LEAD = [
     pytest.param("_LEAD_RATE", 10.0, behind, id="ten times the rate"),
-    pytest.param("_LEAD_RATE", 0.1, first_one_then_the_other, id="a tenth of the rate"),
     pytest.param("SHARE", 0.0, first_one_then_the_other, id="no share"),
 ]
 
@@ -584,9 +515,7 @@ def test_the_bound_of_the_lead_fails_where_it_is_broken(
 
 BROKEN_SLOPES = [
     pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
-    pytest.param("RATE", 0.1, never_changes, id="a tenth of the rate"),
     pytest.param("SHARE", 0.0, changes_once, id="no share"),
-    pytest.param("SHARE", 30.0, never_changes, id="thirty times the share"),
 ]
 
 

@@ -42,12 +42,11 @@ def with_exact_costs(terms: Terms, weights: list[Floats]) -> Terms:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("m", [1, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
-@pytest.mark.parametrize("sourced", [False, True])
-def test_exact_block_costs(adversary: Adversary, m: int, sourced: bool) -> None:
+def test_exact_block_costs(adversary: Adversary, m: int) -> None:
     """Theorems 1 and 2 with the costs that lemma 1 bounds; where nothing changes, both sides are near."""
-    trials = played(adversary, m, sourced=sourced)
+    trials = played(adversary, m, sourced=True)
     bounded, taking = terms_of(trials, 0), taking_part(trials[0])
     terms = with_exact_costs(bounded, [trial.weights[1][taking] for trial in trials])
     assert (terms.extra <= bounded.extra + ROUNDING).all()

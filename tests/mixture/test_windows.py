@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.mixture.candidates import CANDIDATES, WINDOWS
+from streamcal.mixture.candidates import CANDIDATES
 from streamcal.mixture.windows import _MAX_CELLS, _PARTS, Windows
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.mixture.plain import hinge, isotonic, logits_of
-from tests.states import bytes_of
 
 STEP = 100
 NEAR = 0.015
@@ -66,71 +64,3 @@ def test_a_window_holds_the_labels_of_its_name_and_its_maps_are_fitted_when_due(
             else:
                 gaps = np.abs(said - curve_of(scores[held], labels[held]))
                 assert np.mean(gaps > 2e-3) < 0.03  # a map of steps may be one score off at an edge
-
-
-def test_windows_that_hold_the_same_labels_share_their_maps() -> None:
-    scores, labels = stream(240, 4)
-    windows = Windows()
-    windows.add(scores, labels)
-    windows.fit()
-    lines = dict(zip((row.name for row in FITTED), windows.lines, strict=True))
-    for family in ("isotonic", "hinge"):
-        shared = [lines.get(f"target/{family}/{window}") for window in WINDOWS]
-        assert len({id(line) for line in shared if line is not None}) == 1
-
-
-def test_a_restored_window_goes_on() -> None:
-    scores, labels = stream(6000, 2)
-    whole = Windows()
-    for end in range(STEP, 6001, STEP):
-        part = slice(end - STEP, end)
-        whole.add(scores[part], labels[part])
-        if end < 5000:  # of the others some wait
-            whole.fit()
-    again = Windows()
-    again.restore(whole.to_state())
-    for windows in (whole, again):
-        windows.add(scores[:STEP], labels[:STEP])
-        windows.fit()
-    assert bytes_of(again) == bytes_of(whole)
-    for one, other in zip(again.lines, whole.lines, strict=True):
-        assert one is not None
-        assert other is not None
-        assert np.array_equal(one.values, other.values)
-
-
-def test_positives_are_counted_whatever_happens_to_labels() -> None:
-    """As they come, with weights, and restored."""
-    scores, labels = stream(2000, 5)
-    windows = Windows()
-    windows.add(scores[:900], labels[:900])
-    windows.add(scores[900:1500], labels[900:1500], np.full(600, 512))
-    assert windows.positives == labels[:1500].sum()
-    windows.add(scores[1500:], labels[1500:])
-    assert windows.positives == labels.sum()
-    assert windows.n == 2000
-    windows.fit()
-    again = Windows()
-    again.restore(windows.to_state())
-    assert again.positives == labels.sum()
-
-
-def test_a_state_that_does_not_fit_its_maps_is_refused() -> None:
-    windows = Windows()
-    windows.add(*stream(2000, 3))
-    windows.fit()
-    state = windows.to_state()
-    for changed in (
-        {"fitted_at": [10**9] * len(state.fitted_at)},
-        {"fitted_at": state.fitted_at[:2]},
-        {"n": state.n - 1},
-        {"positives": state.n + 1},
-        {"newest": Windows().to_state().newest},
-        {"all": ScoreSketch(64)},
-        {"lines": state.lines[:-1]},
-        {"lines": [*state.lines[:-1], None]},
-    ):
-        with pytest.raises(ValueError, match=r"windows|differ"):
-            Windows().restore(msgspec.structs.replace(state, **changed))
-    with pytest.raises(ValueError, match="windows"):
-        Windows().restore(msgspec.structs.replace(Windows().to_state(), lines=state.lines))

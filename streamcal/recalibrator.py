@@ -46,7 +46,7 @@ from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
-from streamcal.times import Time, as_times, check_time
+from streamcal.times import Time, as_times, check_time, date_like
 from streamcal.values import Floats, check_domain, shown
 
 __all__ = [
@@ -392,6 +392,10 @@ class Recalibrator:
         """Learn checked rows and labels."""
         if units is not None:
             self._check_weighs()
+        if times is not None and len(times) and self.config.needs_time:
+            like = date_like(float(times[0]))
+            if like and not (self.source if domain == "source" else self.target).labels:
+                raise ValueError(Refusal("bad_time", like).reason)
         self._calls.learn(rows, labels, domain, times, units, memos)
 
     def _check_weighs(self) -> None:

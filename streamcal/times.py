@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -25,6 +26,7 @@ __all__ = [
     "Time",
     "as_times",
     "check_time",
+    "date_like",
     "read_time",
     "seconds_of",
     "seconds_of_moments",
@@ -52,6 +54,10 @@ _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
 """Number of each unit in a second."""
 _EPOCH: Final = datetime(1970, 1, 1)
+_DAYS: Final = (  # how days are numbered elsewhere, and those of 2000 to 2069, and to 2099
+    ("a number of days since 1970", 10_957, 36_526, _EPOCH),
+    ("a day of Excel", 36_526, 73_051, datetime(1899, 12, 30)),
+)
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
 
 
@@ -68,6 +74,21 @@ def units_of(numbers: Floats) -> npt.NDArray[np.intp]:
 def seconds_of(number: float) -> float:
     """Return a time in seconds, its unit told by its magnitude, which must be below that of any date."""
     return number if -LIMIT < number < LIMIT else number / SCALES[unit_of(number)]
+
+
+def date_like(number: float) -> dict[str, Any]:
+    """Return what a time in seconds looks like: fields of a message of ``bad_time``; none if it is plausible.
+
+    A stream that begins at 20260131, 46053 or 20484 has its times as digits of dates, or as numbers of days.
+    """
+    for kind, first, end, origin in _DAYS:
+        if first <= number < end:
+            return {"time": number, "like": kind, "date": f"{origin + timedelta(number // 1):%Y-%m-%d}"}
+    if 19_000_101 <= number <= 20_991_231 and number == (digits := int(number)):
+        with suppress(ValueError):
+            day = date(digits // 10_000, digits // 100 % 100, digits % 100)
+            return {"time": number, "like": "the digits of a date", "date": day.isoformat()}
+    return {}
 
 
 def read_time(value: object) -> float:

@@ -105,6 +105,8 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "the scores of all classes must sum to 1, got a sum of {total:.9g}",
     ),
     "bad_time": (
+        ": a stream that begins with {time:.15g} has no seconds since 1970 as times; it looks like {like}:"
+        " write {date!r}. If these are seconds of a simulation, let them begin at 0",
         ": time {time!r} is no date in any unit, from seconds to nanoseconds",
         f"{RULE}, got {{value:shown}}",
     ),

@@ -6,6 +6,7 @@ The rule, for the events of one stream that have a time, in their order:
   refused. Each event in the stream's unit is a vote for it, up to `SURE`; each one refused takes one away,
   and with none left, the next event sets the unit. So a wrong first event costs itself and one more, and a
   stream that has changed its unit goes on after at most `SURE` events.
+* **Beginning.** Until a time was believed, one is refused that looks like a date written as a number.
 * **Jump.** An event is refused if its time is more than ``max_jump`` past the median of the `NEIGHBOURS`
   times before it, refused ones among them. So a stream that resumes after a pause goes on once those are the
   majority. Where times were farther apart than that before, as in a stream with one date a month, four times
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events.codes import Refusal
-from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, unit_of, units_of
+from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
 from streamcal.values import Floats
 
 __all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
@@ -95,8 +96,9 @@ class TimeGuard:
         if counts.any():
             self._unit = int(counts.argmax())
             self._votes = min(int(counts[self._unit]), SURE)
-            first = times[units == self._unit][:NEIGHBOURS]
-            self._recent.extend(seconds_of(each) for each in first.tolist())
+            first = [seconds_of(each) for each in times[units == self._unit].tolist()]
+            if not all(map(date_like, first)):
+                self._recent.extend(first[:NEIGHBOURS])
             self._find_bounds()
 
     def take(self, time: float) -> float | Refusal:
@@ -143,7 +145,13 @@ class TimeGuard:
                 else:
                     seconds[index] = time
             timed = timed[~np.isnan(seconds[timed])]
-        self._judge(seconds, timed, refused)
+        doubted = 0
+        if not self._recent:
+            while doubted < len(timed) and (like := date_like(float(seconds[timed[doubted]]))):
+                index = int(timed[doubted])
+                seconds[index], refused[index] = np.nan, Refusal("bad_time", like)
+                doubted += 1
+        self._judge(seconds, timed[doubted:], refused)
         self._find_bounds()
         return seconds, refused
 
@@ -183,6 +191,8 @@ class TimeGuard:
 
     def _refusal(self, seconds: float) -> Refusal | None:
         """Take one time in seconds; return why it is refused, None if it is not."""
+        if not self._recent and (like := date_like(seconds)):
+            return Refusal("bad_time", like)
         limit, before = _FOREVER, sorted(self._recent)
         if len(before) >= FEWEST:
             median, lower = before[len(before) // 2], before[len(before) // 4]

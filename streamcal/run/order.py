@@ -216,7 +216,8 @@ class _Lane:
         given, seconds = times[~np.isnan(times)], times
         near = [*before.recent, given.min(), given.max()] if len(given) else [0.0]
         low, high = min(near), max(near)
-        if before.unit == 0 and low > -LIMIT and high < LIMIT and high <= low + self._max_jump:
+        in_seconds = before.unit == 0 and low > -LIMIT and high < LIMIT and high <= low + self._max_jump
+        if in_seconds and (before.recent or not len(given)):
             votes = min(before.votes + len(given), SURE)  # the usual: all in seconds, and near one another
             recent = (*before.recent, *given[-NEIGHBOURS:].tolist())[-NEIGHBOURS:]
             self._guard = GuardState(True, 0, votes, recent, before.spread)

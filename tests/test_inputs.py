@@ -1,0 +1,150 @@
+"""Inputs as the world writes them: every path takes what is right, and refuses what is wrong with its value.
+
+``python -m tests.test_inputs`` prints the table of rows and paths.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamcal import LabelledEvent, Recalibrator, backtest
+from streamcal.engine.emissions import Rejected
+from streamcal.events.codec import CsvDecoder, JsonDecoder
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Malformed
+from streamcal.river import Recalibrate
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+COLUMNS = Columns(weight="weight")
+USUAL = {"id": "a", "score": 0.25, "label": 1, "time": 1.8e9, "weight": None}
+Fields = Mapping[str, Any]
+
+
+def _engine(**options: Any) -> Recalibrator:
+    return Recalibrator(mode="target", window=timedelta(days=30), **options)
+
+
+def learn_one(fields: Fields) -> None:
+    _engine().learn_one(fields["score"], fields["label"], time=fields["time"], weight=fields["weight"])
+
+
+def learn_many(fields: Fields) -> None:
+    score, label, time, weight = ([fields[name]] for name in ("score", "label", "time", "weight"))
+    weights = None if weight == [None] else np.array(weight)
+    _engine().learn_many(np.array(score), np.array(label), times=np.array(time), weights=weights)
+
+
+def predict(fields: Fields) -> None:
+    engine = _engine()
+    assert engine.predict_one(fields["score"]) == engine.predict_many([fields["score"]])[0]
+
+
+def step(fields: Fields) -> None:
+    event = LabelledEvent(
+        fields["score"], fields["label"], fields["id"], fields["time"], weight=fields["weight"]
+    )
+    for emission in _engine().step(event):
+        if isinstance(emission, Rejected):
+            raise ValueError(emission.reason)  # noqa: TRY004
+
+
+def segments(fields: Fields) -> None:
+    engine = _engine(segments=["country"])
+    engine.learn_one(
+        fields["score"], fields["label"], segments="NL", time=fields["time"], weight=fields["weight"]
+    )
+
+
+def river(fields: Fields) -> None:
+    Recalibrate("p").learn_one({"p": fields["score"]}, fields["label"], w=fields["weight"] or 1.0)
+
+
+def frames(fields: Fields) -> None:
+    weight = {} if fields["weight"] is None else {"weight": fields["weight"]}
+    rows = pd.DataFrame([{name: value for name, value in fields.items() if name != "weight"} | weight])
+    done = backtest(rows, columns={"weight": "weight"} if weight else None)
+    assert done.summary["join"]["joined"] == 1
+
+
+def json_line(fields: Fields) -> None:
+    line = json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
+    _decoded(JsonDecoder("target", COLUMNS).decode(line))
+
+
+def csv_row(fields: Fields) -> None:
+    rows = io.StringIO()
+    csv.writer(rows).writerows([fields.keys(), fields.values()])
+    header, row, *_ = rows.getvalue().encode().splitlines()
+    _decoded(CsvDecoder(header, "target", COLUMNS).decode(row))
+
+
+def _decoded(event: Any) -> None:
+    if isinstance(event, Malformed):
+        raise ValueError(event.reason)  # noqa: TRY004
+
+
+ALONE = (learn_one, learn_many, step, segments, river)
+FILES = (json_line, csv_row)
+TIMED = (learn_one, learn_many, step, segments, frames)
+ALL = (*ALONE, predict, frames, *FILES)
+
+
+class Row(NamedTuple):
+    """One input: its fields that are unusual, the words of its refusal (None: it is right), and its paths."""
+
+    name: str
+    fields: dict[str, Any]
+    refusal: str | None = None
+    paths: tuple[Callable[[Fields], None], ...] = ALL
+
+
+ROWS = [
+    Row("a usual event", {}),
+    Row("a date of digits", {"time": 20260131}, "20260131 .* digits of a date: write '2026-01-31'", TIMED),
+    Row("a day of Excel", {"time": 46053}, "46053 .* day of Excel: write '2026-01-31'", TIMED),
+    Row("days since 1970", {"time": 20484.5}, "20484.5 .* days since 1970: write '2026-01-31'", TIMED),
+    Row("seconds from 0 on", {"time": 0.0}, None, TIMED),
+    Row("milliseconds", {"time": 1.8e12}, None, TIMED),
+]
+
+
+def outcome(row: Row, path: Callable[[Fields], None]) -> str:
+    """Return what a path says of a row: nothing if it takes it."""
+    try:
+        path(USUAL | row.fields)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [pytest.param(row, path, id=f"{row.name}-{path.__name__}") for row in ROWS for path in row.paths],
+)
+def test_every_path_takes_what_is_right_and_says_what_is_wrong(
+    row: Row, path: Callable[[Fields], None]
+) -> None:
+    said = outcome(row, path)
+    assert (said == "") == (row.refusal is None), said
+    assert re.search(row.refusal or "", said), said
+
+
+if __name__ == "__main__":
+    print("| input |", *(f"{path.__name__} |" for path in ALL))
+    print("|---" * (1 + len(ALL)) + "|")
+    for each in ROWS:
+        cells = ["refused" if path in each.paths and outcome(each, path) else "taken" for path in ALL]
+        print(
+            f"| {each.name} |",
+            *(f"{cell if path in each.paths else '–'} |" for cell, path in zip(cells, ALL, strict=True)),
+        )

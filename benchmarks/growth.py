@@ -32,7 +32,7 @@ from benchmarks.measuring import options, publish, resident, seconds, spread
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.config import KeysConfig
+from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.runner import Inputs, Outputs, Runner
@@ -168,7 +168,7 @@ def run(asked: Any) -> Table:
             store = connectors.store(str(path))
             sources = [connectors.source(str(each)) for each in inputs]
             outputs = Outputs(connectors.sink(str(folder / "out.jsonl")))
-            pipeline = Pipeline(join=JoinConfig(label_ttl=ttl), tables=store.tables)
+            pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=ttl)), tables=store.tables)
 
             def after(_: Outcome, __: float) -> None:
                 events = pipeline.tally.events
@@ -203,7 +203,7 @@ def run_keys(folder: Path, active: int) -> dict[str, Any]:
     store = connectors.store(str(path))
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
     outputs = Outputs(connectors.sink(str(folder / f"{active}.jsonl")))
-    pipeline = Pipeline(tables=store.tables, keys=KeysConfig(active=active))
+    pipeline = Pipeline(RunConfig(keys=KeysConfig(active=active)), tables=store.tables)
     most = 0.0
 
     def after(_: Outcome, __: float) -> None:

@@ -46,6 +46,7 @@ import numpy as np
 from benchmarks.measuring import options, publish, seconds, spread
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
 from streamcal.events.codec import JsonDecoder
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
@@ -305,9 +306,7 @@ def run(folder: Path, case: Case) -> tuple[int, float]:
     outputs = Outputs(connectors.sink(str(folder / f"out.{form}")))
     tables: Any = store.tables if store else None
     pipeline = Pipeline(
-        RecalibratorConfig(mode=case.mode),
-        tables=tables,
-        publishes_maps=case.stores,  # type: ignore[arg-type]
+        RunConfig(recalibrator=RecalibratorConfig(mode=case.mode)), tables=tables, publishes_maps=case.stores
     )
     begun: list[float] = []
 
@@ -496,7 +495,7 @@ def through_kafka(broker: Any, topics: tuple[str, str], outputs: list[str], even
     """Run the pipeline with a store and transactions until all is read; return how many were answered."""
     connectors = Connectors()
     kept = connectors.store(str(store))
-    pipeline = Pipeline(join=JoinConfig(label_ttl=1e9, max_pending=10**8), tables=kept.tables)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=1e9, max_pending=10**8)), tables=kept.tables)
     sources = [connectors.source(f"kafka://{broker.bootstrap}/{topic}") for topic in topics]
     sinks = [connectors.sink(f"kafka://{broker.bootstrap}/{topic}") for topic in outputs]
     try:

@@ -131,8 +131,6 @@ class Recalibrator:
         _check_config(config)
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
-        if classes is not None and segments is not None:
-            raise ValueError("classes and segments exclude each other: leave out one of them")
         join = join or JoinConfig()
         fields = () if segments is None else check_fields(segments)
         own = check_own_engines(own_engines) if fields else 0

@@ -22,6 +22,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.frames.sources import FrameSource
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -53,7 +54,7 @@ def of_files(folder: Path, made: dict[str, list[dict[str, Any]]]) -> tuple[list[
     source = connectors.source(str(folder / "source.jsonl"), SourceOptions(domain="source"))
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
     outputs = Outputs(connectors.sink(str(folder / "out.jsonl"), "answers"))
-    pipeline = Pipeline(streamcal.RecalibratorConfig(mode=MODE))
+    pipeline = Pipeline(RunConfig(recalibrator=streamcal.RecalibratorConfig(mode=MODE)))
     Runner(pipeline, Inputs([source], sources), outputs, None, clock=time.monotonic).run()
     outputs.answers.close()
     return [msgspec.json.decode(line) for line in (folder / "out.jsonl").read_bytes().splitlines()], pipeline

@@ -100,11 +100,17 @@ def joined() -> str:
     """Return what comes out of a run over blocks of every kind of event, and its state, as a hash."""
     from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
     from streamcal.events.blocks import NO_LABEL, Block
+    from streamcal.run.config import RunConfig
     from streamcal.run.order import MicroBatch, TimesRead
     from streamcal.run.pipeline import Pipeline
 
     rng = np.random.default_rng(3)
-    pipeline = Pipeline(RecalibratorConfig(mode="composite"), JoinConfig(max_pending=90, label_ttl=200.0))
+    pipeline = Pipeline(
+        RunConfig(
+            recalibrator=RecalibratorConfig(mode="composite"),
+            join=JoinConfig(max_pending=90, label_ttl=200.0),
+        )
+    )
     found = hashlib.sha256()
     for start in range(0, 3000, 500):
         times = start + np.arange(500.0) - rng.integers(0, 9, 500)

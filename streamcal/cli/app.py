@@ -142,7 +142,7 @@ def replay(given: _ReplayOptions) -> None:
     with ExitStack() as stack:
         kept = open_store(connectors, given.store, stack, read_only=True)
         inputs = open_inputs(connectors, options.columns, stack, given)
-        pipeline = Pipeline.of(options)
+        pipeline = Pipeline(options)
         meter = Meter(lambda: pipeline.processed, inputs.sources)
         with meter.line, ending(stop):
             found, equal = compare(kept, pipeline, inputs, stop, lambda *_: meter.show())

@@ -31,7 +31,6 @@ from streamcal.cli.options import (
 )
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
-from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.ports import TableSource
@@ -59,14 +58,13 @@ def apply(given: _ApplyOptions) -> None:
     if (given.map_file is None) == (given.follow is None):
         fail("give either --map or --follow", Exit.USAGE)
     options, stop, connectors = begin(given)
-    columns = options.columns.model_copy(update={"positive": 1})  # labels do not matter: any will do
     with ExitStack() as stack:
         found = None if given.map_file is None else read_map(given.map_file)
-        classes = found.classes if isinstance(found, MulticlassMap) else ()
-        if columns.classes not in ((), classes):
+        classes: tuple[str, ...] = getattr(found, "classes", ())
+        if options.columns.classes not in ((), classes):
             fail(f"classes: the map has {', '.join(classes) or 'none'}; leave them out", Exit.USAGE)
-        if classes:
-            columns = columns.model_copy(update={"classes": classes, "positive": None})
+        positive = None if classes else 1  # labels do not matter: any will do
+        columns = options.columns.model_copy(update={"classes": classes, "positive": positive})
         if found is not None:
             maps = Maps(found)
         else:

@@ -16,7 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import Exit, fail, failing
-from streamcal.run.config import RunConfig, engine_options, problems, read_config
+from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.ports import Format, Role
 
@@ -259,7 +259,7 @@ def read_options(given: ColumnOptions) -> RunConfig:
     except ValidationError as error:
         fail(together + problems(error, RunConfig, tables=True), Exit.USAGE)
     with failing(Exit.USAGE, ValueError, text=together):
-        engine_options(options.recalibrator, options.join, options.columns, options.segments)
+        _ = options.engines
     return options
 
 

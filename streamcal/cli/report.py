@@ -135,7 +135,7 @@ def run_through(pipeline: Pipeline, inputs: Inputs, stop: Callable[[], bool] = b
 
 
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
-    pipeline = Pipeline.of(options)
+    pipeline = Pipeline(options)
     with ending(stop):
         history = run_through(pipeline, inputs, stop)
     if stop():

@@ -139,7 +139,7 @@ def run(given: _RunOptions) -> None:
             opened(given.alarms, rows="alarms") if given.alarms else None,
         )
         metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
-        pipeline = Pipeline.of(
+        pipeline = Pipeline(
             options,
             state.tables if state else None,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),

@@ -168,7 +168,7 @@ class RecalibratorConfig(BaseModel):
 class EngineOptions(msgspec.Struct, frozen=True):
     """All options of engines of one kind, by which `streamcal.recalibrator.engine_of` makes them.
 
-    ValueError if an option of ``config`` is of many classes, and there are two.
+    ValueError if two of them exclude each other.
     """
 
     config: RecalibratorConfig
@@ -186,6 +186,15 @@ class EngineOptions(msgspec.Struct, frozen=True):
         """Check the options."""
         if not self.classes:
             self.config.check_binary()
+        elif self.fields:
+            raise ValueError(
+                "classes and segments exclude each other: corrections of segments are for one score"
+            )
+        elif self.config.label_delay_limit is not None:
+            raise ValueError(
+                "classes and label_delay_limit exclude each other: a missing label points to none of many"
+                " classes"
+            )
 
 
 class RecalibratorOptions(TypedDict, total=False):

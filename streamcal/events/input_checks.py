@@ -17,6 +17,7 @@ import numpy as np
 
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import Block
+from streamcal.events.columns import Columns
 from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.values import shown
@@ -96,16 +97,18 @@ class InputChecks(msgspec.Struct):
         return [self._decide(event, positive) if isinstance(event, OtherLabel) else event for event in events]
 
     def take(
-        self, events: Sequence[Event | Malformed], origin_of: Callable[[int], Origin], positive: object
+        self, events: Sequence[Event | Malformed], origin_of: Callable[[int], Origin], columns: Columns
     ) -> None:
         """Look at the labels of events, in their order, unless it is settled.
 
         Parameters
         ----------
-        events, positive
+        events
             as in `decide`, which comes before.
         origin_of
             where the event at an index came from.
+        columns
+            of the run, for messages.
 
         Raises
         ------
@@ -117,7 +120,7 @@ class InputChecks(msgspec.Struct):
                 if event.lacks is not None and not self.classes:
                     self._unlabelled(event.lacks, index, origin_of)
                 if event.label is not None:
-                    self._refused(event.label, index, origin_of, positive)
+                    self._refused(event.label, index, origin_of, columns)
             elif event.label not in self.classes:
                 self.classes.append(event.label)
                 if len(self.classes) == 2:
@@ -147,7 +150,7 @@ class InputChecks(msgspec.Struct):
         if self.percents >= ENOUGH:
             raise MeaningError(self._of_scores)
 
-    def end(self, positive: object) -> None:
+    def end(self, columns: Columns) -> None:
         """Decide with what there is: no more events will come.
 
         Raises
@@ -158,7 +161,7 @@ class InputChecks(msgspec.Struct):
         if self.lacking and not self.classes and not self.labels:
             raise MeaningError(self._of_no_labels)
         if self.labels and len(self.classes) == 1:
-            raise MeaningError(partial(self._of_labels, positive))
+            raise MeaningError(partial(self._of_labels, columns))
         if self.percents >= _FEW and self.events <= min(_SHARE * self.percents, FIRST):
             raise MeaningError(self._of_scores)
 
@@ -170,13 +173,13 @@ class InputChecks(msgspec.Struct):
         fields = {"positive": positive, "other": self.other, "label": event.label}
         return Malformed("bad_label", fields)
 
-    def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object) -> None:
+    def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], columns: Columns) -> None:
         seen = self.labels.get(label)
         if seen is None:
             seen = self.labels[label] = _first(origin_of(index))
         seen.times += 1
         if sum(each.times for each in self.labels.values()) >= ENOUGH:
-            raise MeaningError(partial(self._of_labels, positive))
+            raise MeaningError(partial(self._of_labels, columns))
 
     def _unlabelled(self, column: str, index: int, origin_of: Callable[[int], Origin]) -> None:
         if self.lacking is None:
@@ -194,20 +197,18 @@ class InputChecks(msgspec.Struct):
             f" … Say {face.label} which field holds the label.{face.nothing_learned}"
         )
 
-    def _of_labels(self, positive: object, face: Face) -> str:
+    def _of_labels(self, columns: Columns, face: Face) -> str:
         refused = "; ".join(f"{name!r} ({seen.shown(face)})" for name, seen in self.labels.items())
-        only = [positive[each] if isinstance(positive, tuple) else each for each in self.classes]
+        only = [columns.label_values[each] for each in self.classes]
         accepted = f"labels of class {only[0]!r} only" if only else "no label"
-        if isinstance(positive, tuple):
-            return (
-                f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
-                f" {refused}. Name all classes {face.classes}.{face.nothing_learned}"
-            )
-        known = "a label must equal 0 or 1" if positive is None else f"the positive label is {positive!r}"
+        positive = columns.positive
+        known = "A label must equal 0 or 1" if positive is None else f"The positive label is {positive!r}"
+        advice = f"{known}; say {face.positive} which one of your two labels counts as 1"
+        if columns.classes:
+            advice = f"Name all classes {face.classes}"
         return (
             f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
-            f" {refused}. {known[0].upper()}{known[1:]}; say {face.positive} which one of your two"
-            f" labels counts as 1.{face.nothing_learned}"
+            f" {refused}. {advice}.{face.nothing_learned}"
         )
 
     def _of_scores(self, face: Face) -> str:

@@ -161,7 +161,7 @@ def _replayed(
         whole = RunConfig(recalibrator=config, join=joining or JoinConfig(), columns=names, segments=chosen)
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
-    pipeline, names = Pipeline.of(whole), whole.columns
+    pipeline, names = Pipeline(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
     answers, rejects, maps = map(_Rows, ("answers", "rejects", "maps"))

@@ -14,6 +14,7 @@ from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
+from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
 from streamcal.times import as_times, read_time, seconds_of
 from streamcal.values import Counts, Floats, shown
@@ -94,7 +95,7 @@ class FrameSource:
         read = {name for role, name in own.names.items() if role not in ignored}
         rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
         self._decoder = RowsDecoder(rows.columns, domain, own)
-        self._scores = own.score_columns if own.classes else ()
+        self._columns, self._kind = own, kind_of(own.classes)
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
         self.order: Counts = np.arange(len(rows))
@@ -134,11 +135,11 @@ class FrameSource:
     def answered(self, answers: Sequence[Any]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""
         ids = _values("id", self._rows[self.roles["id"]])
-        columns = self._scores or [self.roles["score"]]
+        columns, kind = self._columns.score_columns, self._kind
         scores = list(zip(*(_values("score", self._rows[name]) for name in columns), strict=True))
         found, at = np.empty(len(answers), np.int64), 0
         for index, answer in enumerate(answers):
-            wanted = (*answer.scores.values(),) if self._scores else (answer.score,)
+            wanted = kind.numbers(getattr(answer, kind.score))
             while ids[at] != answer.id or scores[at] != wanted:
                 at += 1  # a row that was rejected, or is a label alone
             found[index] = at
@@ -173,7 +174,7 @@ class FrameSource:
         columns = {role: _column(role, rows[name]) for role, name in self.roles.items()}
         kept = [
             _values("score", rows[name])
-            if name in self._scores
+            if name in self._columns.class_columns
             else list(map(plain_kept, _values("key", rows[name])))
             for name in self._decoder.kept
         ]

@@ -60,12 +60,8 @@ class ClassesEngine(Engine):
     def make(
         cls, options: EngineOptions, key: str | None, data: bytes | None = None, rows: Any = None
     ) -> Self:
-        """Return the engine of a key, see `Engine.make`; ValueError if options are not for many classes."""
+        """Return the engine of a key, see `Engine.make`."""
         classes, config = Classes(options.classes), options.config
-        if config.label_delay_limit is not None:
-            raise ValueError(
-                f"label_delay_limit={config.label_delay_limit!r} is not for many classes: leave it out"
-            )
         made = super().make(options, key, data, rows)
         inside = config.model_copy(update={"keeps_order": False})
         made.classes = classes

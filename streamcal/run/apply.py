@@ -14,6 +14,7 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
+from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
@@ -134,7 +135,7 @@ def apply_maps(
                 with writing(sink):
                     sink.commit({})
             after(len(batch.events), bad)
-    meanings.end(None)
+    meanings.end(Columns())
     return answered, refused
 
 

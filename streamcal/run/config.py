@@ -16,7 +16,7 @@ from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.join_c import JoinConfig
 from streamcal.segments.segments import check_fields
 
-__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "engine_options", "problems", "read_config"]
+__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "problems", "read_config"]
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
@@ -71,46 +71,25 @@ class RunConfig(_Options):
 
     @model_validator(mode="after")
     def _reads_segments(self) -> Self:
-        _check_together(self)
+        for role in WEIGHTS:
+            if role in self.columns.names and self.segments.fields:
+                raise ValueError(
+                    f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
+                    " every label once"
+                )
         object.__setattr__(self, "columns", self.columns.with_segments(self.segments.fields))
         return self
+
+    @property
+    def engines(self) -> EngineOptions:
+        """Options of the engines; ValueError if they do not go together with those of the join."""
+        fields, places = self.segments.fields, map(self.columns.carried.index, self.segments.fields)
+        config, classes = with_join(self.recalibrator, self.join), self.columns.classes
+        return EngineOptions(config, classes, fields, tuple(places), self.segments.own_engines)
 
     def shown(self) -> dict[str, Any]:
         """Return the options as JSON has them, without those of connectors, which may hold secrets."""
         return self.model_dump(mode="json", exclude={"connectors"})
-
-
-def engine_options(
-    recalibrator: RecalibratorConfig, join: JoinConfig, columns: Columns, segments: SegmentsConfig
-) -> EngineOptions:
-    """Return the options of the engines of a run; ValueError if they do not go together."""
-    return EngineOptions(
-        with_join(recalibrator, join),
-        columns.classes,
-        segments.fields,
-        tuple(map(columns.carried.index, segments.fields)),
-        segments.own_engines,
-    )
-
-
-def _check_together(options: RunConfig) -> None:
-    """Raise ValueError if two options exclude each other; the message names both, and says why."""
-    columns, fields, recalibrator = options.columns, options.segments.fields, options.recalibrator
-    unlike = "a missing label points to none of many classes"
-    of_classes = (
-        ("[segments] fields", fields, "corrections of segments are for one score"),
-        ("[recalibrator] label_delay_limit", recalibrator.label_delay_limit is not None, unlike),
-        ("[join] missing_labels", options.join.missing_labels != "drop", unlike),
-    )
-    once = "corrections of segments take every label once"
-    of_segments = [(f"[columns] {role}", role in columns.names, once) for role in WEIGHTS]
-    for one, given, others in (
-        ("[columns] classes", columns.classes, of_classes),
-        ("[segments] fields", fields, of_segments),
-    ):
-        for other, also, why in others:
-            if given and also:
-                raise ValueError(f"{one} and {other} exclude each other: {why}")
 
 
 def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:

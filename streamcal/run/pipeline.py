@@ -10,20 +10,17 @@ import msgspec
 import numpy as np
 
 from streamcal.engine.checked_c import lacks_time, refuses_weight
-from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import BlockSteps, Taken, emit, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal
-from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
-from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
-from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
+from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
@@ -53,18 +50,12 @@ class Pipeline(RunState):
 
     Parameters
     ----------
-    config, join
-        options of the engines and of the join.
-    observer
-        called with every joined label, once it is learned: events are then taken one by one.
+    options
+        of the run; None: the defaults.
     tables
         of the join; in memory if not given.
-    keys
-        how many there may be, and how many engines stay in memory.
-    columns
-        which label is positive, and what rows of answers keep of events.
-    segments
-        fields that make segments, which ``columns`` has to carry.
+    observer
+        called with every joined label, once it is learned: events are then taken one by one.
     publishes_maps
         whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
@@ -78,49 +69,22 @@ class Pipeline(RunState):
 
     def __init__(
         self,
-        config: RecalibratorConfig | None = None,
-        join: JoinConfig | None = None,
-        observer: Callable[[Joined], None] | None = None,
+        options: RunConfig | None = None,
         tables: Tables | None = None,
-        keys: KeysConfig | None = None,
-        columns: Columns | None = None,
-        segments: SegmentsConfig | None = None,
+        observer: Callable[[Joined], None] | None = None,
         *,
         publishes_maps: bool = True,
         keeps_answers: bool = False,
         checks_deployment: bool = True,
     ) -> None:
-        columns = columns or Columns()
-        super().__init__(
-            config,
-            join,
-            tables,
-            keys,
-            columns,
-            segments,
-            publishes_maps=publishes_maps,
-            keeps_answers=keeps_answers,
-        )
+        options = options or RunConfig()
+        super().__init__(options, tables, publishes_maps=publishes_maps, keeps_answers=keeps_answers)
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
-        self._meaning = columns.classes or columns.positive
         self._taking: BlockSteps | None = None
-        self._row_of = self.kind.row_of(columns.keep)
+        self._row_of = self.kind.row_of(self.columns.keep)
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
-
-    @classmethod
-    def of(cls, options: RunConfig, tables: Tables | None = None, *, publishes_maps: bool = True) -> Pipeline:
-        """Return the pipeline of a run with these options; parameters are those of the class."""
-        return cls(
-            options.recalibrator,
-            options.join,
-            tables=tables,
-            keys=options.keys,
-            columns=options.columns,
-            segments=options.segments,
-            publishes_maps=publishes_maps,
-        )
 
     # Events
 
@@ -319,8 +283,8 @@ class Pipeline(RunState):
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""
-        self.tally.calibration.end(self._meaning)
-        self.tally.deployment.end(self._meaning)
+        self.tally.calibration.end(self.columns)
+        self.tally.deployment.end(self.columns)
 
     def close(self) -> Outcome:
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
@@ -334,7 +298,7 @@ class Pipeline(RunState):
                 engine = self.engines.of(key)
                 alarms = len(engine.alarms)
                 engine.certify()
-                self._raise(outcome, key, engine, alarms, self.join.clock)
+                outcome.alarms += alarm_rows(key, engine.alarms, self.join.clock, alarms)
         return outcome
 
     # Inside
@@ -351,10 +315,10 @@ class Pipeline(RunState):
             learned then.
         """
         events = batch.events
-        if self.positive is not None:
-            events = input_checks.decide(events, self.positive)
+        if self.columns.positive is not None:
+            events = input_checks.decide(events, self.columns.positive)
         if ends and not input_checks.settled:
-            input_checks.take(events, batch.origin, self._meaning)
+            input_checks.take(events, batch.origin, self.columns)
         self.tally.count(events, batch.times_read)
         if not self._stored:
             self.engines.rest()
@@ -387,7 +351,7 @@ class Pipeline(RunState):
         version, alarms = engine.served.version, len(engine.alarms)
         learn(engine)
         self.tally.source_labels += count
-        self._raise(outcome, key, engine, alarms, self.join.clock)
+        outcome.alarms += alarm_rows(key, engine.alarms, self.join.clock, alarms)
         if engine.served.version != version:
             self._unpublished[key] = None
 
@@ -400,7 +364,7 @@ class Pipeline(RunState):
     def _reject(self, origin: Origin | None, why: Refusal) -> RejectRow:
         self.tally.rejected += 1
         if why.code == "conflicting_label":
-            first, label = (self._labels[why.fields[name]] for name in ("first", "label"))
+            first, label = (self.columns.label_values[why.fields[name]] for name in ("first", "label"))
             why = Refusal(why.code, {**why.fields, "first": first, "label": label})
         return reject_row(origin, why)
 

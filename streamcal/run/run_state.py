@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from streamcal.engine.config import RecalibratorConfig, unlike
+from streamcal.engine.config import unlike
 from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events.codes import Code
-from streamcal.events.columns import Columns
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join_c import Join
 from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.verdict import Arrival
 from streamcal.recalibrator import engine_of
-from streamcal.run.config import KeysConfig, SegmentsConfig, engine_options
+from streamcal.run.config import RunConfig
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
@@ -38,20 +37,12 @@ class RunState:
     """Join, engines and counts of one run; `streamcal.run.pipeline.Pipeline` has the parameters."""
 
     def __init__(
-        self,
-        config: RecalibratorConfig | None,
-        join: JoinConfig | None,
-        tables: Tables | None,
-        keys: KeysConfig | None,
-        columns: Columns,
-        segments: SegmentsConfig | None,
-        *,
-        publishes_maps: bool,
-        keeps_answers: bool,
+        self, options: RunConfig, tables: Tables | None, *, publishes_maps: bool, keeps_answers: bool
     ) -> None:
-        join, segments = join or JoinConfig(), segments or SegmentsConfig()
-        self.options = engine_options(config or RecalibratorConfig(), join, columns, segments)
+        self.options = options.engines
         """Options of the engines."""
+        self.columns = columns = options.columns
+        """Columns of events."""
         self._config = self.options.config
         self.kind = kind_of(columns.classes)
         """Kind of the run."""
@@ -59,22 +50,19 @@ class RunState:
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         self._tables = tables
-        self._labels = columns.label_values
         self._keeps_answers = keeps_answers
-        self.join = self._join(Join(join, tables))
+        self.join = self._join(Join(options.join, tables))
         """Predictions that wait for their label; replaced by `restore`."""
-        self._keys = keys or KeysConfig()
+        self._keys = options.keys
         self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         """Engine of every key, in the order of their first event."""
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._unrated = Unrated()
-        self._quality = self.kind.quality(segments.fields, matures=self.label_delay_limit is not None)
+        self._quality = self.kind.quality(self.options.fields, matures=self.label_delay_limit is not None)
         self._raised = list[Raised]()
         self._published = list[tuple[MapPublished, float | None]]()
-        self.positive = columns.positive
-        """Label of class 1; None: labels are 0 and 1."""
-        self._positive_class = "1" if self.positive is None else class_name(self.positive)
+        self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
         self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}
@@ -179,7 +167,7 @@ class RunState:
     def _join(self, join: Join) -> Join:
         """Return a join that keeps what this run needs."""
         rows = join.rows
-        rows.keeps_answers, rows.classes = self._keeps_answers, len(self._labels)
+        rows.keeps_answers, rows.classes = self._keeps_answers, len(self.columns.label_values)
         rows.answer_size = 2 * len(self.options.classes) * NUMBER_BYTES
         return join
 
@@ -219,12 +207,6 @@ class RunState:
     def _certifies(self, key: str | None) -> bool:
         return self._publishes_maps and (key is None or len(self.engines) <= self._keys.certified)
 
-    def _raise(
-        self, outcome: Outcome, key: str | None, engine: Engine, before: int, clock: float | None
-    ) -> None:
-        """Add the alarms of an engine to an outcome, but for the first so many, with the clock as of them."""
-        outcome.alarms += alarm_rows(key, engine.alarms, clock, before)
-
     def _publish(self, outcome: Outcome) -> None:
         """Add the rows of versions that began in this micro-batch to an outcome, and what they refute."""
         published, self._published = self._published, []
@@ -236,5 +218,5 @@ class RunState:
                 engine = self.engines.of(key)
                 alarms = len(engine.alarms)
                 engine.publish(emission.claim)
-                self._raise(outcome, key, engine, alarms, clock)
+                outcome.alarms += alarm_rows(key, engine.alarms, clock, alarms)
             outcome.maps.append(map_row(emission, clock, self.options.fields))

@@ -7,7 +7,7 @@ import msgspec
 from streamcal.events.columns import Columns
 from streamcal.events.guard import GuardState
 from streamcal.join.config import JoinConfig
-from streamcal.run.config import SegmentsConfig
+from streamcal.run.config import RunConfig, SegmentsConfig
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, encoded, restoring
@@ -60,10 +60,14 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     positive, options = None if own.positive == "1" else own.positive, own.options
     limit = options.config.delay_limit_seconds
     # The join's options are not in a store, but for the one that its engines have, too.
-    join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
+    join = JoinConfig(missing_labels="drop" if limit is None else "negative", label_delay_limit=limit)
     with restoring("not the state of a run"):
-        segments = SegmentsConfig(fields=options.fields, own_engines=options.own_engines)
-        columns = Columns(positive=positive, classes=options.classes).with_segments(options.fields)
-    pipeline = Pipeline(options.config, join, tables=store.tables, columns=columns, segments=segments)
+        whole = RunConfig(
+            recalibrator=options.config,
+            join=join,
+            columns=Columns(positive=positive, classes=options.classes),
+            segments=SegmentsConfig(fields=options.fields, own_engines=options.own_engines),
+        )
+    pipeline = Pipeline(whole, store.tables)
     pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments)
     return pipeline

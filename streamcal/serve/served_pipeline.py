@@ -44,12 +44,8 @@ class ServedPipeline(Pipeline):
 
     def __init__(self, options: RunConfig, store: JournalStore) -> None:
         super().__init__(
-            options.recalibrator,
-            options.join,
-            tables=store.tables,
-            keys=options.keys,
-            columns=options.columns,
-            segments=options.segments,
+            options,
+            store.tables,
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
@@ -79,8 +75,8 @@ class ServedPipeline(Pipeline):
         """Yield the result of every event, after a micro-batch and before its commit."""
         refused = {row.line: row for row in outcome.rejects if row.source == REQUESTS}
         events = batch.events
-        if self.positive is not None:
-            events = self.tally.deployment.decide(events, self.positive)
+        if self.columns.positive is not None:
+            events = self.tally.deployment.decide(events, self.columns.positive)
         answers = iter(outcome.answers)
         answer = next(answers, None)
         for index, event in enumerate(events):

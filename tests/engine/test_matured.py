@@ -11,6 +11,7 @@ import pytest
 from streamcal import LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
+from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -39,7 +40,7 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
             engine.step(LabelEvent(row["id"], row["label"], time))
         else:
             engine.step(PredictionEvent(row["id"], row["score"], time))
-    pipeline, log, metrics = Pipeline(config), Log(), RunMetrics([])
+    pipeline, log, metrics = Pipeline(RunConfig(recalibrator=config)), Log(), RunMetrics([])
     log.partitions[""] = [msgspec.json.encode(row) for row in rows]
     inputs = Inputs([], [MemorySource("events", log, SourceOptions())])
     Runner(

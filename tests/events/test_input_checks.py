@@ -30,7 +30,7 @@ def fed(
     events: list[Event | Malformed], cuts: list[int], positive: object = None, *, ends: bool = True
 ) -> tuple[list[Event | Malformed], str | None]:
     """Feed events in batches, the state stored in between; return them decided, and why it was refused."""
-    state, out = InputChecks(), []
+    state, out, columns = InputChecks(), [], Columns.model_validate({"positive": positive})
     bounds = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     try:
         for start, end in pairwise(bounds):
@@ -43,14 +43,14 @@ def fed(
             if positive is not None:
                 batch = state.decide(batch, positive)
             if not state.settled:
-                state.take(batch, origin_of, positive)
+                state.take(batch, origin_of, columns)
             for index, event in enumerate(batch):
                 if isinstance(event, Malformed):
                     state.refused(event, index, origin_of)
             state.events += len(batch)
             out += batch
         if ends:
-            state.end(positive)
+            state.end(columns)
     except MeaningError as error:
         return out, str(error)
     return out, None

@@ -14,7 +14,7 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import codec
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.input_checks import MeaningError
-from streamcal.run.config import KeysConfig
+from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, Outputs, Runner
@@ -154,10 +154,12 @@ def _run(config: dict[str, Any]) -> int:
     connectors = Connectors()
     store = connectors.store("memory:state")
     pipeline = Pipeline(
-        RecalibratorConfig(**config),
-        JoinConfig(label_ttl=100.0, max_pending=50),
+        RunConfig(
+            recalibrator=RecalibratorConfig(**config),
+            join=JoinConfig(label_ttl=100.0, max_pending=50),
+            keys=KeysConfig(limit=3, active=1),
+        ),
         tables=store.tables,
-        keys=KeysConfig(limit=3, active=1),
     )
     outputs = Outputs(connectors.sink("memory:answers"), connectors.sink("memory:rejects"))
     inputs = Inputs([], [connectors.source("memory:in")])

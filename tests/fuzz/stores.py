@@ -25,6 +25,7 @@ from streamcal.cli.show import served
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.columns import Columns
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -112,10 +113,12 @@ def _run(folder: Path, classes: tuple[str, ...]) -> None:
     store = SqliteStore(folder / "state.db")
     try:
         pipeline = Pipeline(
-            RecalibratorConfig(),
-            JoinConfig(label_ttl=40.0, max_pending=60),
+            RunConfig(
+                recalibrator=RecalibratorConfig(),
+                join=JoinConfig(label_ttl=40.0, max_pending=60),
+                columns=columns,
+            ),
             tables=store.tables,
-            columns=columns,
         )
         source = connectors.source(str(folder / "events.jsonl"), SourceOptions(columns=columns))
         sink = connectors.sink(str(folder / "out.jsonl"))

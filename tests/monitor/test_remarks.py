@@ -14,6 +14,7 @@ import pytest
 from streamcal.join.join_c import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.status import Remark
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -120,7 +121,7 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def found_in(path: Path, ttl: float = DAY) -> list[Remark]:
-    pipeline = Pipeline(join=JoinConfig(label_ttl=ttl))
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=ttl)))
     source = Connectors().source(str(path))
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
     found = build_status(pipeline, [source], claims=False).remarks

@@ -116,7 +116,7 @@ def test_what_frames_lack_or_have_too_much_is_said() -> None:
         done = backtest(bad, labels, columns=options)
     assert [row.line for row in done.rejects][:1] == [8]
     assert "must sum to 1, got a sum of" in done.rejects[0].reason
-    with pytest.raises(ValueError, match=r"classes and \[segments\] fields exclude each other"):
+    with pytest.raises(ValueError, match="classes and segments exclude each other"):
         backtest(predictions, labels, columns=options, segments="country")
     renamed = predictions.rename({f"p_{name}": name for name in NAMES})
     again = backtest(renamed, labels, columns={**options, "prefix": ""})

@@ -120,7 +120,7 @@ def test_scores_in_percent_end_the_run(tmp_path: Path) -> None:
         (
             "[segments]\nfields = ['country']\n",
             (),
-            "[columns] classes and [segments] fields exclude each other",
+            "classes and segments exclude each other",
         ),
         (
             "",

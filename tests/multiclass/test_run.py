@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from streamcal import Recalibrator
 from streamcal.cli.app import app
-from streamcal.run.config import RunConfig
 from tests.memory import Log, logs, stores
 from tests.multiclass.test_faces import NAMES, stream
 
@@ -241,18 +240,6 @@ def test_killed_and_yet_the_same(tmp_path: Path) -> None:
         kept.append((read(folder / "o.jsonl"), engines))
     assert kept[0] == kept[1]
     assert len(kept[0][1]) == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"segments": {"fields": ["country"]}}, "fields"),
-        ({"join": {"missing_labels": "negative", "label_delay_limit": "P1D"}}, "missing_labels"),
-    ],
-)
-def test_options_that_exclude_classes(options: dict[str, Any], word: str) -> None:
-    with pytest.raises(ValueError, match=rf"\[columns\] classes and \[\w+\] {word}.* exclude each other"):
-        RunConfig(columns={"classes": NAMES}, **options)  # type: ignore[arg-type]
 
 
 def test_maps_of_versions_are_refused(tmp_path: Path) -> None:

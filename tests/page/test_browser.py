@@ -18,7 +18,7 @@ from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.release.label_delays import LabelDelays
 from streamcal.release.outage import Outage
-from streamcal.run.config import SegmentsConfig
+from streamcal.run.config import RunConfig, SegmentsConfig
 from streamcal.run.pipeline import Pipeline
 from tests.page.flights import LiveFlights
 from tests.page.streams import labelled, processed
@@ -303,7 +303,9 @@ def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Brows
 def test_segments_come_worst_first_and_can_be_searched(chromium: Browser) -> None:
     names = [*(f"c{number:02}" for number in range(40)), "<i>PL"]
     columns = Columns().with_segments(["country"])
-    pipeline = Pipeline(columns=columns, segments=SegmentsConfig(fields=("country",), own_engines=0))
+    pipeline = Pipeline(
+        RunConfig(columns=columns, segments=SegmentsConfig(fields=("country",), own_engines=0))
+    )
     events: list[PredictionEvent | LabelEvent] = []
     for number in range(41 * 60):
         name = names[number % 41]

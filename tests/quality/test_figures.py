@@ -25,6 +25,7 @@ from streamcal.quality.figures import (
     Quality,
 )
 from streamcal.quality.verdict import Arrival
+from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.sketch import grid
@@ -179,7 +180,7 @@ def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
     delays = [0.5, 1.0, 60.0, 60.5, None, 3e7]
     events: list[Event] = [PredictionEvent(f"p{n}", 0.5, time=1e9) for n in range(len(delays))]
     events += [LabelEvent(f"p{n}", 1, None if d is None else 1e9 + d) for n, d in enumerate(delays)]
-    pipeline, metrics = Pipeline(join=JoinConfig(label_ttl=1e8)), RunMetrics([])
+    pipeline, metrics = Pipeline(RunConfig(join=JoinConfig(label_ttl=1e8))), RunMetrics([])
     for part in (events[:8], events[8:]):
         batch: Any = Block.of(part, "target") if in_columns else part
         metrics.batch(0.1, pipeline.process(MicroBatch(batch, {}, {}, {}, TimesRead(), (), (), None)))

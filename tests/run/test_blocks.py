@@ -33,7 +33,7 @@ from streamcal.events.columns import Columns
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run import runner
 from streamcal.run.apply import Maps, apply_maps
-from streamcal.run.config import KeysConfig, SegmentsConfig
+from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
@@ -63,7 +63,7 @@ class _Batch:
 
 def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any) -> tuple[object, ...]:
     """Return all that comes out of a pipeline, and its state."""
-    pipeline = Pipeline(**options)
+    pipeline = Pipeline(RunConfig(**options))
     outcomes = []
     ends = [*sorted(cuts), len(events)]
     for start, end in zip([0, *ends], ends, strict=False):
@@ -134,7 +134,7 @@ def test_any_stream(
 ) -> None:
     join = JoinConfig(max_pending=most, label_ttl=ttl)
     cuts = [min(cut, len(events)) for cut in cuts]
-    assert_same(events, cuts, join=join, config=RecalibratorConfig(mode=mode), keys=KeysConfig(limit=2))
+    assert_same(events, cuts, join=join, recalibrator=RecalibratorConfig(mode=mode), keys=KeysConfig(limit=2))
 
 
 def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Malformed]:
@@ -180,7 +180,7 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     join = JoinConfig(max_pending=400, label_ttl=300.0)
     events = delayed(600, seed)
     source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
-    assert_same([*source, *events], [300, 500], join=join, config=RecalibratorConfig(**options))
+    assert_same([*source, *events], [300, 500], join=join, recalibrator=RecalibratorConfig(**options))
 
 
 def with_segments(events: Stream) -> list[Event | Malformed]:
@@ -215,7 +215,7 @@ def test_any_stream_with_segments(
     unweighted = [
         each if isinstance(each, Malformed) else msgspec.structs.replace(each, weight=None) for each in events
     ]
-    assert_same(with_segments(unweighted), cuts, join=join, config=config, **SEGMENTED)
+    assert_same(with_segments(unweighted), cuts, join=join, recalibrator=config, **SEGMENTED)
 
 
 @pytest.mark.slow
@@ -328,7 +328,9 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
     outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
     store = connectors.store(str(folder / "run.db"))
     one_by_one: Any = {} if in_columns else {"observer": lambda _: None}
-    pipeline = Pipeline(join=JoinConfig(max_pending=150, label_ttl=250.0), tables=store.tables, **one_by_one)
+    pipeline = Pipeline(
+        RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)), tables=store.tables, **one_by_one
+    )
     assert Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
     for sink in outputs.sinks:
         sink.close()
@@ -348,4 +350,4 @@ def test_label_times_that_go_back() -> None:
     """The engine remembers the latest, wherever among many it is."""
     predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
     labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
-    assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))
+    assert_same([*predictions, *labels], recalibrator=RecalibratorConfig(mode="source"))

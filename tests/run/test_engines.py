@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal import JoinConfig, RecalibratorConfig
+from streamcal import RecalibratorConfig
 from streamcal.cli.show import served, show_table
-from streamcal.run.config import KeysConfig
+from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions, Store
@@ -64,7 +64,7 @@ def drive(
 ) -> Pipeline:
     """Run to the end, or for so many micro-batches."""
     connectors, left = Connectors(), iter(range(batches))
-    pipeline = Pipeline(config, JoinConfig(), tables=store.tables if store else None, keys=keys)
+    pipeline = Pipeline(RunConfig(recalibrator=config, keys=keys), tables=store.tables if store else None)
 
     def after(outcome: Outcome, seconds: float) -> None:
         if watch is not None:

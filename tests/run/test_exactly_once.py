@@ -13,6 +13,7 @@ import pytest
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
 from streamcal.join.id_table_c import WAITING
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -43,7 +44,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
     """Run to the end of what is there; ``die`` is asked at each step of each commit."""
     connectors = Connectors()
     store = connectors.store("memory:state")
-    pipeline = Pipeline(join=JoinConfig(label_ttl=50.0), tables=store.tables)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0)), tables=store.tables)
     sources = [
         connectors.source(f"memory:{name}", SourceOptions(follow=follow))
         for name in ("predictions", "labels")

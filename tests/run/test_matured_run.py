@@ -14,6 +14,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import closing_rows
 from streamcal.run import runner
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -43,7 +44,7 @@ def written(folder: Path, count: int = 500) -> tuple[Path, Path]:
 
 def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
     join = JoinConfig(missing_labels="negative", **({"label_delay_limit": AFTER} | options))
-    pipeline = Pipeline(RecalibratorConfig(mode="target"), join)
+    pipeline = Pipeline(RunConfig(recalibrator=RecalibratorConfig(mode="target"), join=join))
     sources = [Connectors().source(str(path)) for path in paths]
     Runner(pipeline, Inputs([], sources), Outputs(NullSink()), None, clock=lambda: 0.0).run()
     words = [each.words for each in build_status(pipeline, sources, claims=False).remarks]

@@ -13,6 +13,7 @@ import pytest
 
 from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.join.outcomes import JoinCounts
+from streamcal.run.config import RunConfig
 from streamcal.run.order import Merge, watermark
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -153,8 +154,9 @@ class Scene:
         """Run until all is read, or until told; die after so many commits, before the store's."""
         store = self.store
         self.pipeline = Pipeline(
-            RecalibratorConfig(mode="source"),  # the quickest
-            JoinConfig(label_ttl=TTL),
+            RunConfig(  # the quickest mode
+                recalibrator=RecalibratorConfig(mode="source"), join=JoinConfig(label_ttl=TTL)
+            ),
             observer=lambda joined: self.learned.append((joined.score, joined.label)),
             tables=store.tables,
         )

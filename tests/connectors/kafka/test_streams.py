@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamcal import JoinConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -54,7 +53,7 @@ class TestRun:
             nonlocal deaths
             connectors = Connectors()
             store = connectors.store(str(tmp_path / "s.db"))
-            pipeline = Pipeline(join=JoinConfig(), tables=store.tables)
+            pipeline = Pipeline(tables=store.tables)
             sources = [connectors.source(url(kafka_broker, topic)) for topic in (events, labels)]
             sinks: list[Any] = [connectors.sink(url(kafka_broker, topic)) for topic in topics]
             count = 0

@@ -50,7 +50,7 @@ class Backtest:
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
-        return [("", "before", "after"), *rating_rows(self._status.quality, self._status.classes)]
+        return [("", "before", "after"), *rating_rows(self._status)]
 
     @property
     def _lines(self) -> list[str]:
@@ -190,7 +190,7 @@ class Comparison(Mapping[str, Backtest]):
     @property
     def _rows(self) -> list[tuple[str, ...]]:
         """Rows of the table: names of the columns; the scores as they came; each mode."""
-        columns = [rating_rows(each._status.quality, each._status.classes) for each in self._found.values()]
+        columns = [rating_rows(each._status) for each in self._found.values()]
         names, before = zip(*((name.strip(), old) for name, old, _ in columns[0]), strict=True)
         after = [(mode, *(new for *_, new in rows)) for mode, rows in zip(self, columns, strict=True)]
         return [("", *names), ("score", *before), *after]

@@ -23,7 +23,6 @@ from streamcal.monitor.status import (
     Bins,
     Bound,
     Certified,
-    ClassRating,
     Confidence,
     CurveColumns,
     DelayQuantile,
@@ -50,7 +49,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "class_rating", "group_columns", "served_engine", "verdicts"]
+__all__ = ["build_status", "group_columns", "served_engine", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
@@ -87,7 +86,7 @@ def build_status(
         whose engines to show; if empty, the first `SHOWN_KEYS`.
     """
     quality, tally, join = pipeline.quality, pipeline.tally, pipeline.join
-    clock = join.clock
+    clock, sums = join.clock, quality.classes
     delays = quality.delays
     old = clock - delays.quantile(_OLD) if clock is not None and delays.labels else -np.inf
     labelled, unlabelled = quality.coverage.uncovered(old)
@@ -137,7 +136,7 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         remarks=[],
         options=dict(options or {}),
-        classes=class_rating(quality),
+        classes={} if sums is None else {"before": sums.figures(0), "after": sums.figures(1)},
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.remarks = remarks(status, face or (HTTP if over_http else COMMAND))
@@ -265,12 +264,6 @@ def _windows(history: History) -> Windows:
     before, after = (CurveColumns(*(values.tolist() for values in curve)) for curve in history.curves)
     times = [None if time != time else time for time in history.times.tolist()]
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
-
-
-def class_rating(quality: Quality) -> ClassRating | msgspec.UnsetType:
-    """Return the figures of many classes; unset of two."""
-    sums = quality.classes
-    return msgspec.UNSET if sums is None else ClassRating(sums.figures(0), sums.figures(1))
 
 
 def served_engine(key: str | None, engine: Engine, *, claims: bool = True) -> Served:

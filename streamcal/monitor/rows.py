@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamcal.monitor.status import ClassRating, GroupColumns, Served, Status
+from streamcal.monitor.status import GroupColumns, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.release.label_delays import LabelDelays
@@ -129,7 +129,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     ]
     if status.unknown_fields is not None:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
-    for name, before, after in rating_rows(status.quality, status.classes):
+    for name, before, after in rating_rows(status):
         rows += [(f"{name} before", before), (f"{name} after", after)]
     for engine in status.engines:
         name = " of the decision" if status.classes else ""
@@ -266,17 +266,15 @@ def outage_start(held: LabelDelays) -> str:
     return show_time(since, "%d %b %Y, %H:%M UTC") if held.by_time else f"prediction {since:,.0f}"
 
 
-def rating_rows(
-    figures: Mapping[str, Figures], classes: ClassRating | msgspec.UnsetType
-) -> list[tuple[str, str, str]]:
+def rating_rows(status: Status) -> list[tuple[str, str, str]]:
     """Return the rows of all figures; of many classes first theirs, then those of the decision."""
-    rows = _quality_rows(figures)
-    if not classes:
+    rows = _quality_rows(status.quality)
+    if not status.classes:
         return rows
-    found = [
-        (name, shown_value(getattr(classes.before, field)), shown_value(getattr(classes.after, field)))
-        for field, name in _CLASS_FIGURES.items()
+    sides = [
+        [shown_value(getattr(each, field)) for field in _CLASS_FIGURES] for each in status.classes.values()
     ]
+    found = zip(_CLASS_FIGURES.values(), *sides, strict=True)
     return [*found, *((f"decision: {name.strip()}", old, new) for name, old, new in rows)]
 
 
@@ -322,7 +320,7 @@ def run_summary(status: Status) -> dict[str, Any]:
             for name in Figures.__struct_fields__
             for when, figures in status.quality.items()
         },
-        **({"classes": msgspec.to_builtins(status.classes)} if status.classes else {}),
+        "classes": msgspec.to_builtins(status.classes),
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
         "held": {each.key or "": msgspec.to_builtins(each.held) for each in status.engines if each.held},

@@ -140,7 +140,7 @@ def _alarm(alarm: RecordedAlarm) -> Note:
 
 def _sections(status: Status) -> Iterator[Section]:
     """Yield the sections, always the same ones."""
-    ratings = rating_rows(status.quality, status.classes)
+    ratings = rating_rows(status)
     defined = " ".join(f"{figure.title.strip()}: {figure.help}" for figure in FIGURES if figure.title)
     yield Section("figures", "All figures", [defined], _grids((("figure", "before", "after"), ratings)))
     labels = [(name.strip(), f"{count:,}") for name, count in label_rows(status) if count]

@@ -29,7 +29,6 @@ __all__ = [
     "Bins",
     "Bound",
     "Certified",
-    "ClassRating",
     "Confidence",
     "CurveColumns",
     "DelayQuantile",
@@ -248,18 +247,6 @@ class GroupColumns(msgspec.Struct):
     """Whether the gap is surely more than a tenth of the rarer class."""
 
 
-class ClassRating(msgspec.Struct):
-    """Quality of the forecasts of many classes; the other figures are those of the decision.
-
-    The decision is for the class with the highest score; label 1 means that it is right.
-    """
-
-    before: ClassFigures
-    """Figures of the scores."""
-    after: ClassFigures
-    """Figures of the recalibrated probabilities."""
-
-
 class RejectPlace(msgspec.Struct):
     """Where a rejected event was, and why it was rejected."""
 
@@ -389,8 +376,9 @@ class Status(msgspec.Struct):
     alarms: list[RecordedAlarm]
     remarks: list[Remark]
     options: dict[str, Any]
-    classes: ClassRating | msgspec.UnsetType = msgspec.UNSET
-    """Quality of forecasts of many classes; unset of two."""
+    classes: dict[str, ClassFigures] = {}
+    """Figures of many classes by ``before`` and ``after``; empty of two. All other figures are then those of
+    the decision for the class with the highest score: label 1 means that it is right."""
 
     @property
     def quality(self) -> dict[str, Figures]:

@@ -50,7 +50,6 @@ class Kind:
     """Field of a row, and tensor, that has the probabilities."""
     has_maps: ClassVar[bool] = True
     """Whether an engine serves a map of one score, which a run can publish."""
-    map_schema: ClassVar[str] = "docs/recalibration-map.schema.json"
     example: Any = Recalibrated("a1", 0.93, 0.81, 7, NO_SHIFT, None, _TIME)
     """Row of an answer."""
     shape: tuple[int, ...] = ()
@@ -67,9 +66,8 @@ class Kind:
 
         None: the answer is the row. The names in ``keep`` are any texts.
         """
-        return self._row_of(keep) if keep else None
-
-    def _row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any]:
+        if self.row is self.answer and not keep:
+            return None
         names = {f"kept_{index}": name for index, name in enumerate(keep)}
         fields: list[Any] = [(field, KeptValue, None) for field in names]
         row: Any = msgspec.defstruct(
@@ -114,7 +112,6 @@ class _Classes(Kind):
     answer = ClassAnswer
     score, probability = "scores", "probabilities"
     has_maps = False
-    map_schema = "docs/multiclass-map.schema.json"
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes, self.shape = classes, (len(classes),)
@@ -127,9 +124,6 @@ class _Classes(Kind):
     def quality(self, segments: Sequence[str], *, matures: bool) -> Quality:
         del segments
         return Quality(matures=matures, segments={"class": Groups()}, classes=ClassSums.of(self._classes))
-
-    def row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any]:
-        return self._row_of(keep)
 
     def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:
         scores = self._named(*kept[-self.shape[0] :])

@@ -106,7 +106,7 @@ def document(columns: Columns) -> dict[str, Any]:
                 **_event_schemas(columns, kind.schema),
                 "Map": {
                     "type": "object",
-                    "description": kind.map_schema,
+                    "description": "docs/recalibration-map.schema.json; multiclass-map of many classes",
                 },
                 "Alarms": {"type": "array", "items": _ref("Alarm")},
                 **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],

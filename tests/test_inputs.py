@@ -115,7 +115,64 @@ ROWS = [
     Row("days since 1970", {"time": 20484.5}, "20484.5 .* days since 1970: write '2026-01-31'", TIMED),
     Row("seconds from 0 on", {"time": 0.0}, None, TIMED),
     Row("milliseconds", {"time": 1.8e12}, None, TIMED),
+    Row("1 + 2⁻⁵²", {"score": 1.0000000000000002}),
+    Row("1 of float32, a step above", {"score": float(np.nextafter(np.float32(1), np.float32(2)))}),
+    Row("−1e-17", {"score": -1e-17}),
+    Row("no rounding", {"score": 1.001}, r"number in \[0, 1\], got 1\.001"),
+    Row("below 0", {"score": -0.01}, r"number in \[0, 1\], got -0\.01"),
 ]
+
+CLASSES = ("cat", "dog", "fox")
+CLASS_COLUMNS = Columns(classes=CLASSES, class_sums="renormalise")
+
+
+def classes_one(scores: Any) -> None:
+    Recalibrator(classes=CLASSES).learn_one(np.array(scores), "dog")
+
+
+def classes_many(scores: Any) -> None:
+    Recalibrator(classes=CLASSES).learn_many([scores], ["dog"])
+
+
+def classes_step(scores: Any) -> None:
+    Recalibrator(classes=CLASSES).step(LabelledEvent(max(scores), "dog", "a", kept=tuple(scores)))  # type: ignore[arg-type]
+
+
+def classes_frames(scores: Any, columns: Columns = CLASS_COLUMNS) -> None:
+    row = {f"p_{name}": score for name, score in zip(CLASSES, scores, strict=True)}
+    done = backtest(pd.DataFrame([{"id": "a", "label": "dog", **row}]), columns=columns)
+    assert len(done.frame) == 1
+
+
+def classes_json(scores: Any, columns: Columns = CLASS_COLUMNS) -> None:
+    line = json.dumps({"id": "a", "label": "dog", "scores": dict(zip(CLASSES, scores, strict=True))})
+    _decoded(JsonDecoder("target", columns).decode(line.encode()))
+
+
+CLASS_PATHS = (classes_one, classes_many, classes_step, classes_frames, classes_json)
+
+
+@pytest.mark.parametrize("path", CLASS_PATHS)
+def test_rounded_scores_of_classes_are_taken(path: Callable[..., None]) -> None:
+    path([1.0000000000000002, -1e-17, 0.0])
+    path([0.3333333, 0.3333333, 0.3333333])
+    with pytest.raises(ValueError, match="sum"):
+        path([0.3, 0.3, 0.3])
+
+
+@pytest.mark.parametrize("path", [classes_frames, classes_json])
+def test_sums_of_scores_with_few_digits_are_renormalised_when_asked(path: Callable[..., None]) -> None:
+    path([0.3331, 0.3331, 0.3332])
+    with pytest.raises(ValueError, match=r"a sum of 0\.9994; class_sums = 'renormalise'"):
+        path([0.3331, 0.3331, 0.3332], CLASS_COLUMNS.model_copy(update={"class_sums": "exact"}))
+
+
+def test_half_precision_is_a_precision() -> None:
+    rows = np.random.default_rng(0).dirichlet(np.ones(100), 50).astype(np.float16)
+    assert np.abs(rows.astype(float).sum(axis=1) - 1.0).max() > 1e-5
+    engine = Recalibrator(classes=[*map(str, range(100))])
+    assert engine.predict_many(rows).sum(axis=1) == pytest.approx(1.0)
+    assert Recalibrator().predict_many(np.array([1.001, 0.5], np.float16))[1] == 0.5
 
 
 def outcome(row: Row, path: Callable[[Fields], None]) -> str:

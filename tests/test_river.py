@@ -371,7 +371,7 @@ def test_another_class_is_refused_and_nothing_is_learned() -> None:
 
 @pytest.mark.parametrize(
     ("says", "score"),
-    [({}, 0.5), ({False: 1.0}, 0.0), ({True: 1.0}, 1.0), (1.0 + 2**-52, 1.0), (-(2**-60), 0.0)],
+    [({}, 0.5), ({False: 1.0}, 0.0), ({True: 1.0}, 1.0)],
 )
 def test_the_score_of_a_model_without_both_probabilities(
     says: Any, score: float, told: list[tuple[float, int, str, int | None]]

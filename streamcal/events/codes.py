@@ -102,7 +102,8 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "scores must be of the classes {classes}, got one of {unknown:shown}",
         "scores must be an object {{class: score}}, or an array of numbers, got {scores:shown}",
         "there must be a score of each class, {missing!r} has none; what cannot be has the score 0",
-        "the scores of all classes must sum to 1, got a sum of {total:.9g}",
+        "the scores of all classes must sum to 1, got a sum of {total:.9g}; class_sums = 'renormalise'"
+        " divides by a sum from 0.99 to 1.01",
     ),
     "bad_time": (
         ": a stream that begins with {time:.15g} has no seconds since 1970 as times; it looks like {like}:"

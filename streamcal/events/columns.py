@@ -70,6 +70,9 @@ class Columns(BaseModel):
         class, or an array in the order of the classes; a table has a column for each.
     prefix
         with ``classes``: what the columns of the scores begin with, before the name of the class.
+    class_sums
+        with ``classes``: ``"renormalise"`` divides scores by their sum where that is from 0.99 to 1.01, as of
+        scores of two digits; ``"exact"``: the sum must be 1, give or take 10⁻⁶.
     keep
         columns whose values go into the rows of ``--output`` as they are, at most 32.
     labels, calibration
@@ -95,6 +98,7 @@ class Columns(BaseModel):
     positive: str | int | float | bool | None = None
     classes: Annotated[tuple[_Name, ...], Field(max_length=MAX_CLASSES, strict=False)] = ()
     prefix: Annotated[str, Field(max_length=MAX_NAME_BYTES)] = "p_"
+    class_sums: Literal["exact", "renormalise"] = "exact"
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
     calibration: dict[Role, _Name] = {}
@@ -192,6 +196,7 @@ class Columns(BaseModel):
                 "positive": self.positive,
                 "classes": self.classes,
                 "prefix": self.prefix,
+                "class_sums": self.class_sums,
                 "keep": () if kind == "calibration" else self.keep,
             }
         )

@@ -18,7 +18,7 @@ import msgspec
 from streamcal.events import Kept
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import Columns
-from streamcal.sketch.checks import check_score
+from streamcal.sketch.checks import ROUNDING, check_score
 from streamcal.values import class_name, shown
 
 __all__ = ["ByClass", "ScoreFields", "by_class", "score_fields"]
@@ -27,8 +27,9 @@ Scores = tuple[float, ...]
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]  # checked where it is decoded
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
 
-_ROUNDING: Final = 0.999e-6  # within what the engine allows, in whatever order it adds
-_SURELY: Final = 0.998e-6  # and so within that of an exact sum
+_ROUNDING: Final = 0.999 * ROUNDING  # within what the engine allows, in whatever order it adds
+_SURELY: Final = 0.998 * ROUNDING  # and so within that of an exact sum
+_RENORMALISED: Final = 1e-2  # sums that are so far from 1 are of scores of two digits
 _SHOWN: Final = 5  # names of classes in a message
 _LABEL: Final = 100  # characters of a label that names none
 
@@ -135,6 +136,7 @@ class _ClassFields(ScoreFields):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self.wanted = f"{shown(self._whole)} of all classes"
+        self._renormalises = columns.class_sums == "renormalise"
         self.numbers = self._columns = columns.class_columns
         self.codes = {name: code for code, name in enumerate(columns.classes)}
         """Place of each class."""
@@ -172,6 +174,8 @@ class _ClassFields(ScoreFields):
         if math.isnan(total):
             scores = tuple([self._checked(score) for score in scores])
             total = math.fsum(scores)
+        if self._renormalises and _ROUNDING < abs(total - 1.0) <= _RENORMALISED:
+            scores, total = tuple([score / total for score in scores]), 1.0
         if abs(total - 1.0) > _ROUNDING:
             raise self._refused(total=total)
         return max(scores), (*kept, *scores)

@@ -20,6 +20,7 @@ from streamcal.events import Domain, Event, Kept
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.events.fields import Malformed, TableFields, check_kept, malformed
+from streamcal.sketch.checks import clipped
 from streamcal.string_column import StringColumn
 from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key
@@ -145,7 +146,9 @@ class RowsDecoder(TableFields):
         if scores is None:
             scores = np.full(rows, np.nan)  # a label has no key and no domain, and keeps nothing
         elif not ((scores >= 0.0) & (scores <= 1.0)).all():
-            return None
+            scores = clipped(scores)
+            if not ((scores >= 0.0) & (scores <= 1.0)).all():
+                return None
         ids: Sequence[Any] | None = columns.get("id")  # type: ignore[assignment]
         if ids is None and (alone or missing.any()):
             return None

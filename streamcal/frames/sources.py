@@ -16,6 +16,7 @@ from streamcal.events.fields import Malformed, plain_kept
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
+from streamcal.sketch.checks import ROUNDING
 from streamcal.times import as_times, read_time, seconds_of
 from streamcal.values import Counts, Floats, shown
 
@@ -96,6 +97,7 @@ class FrameSource:
         rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
         self._decoder = RowsDecoder(rows.columns, domain, own)
         self._columns, self._kind = own, kind_of(own.classes)
+        self._rounding = ROUNDING if own.class_sums == "exact" else 1e-2
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
         self.order: Counts = np.arange(len(rows))
@@ -140,12 +142,16 @@ class FrameSource:
         found, at = np.empty(len(answers), np.int64), 0
         for index, answer in enumerate(answers):
             wanted = kind.numbers(getattr(answer, kind.score))
-            while ids[at] != answer.id or scores[at] != wanted:
+            while ids[at] != answer.id or not all(map(self._are_same, scores[at], wanted)):
                 at += 1  # a row that was rejected, or is a label alone
             found[index] = at
             at += 1
         rows: nw.DataFrame[Any] = self._rows[found]
         return rows
+
+    def _are_same(self, given: Any, taken: float) -> bool:
+        """Return whether a score of a row is the one that was taken, but for rounding."""
+        return isinstance(given, int | float) and abs(given - taken) <= self._rounding
 
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.multiclass.rows_c import are_shares, shares_of
+from streamcal.sketch.checks import ROUNDING, rounding_of
 from streamcal.values import Counts, Floats, check_name, shown
 
 __all__ = ["MAX_CLASSES", "Classes"]
@@ -15,7 +16,6 @@ __all__ = ["MAX_CLASSES", "Classes"]
 MAX_CLASSES: Final = 1000
 """Largest number of classes."""
 
-_ROUNDING: Final = 1e-6  # scores may sum to 1 give or take so much: those of float32 do
 _SHOWN: Final = 5  # names of classes in a message
 _INTEGERS: Final = (int, np.integer)
 _FLOAT64: Final = np.dtype(np.float64)
@@ -75,7 +75,7 @@ class Classes:
                 scores = scores[self._ordered(list(names))]
             scores = np.asarray(scores)
         if scores.dtype is _FLOAT64 and scores.shape == self._shape:  # as usual
-            row = shares_of(scores, _ROUNDING)
+            row = shares_of(scores, ROUNDING)
             if row is not None:
                 return row
         return self.rows(scores[np.newaxis])
@@ -104,10 +104,10 @@ class Classes:
             )
         if array.dtype.kind not in "fiu":
             self._refuse_kinds(array)
-        values = array.astype(np.float64)
-        if are_shares(values, _ROUNDING):
-            return values
-        bad = ~((values >= 0.0) & (values <= 1.0 + _ROUNDING))
+        values, rounding = array.astype(np.float64), rounding_of(array.dtype)
+        if are_shares(values, rounding):
+            return values if rounding == ROUNDING else values / values.sum(axis=1, keepdims=True)
+        bad = ~(np.abs(values - 0.5) <= 0.5 + rounding)
         if bad.any():
             row, code = np.argwhere(bad)[0].tolist()
             raise ValueError(
@@ -115,14 +115,11 @@ class Classes:
                 f" got {values[row, code].item()!r}"
             )
         totals = values.sum(axis=1)
-        far = np.abs(totals - 1.0) > _ROUNDING
-        if far.any():
-            row = int(np.argmax(far))
-            raise ValueError(
-                f"index {row}: the scores of all classes must sum to 1 (give or take {_ROUNDING:g}),"
-                f" got {totals[row].item()!r}: divide them by their sum, or give the missing classes"
-            )
-        return np.minimum(values, 1.0)
+        row = int(np.argmax(np.abs(totals - 1.0) > rounding))
+        raise ValueError(
+            f"index {row}: the scores of all classes must sum to 1 (give or take {rounding:g}),"
+            f" got {totals[row].item()!r}: divide them by their sum, or give the missing classes"
+        )
 
     def codes(self, labels: Any) -> Counts:
         """Return labels as places of their classes, int64[n].

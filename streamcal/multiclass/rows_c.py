@@ -28,7 +28,7 @@ __all__ = [
 def are_shares(rows: Floats, rounding: float) -> bool:
     """Whether all numbers are in [0, 1], and each row sums to 1, both give or take ``rounding``.
 
-    Up to the first row that is not so, numbers above 1 become 1, in place.
+    Up to the first row that is not so, numbers outside become 0 or 1, in place.
     """
     good = True
     for i in range(rows.shape[0]):
@@ -37,7 +37,7 @@ def are_shares(rows: Floats, rounding: float) -> bool:
 
 
 def shares_of(row: Floats, rounding: float) -> Floats | None:
-    """Return a row of K numbers as float64[1, K], none above 1; None if it is not as `are_shares` asks."""
+    """Return a row of K numbers as float64[1, K], all in [0, 1]; None if it is not as `are_shares` asks."""
     out: Floats = np.empty((1, row.shape[0]))
     made = out
     return out if _put_shares(row, rounding, made[0]) else None
@@ -46,13 +46,13 @@ def shares_of(row: Floats, rounding: float) -> Floats | None:
 def _put_shares(row: Floats, rounding: float, out: Floats) -> bool:
     total = 0.0
     for k in range(row.shape[0]):
-        if not 0.0 <= row[k] <= 1.0 + rounding:
+        if not -rounding <= row[k] <= 1.0 + rounding:
             return False
         total += row[k]
     if not abs(total - 1.0) <= rounding:
         return False
     for k in range(row.shape[0]):
-        out[k] = min(row[k], 1.0)
+        out[k] = min(max(row[k], 0.0), 1.0)
     return True
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.recalibrator import Recalibrator
 from streamcal.river.waiting import Waiting
-from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
 from streamcal.values import Floats
 
@@ -72,11 +71,11 @@ class _Two:
         if score is None or len(given) != 2:
             self.check(given)
             score = given.get(self._positive, 0.0) if given else _UNDECIDED
-        return score if 0.0 <= score <= 1.0 else checks.clip_one(score)
+        return score
 
     def scores(self, columns: Floats) -> Floats:
         """Return the scores of n rows; ``columns`` are what a model gives by label, float64[n, 2]."""
-        return checks.clip_many(np.where(columns.any(axis=1), columns[:, 1], _UNDECIDED))
+        return np.where(columns.any(axis=1), columns[:, 1], _UNDECIDED)
 
     def by_label(self, probability: float) -> dict[ClfTarget, float]:
         """Return an answer by label."""

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from streamcal.sketch.keys_c import first_bad_label, first_bad_score
 from streamcal.values import Floats, Labels, class_name, shown
 
-__all__ = ["as_labels", "as_scores", "check_label", "check_score", "clip_many", "clip_one"]
+__all__ = ["ROUNDING", "as_labels", "as_scores", "check_label", "check_score", "clipped", "rounding_of"]
 
-_ROUNDING: Final = 1e-9  # models that work with logarithms move a probability so far outside [0, 1]
+ROUNDING: Final = 1e-6
+"""A number so far outside [0, 1] is a rounded probability; scores of classes may sum to 1 ± this."""
 _ANY_TWO: Final = "; positive= names the one that counts as 1"
 
 
@@ -25,7 +26,7 @@ def check_score(score: object) -> float:
     Raises
     ------
     ValueError
-        if it is not a number in [0, 1]. Booleans and strings are not numbers here.
+        if it is not a number in [0, 1], give or take `ROUNDING`. Booleans and strings are not numbers here.
     """
     if isinstance(score, (bool, np.bool_, str, bytes)):
         raise ValueError(_bad_score(score))  # noqa: TRY004  # the same error type for every bad value
@@ -33,9 +34,9 @@ def check_score(score: object) -> float:
         value = float(score)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise ValueError(_bad_score(score)) from None
-    if not 0.0 <= value <= 1.0:
+    if not -ROUNDING <= value <= 1.0 + ROUNDING:
         raise ValueError(_bad_score(score))
-    return value
+    return min(max(value, 0.0), 1.0)
 
 
 def check_label(label: object, positive: object = None) -> int:
@@ -70,8 +71,8 @@ def as_scores(scores: Any) -> Floats:
     Raises
     ------
     ValueError
-        if it is not one-dimensional and numeric, or if a value is not in [0, 1]; the message then names the
-        first such index and its value.
+        if it is not one-dimensional and numeric, or if a value is not in [0, 1], give or take rounding; the
+        message then names the first such index and its value.
     """
     array = np.asarray(scores)
     if array.ndim == 2 and array.shape[1] == 2:
@@ -84,6 +85,9 @@ def as_scores(scores: Any) -> Floats:
     _check_column(array, "scores", "fui")
     values = np.ascontiguousarray(array, dtype=np.float64)
     index = first_bad_score(values)
+    if index >= 0:
+        values = clipped(values, rounding_of(array.dtype))
+        index = first_bad_score(values)
     if index >= 0:
         raise ValueError(f"index {index}: {_bad_score(array[index].item())}")
     return values
@@ -123,16 +127,15 @@ def as_labels(labels: Any, positive: object = None) -> Labels:
     return classes
 
 
-def clip_one(probability: float) -> float:
-    """Return 0 or 1 for a probability that rounding moved outside [0, 1], any other number as it is."""
-    inside = -_ROUNDING <= probability <= 1.0 + _ROUNDING
-    return min(max(probability, 0.0), 1.0) if inside else probability
+def rounding_of(dtype: np.dtype[Any]) -> float:
+    """Return how far numbers of a type may lie outside [0, 1] by rounding: two steps of the type or more."""
+    return max(ROUNDING, 2.0 * float(np.finfo(dtype).eps)) if dtype.kind == "f" else ROUNDING
 
 
-def clip_many(probabilities: Floats) -> Floats:
-    """Do the same for an array, float64[n]."""
-    inside = np.abs(probabilities - 0.5) <= 0.5 + _ROUNDING
-    return np.where(inside, np.clip(probabilities, 0.0, 1.0), probabilities)
+def clipped(values: Floats, rounding: float = ROUNDING) -> Floats:
+    """Return numbers, float64[n], those that lie outside [0, 1] by rounding as 0 or 1."""
+    inside = np.abs(values - 0.5) <= 0.5 + rounding
+    return np.where(inside, np.clip(values, 0.0, 1.0), values)
 
 
 def _object_array(array: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:

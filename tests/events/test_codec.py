@@ -45,7 +45,7 @@ def test_events_that_are_taken(raw: str, event: Event) -> None:
     ("raw", "reason"),
     [
         ('{"id":"a","score":NaN}', "NaN and Infinity are not JSON, and a score must be a number in [0, 1]"),
-        ('{"id":"a","score":1.0000001}', "a score must be a number in [0, 1], got 1.0000001"),
+        ('{"id":"a","score":1.00001}', "a score must be a number in [0, 1], got 1.00001"),
         ('{"id":"a","score":1e400}', "Number out of range"),
         ('{"id":"a","score":"0.5"}', "a score must be a number in [0, 1], got '0.5'"),
         ('{"id":"a","label":2}', "a label must equal 0 or 1, got 2"),

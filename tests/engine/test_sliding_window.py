@@ -41,9 +41,7 @@ def held_of_labels(n: int, length: int) -> slice:
 
 @pytest.mark.slow
 @given(
-    st.integers(0, 2**32 - 1),
-    st.integers(64, 400),
-    st.lists(st.integers(1, 150), min_size=1, max_size=20),
+    st.integers(0, 2**32 - 1), st.integers(64, 400), st.lists(st.integers(1, 150), min_size=1, max_size=20)
 )
 def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
     seed: int, length: int, batches: list[int]
@@ -63,18 +61,6 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
         assert engine.target.prior == prior  # also with all labels in the log
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
-
-
-@pytest.mark.slow
-def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
-    scores, labels = stream(3000, 1)
-    one = Recalibrator(mode="target", window=500)
-    many = Recalibrator(mode="target", window=500)
-    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-        one.learn_one(score, label, "target")
-    for start in range(0, 3000, 7):
-        many.learn_many(scores[start : start + 7], labels[start : start + 7], "target")
-    assert one.to_bytes() == many.to_bytes()
 
 
 @pytest.mark.slow
@@ -134,21 +120,6 @@ def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
     assert engine.source.labels == 210
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [500, timedelta(seconds=500)])
-def test_state(length: int | timedelta) -> None:
-    scores, labels = stream(2000, 4)
-    times = np.arange(2000.0)
-    whole = Recalibrator(mode="target", window=length)
-    first = Recalibrator(mode="target", window=length)
-    whole.learn_many(scores, labels, "target", times=times)
-    first.learn_many(scores[:800], labels[:800], "target", times=times[:800])
-    again = Recalibrator.from_bytes(first.to_bytes())
-    assert again.to_bytes() == first.to_bytes()
-    again.learn_many(scores[800:], labels[800:], "target", times=times[800:])
-    assert again.to_bytes() == whole.to_bytes()
-
-
 def test_bad_times_and_windows_are_refused() -> None:
     engine = Recalibrator(mode="target", window=timedelta(hours=1))
     with pytest.raises(ValueError, match="needs the time of every label, in seconds, got None"):
@@ -168,13 +139,3 @@ def test_bad_times_and_windows_are_refused() -> None:
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
     with pytest.raises(DamagedStateError, match="not the state of this part"):
         restored(LabelLog(100), b"nonsense")
-
-
-def test_the_schedule_stops_growing_at_the_stride() -> None:
-    schedule = Schedule(1.1, 40)
-    counts = [schedule.count(j) for j in range(200)]
-    steps = np.diff(counts)
-    assert steps.max() == 40
-    assert (steps[-100:] == 40).all()
-    for labels in (0, 63, 64, 100, counts[20], counts[20] - 1, counts[150], counts[150] + 39):
-        assert schedule.passed(labels) == sum(count <= labels for count in counts)

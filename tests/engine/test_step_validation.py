@@ -22,19 +22,19 @@ GOOD: dict[str, Any] = {
     "both": LabelledEvent(0.5, 1, "a", NOW),
 }
 FIELDS: dict[str, list[Any]] = {
-    "id": ["", "x" * 513, "ü" * 257, "\ud800", 5.0, True, b"a", 10**600],
-    "time": [math.nan, math.inf, -math.inf, 1e25, 10**400, "soon", True, pd.NaT, np.datetime64("NaT")],
-    "key": [5, b"a", "x" * 513, "\ud800", ["a"]],
-    "domain": ["src", "", None, 1, []],
-    "score": [math.nan, 1.5, -0.1, "0.5", None, True],
-    "label": [2, -1, 0.5, math.nan, "1", None],
+    "id": ["", "ü" * 257, "\ud800", 5.0],
+    "time": [math.nan, 1e25, "soon", True, pd.NaT],
+    "key": [5, "x" * 513],
+    "domain": ["src", None],
+    "score": [math.nan, 1.5, "0.5", True],
+    "label": [2, 0.5, "1"],
 }
 BAD = [
     pytest.param(event, name, value, id=f"{kind}, {name}={value!r:.30}")
     for kind, event in GOOD.items()
     for name, values in FIELDS.items()
     if hasattr(event, name)
-    for value in values
+    for value in (values if kind == "both" else values[-1:])
 ]
 
 
@@ -49,21 +49,14 @@ def test_a_bad_field_is_refused_and_nothing_changes(event: Any, name: str, value
     assert engine.to_bytes() == before
 
 
-@pytest.mark.parametrize("event", [PredictionEvent(None, 0.5), LabelEvent(None, 1)])  # type: ignore[arg-type]
-def test_what_is_joined_needs_an_id(event: Any) -> None:
+def test_what_is_joined_needs_an_id() -> None:
     with pytest.raises(ValueError, match="needs an id"):
-        Recalibrator().step(event)
+        Recalibrator().step(PredictionEvent(None, 0.5))
 
 
-def test_what_is_no_event_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"an event must be a PredictionEvent.*got \{'id': 'a'\}"):
-        Recalibrator().step({"id": "a"})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("id_", [5, np.int64(5), np.str_("5")])
-def test_a_whole_number_is_the_id_of_its_digits(id_: Any) -> None:
+def test_a_whole_number_is_the_id_of_its_digits() -> None:
     engine = Recalibrator()
-    (answer,) = engine.step(PredictionEvent(id_, 0.5))
+    (answer,) = engine.step(PredictionEvent(np.int64(5), 0.5))
     assert isinstance(answer, Recalibrated)
     assert type(answer.id) is str
     assert answer.id == "5"
@@ -72,23 +65,11 @@ def test_a_whole_number_is_the_id_of_its_digits(id_: Any) -> None:
     assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
 
 
-def test_other_types_of_numbers_are_kept_as_the_declared_ones() -> None:
-    engine = Recalibrator()
-    engine.step(PredictionEvent("a", np.float32(0.5), np.int64(NOW)))  # type: ignore[arg-type]
-    engine.step(LabelEvent("b", np.True_, np.float64(NOW)))  # type: ignore[arg-type]
-    engine.step(LabelledEvent(1, True, "c", int(NOW)))
-    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
-
-
 @pytest.mark.parametrize(
     "moment",
     [
-        dt.datetime(2023, 11, 14, 22, 13, 20),
         dt.datetime(2023, 11, 14, 23, 13, 20, tzinfo=dt.timezone(dt.timedelta(hours=1))),
-        pd.Timestamp("2023-11-14T22:13:20"),
-        np.datetime64("2023-11-14T22:13:20", "ns"),
         "2023-11-14T22:13:20Z",
-        NOW * 1e3,
     ],
     ids=repr,
 )
@@ -110,13 +91,11 @@ def test_an_event_in_another_unit_is_rejected() -> None:
     assert engine.join.clock == NOW + 4
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_time_far_beyond_the_others_is_rejected(restart: bool) -> None:
+def test_a_time_far_beyond_the_others_is_rejected() -> None:
     engine = Recalibrator()
     for i in range(5):
         engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
-    if restart:
-        engine = Recalibrator.from_bytes(engine.to_bytes())
+    engine = Recalibrator.from_bytes(engine.to_bytes())
     (rejected,) = engine.step(PredictionEvent("far", 0.5, 4_070_908_800.0))
     assert isinstance(rejected, Rejected)
     assert "raise max_jump of [join]" in rejected.reason
@@ -127,7 +106,7 @@ def test_a_time_far_beyond_the_others_is_rejected(restart: bool) -> None:
 WINDOW = dt.timedelta(days=10)
 
 
-@pytest.mark.parametrize("event", [LabelEvent("a", 1), LabelledEvent(0.5, 1), LabelledEvent(0.5, 1, "b")])
+@pytest.mark.parametrize("event", [LabelEvent("a", 1), LabelledEvent(0.5, 1, "b")])
 def test_a_window_of_event_time_needs_the_time_of_every_label(event: Any) -> None:
     engine = Recalibrator(window=WINDOW)
     engine.step(PredictionEvent("a", 0.5))

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from streamcal import (
-    JoinConfig,
-    LabelEvent,
-    LabelledEvent,
-    MapPublished,
-    PredictionEvent,
-    Recalibrator,
-    ScoreSketch,
-)
+from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrator
 from streamcal.certificates.record import UNWEIGHTED
-from tests.inside import memo_of, memos_of
 
 Values = npt.NDArray[np.float64]
-MODES = ("auto", "source", "target", "label_shift", "composite")
-OPTIONS: list[dict[str, Any]] = [
-    {"mode": "auto"},
-    {"mode": "target"},
-    {"mode": "composite"},
-    {"mode": "label_shift", "window": 200},
-    {"mode": "target", "window": 200, "bins": "cube_root"},
-    {"mode": "composite", "window": 150, "bins": 4},
-    {"mode": "auto", "prior": "scores", "window": 100},
-]
 
 
 def labels_for_some(seed: int, n: int) -> tuple[Values, Values, Values]:
@@ -44,56 +22,6 @@ def labels_for_some(seed: int, n: int) -> tuple[Values, Values, Values]:
     chance = np.where(scores > 0.8, 1.0, 0.1)
     seen = rng.random(n) < chance
     return scores[seen], labels[seen], 1.0 / chance[seen]
-
-
-def engine_of(options: dict[str, Any]) -> Recalibrator:
-    engine = Recalibrator(**options)
-    if options["mode"] != "target":
-        rng = np.random.default_rng(3)
-        scores = rng.random(600)
-        engine.learn_many(scores, rng.random(600) < scores, "source", weights=rng.choice([1.0, 1.5], 600))
-    return engine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@settings(max_examples=2, deadline=None)
-@given(st.data())
-def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObject) -> None:
-    scores, labels, weights = labels_for_some(data.draw(st.integers(0, 99)), 1000)
-    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(scores) - 1), max_size=5))), len(scores)]
-    told = options["mode"] == "auto"
-    one, many = engine_of(options), engine_of(options)
-    for engine in (one, many):
-        engine.observe_many(scores)
-    for start, end in pairwise(cuts):
-        part = slice(start, end)
-        events = zip(scores[part].tolist(), labels[part].tolist(), weights[part].tolist(), strict=True)
-        first = start if told else None
-        for score, label, weight in events:
-            one.learn_one(score, label, memo=memo_of(first), weight=weight)
-        many.learn_many(
-            scores[part], labels[part], memos=memos_of(first, len(labels[part])), weights=weights[part]
-        )
-        many = Recalibrator.from_bytes(many.to_bytes())
-    assert many.to_bytes() == one.to_bytes()
-    assert Recalibrator.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_weights_of_1_are_no_weights(mode: Any) -> None:
-    scores, labels, _ = labels_for_some(1, 3000)
-    plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
-    for domain in ("source", "target"):
-        seen = 0 if (mode, domain) == ("auto", "target") else None
-        plain.learn_many(scores, labels, domain, memos=memos_of(seen, len(labels)))
-        even.learn_many(
-            scores[:500], labels[:500], domain, weights=np.ones(500), memos=memos_of(seen, len(labels[:500]))
-        )
-        for score, label in zip(scores[500:].tolist(), labels[500:].tolist(), strict=True):
-            even.learn_one(score, label, domain, weight=1, memo=memo_of(seen))
-    assert even.to_bytes() == plain.to_bytes()
-    assert even.certificate == plain.certificate
 
 
 def test_a_whole_weight_is_so_many_copies() -> None:
@@ -108,20 +36,8 @@ def test_a_whole_weight_is_so_many_copies() -> None:
     assert weighted.map.edges == copied.map.edges
 
 
-def test_a_sketch_with_weights_is_learned() -> None:
-    scores, labels, weights = labels_for_some(5, 2000)
-    sketch = ScoreSketch()
-    sketch.add(scores, labels, weights)
-    by_sketch, by_labels = (Recalibrator(mode="target") for _ in range(2))
-    by_sketch.learn_sketch(sketch)
-    by_labels.learn_many(scores, labels, weights=weights)
-    by_labels.refresh()
-    assert by_sketch.target == by_labels.target
-    assert by_sketch.map.predict_one(0.4) == by_labels.map.predict_one(0.4)
-
-
 @pytest.mark.statistical
-@pytest.mark.parametrize("mode", ["auto", "target", "composite"])
+@pytest.mark.parametrize("mode", ["auto", "composite"])
 def test_weights_undo_the_choice_of_labels(mode: Any) -> None:
     """Labels come for all scores above 0.8 and for a tenth of the others; P[Y=1 | score] = score².
 
@@ -168,7 +84,7 @@ def test_weights_undo_what_the_score_does_not_tell() -> None:
 # Certificates and tests
 
 
-@pytest.mark.parametrize("mode", ["auto", "target", "composite"])
+@pytest.mark.parametrize("mode", ["auto", "composite"])
 def test_certificates_claim_nothing_of_weighted_labels(mode: Any) -> None:
     scores, labels, weights = labels_for_some(9, 30_000)
     engine = Recalibrator(mode=mode)
@@ -233,20 +149,6 @@ def test_a_label_delay_limit_refuses_weights() -> None:
     engine.step(LabelledEvent(0.5, 1, weight=1.0))
 
 
-def test_bad_weights_are_refused_and_nothing_is_learned() -> None:
-    engine = Recalibrator()
-    with pytest.raises(ValueError, match="a weight must be a number from 1/256 to 10000, got 0"):
-        engine.learn_one(0.5, 1, weight=0)
-    with pytest.raises(ValueError, match="index 1: a weight must be a number from 1/256 to 10000, got nan"):
-        engine.learn_many([0.5, 0.6], [1, 0], weights=[1.0, float("nan")])
-    with pytest.raises(ValueError, match="2 labels but 3 weights"):
-        engine.learn_many([0.5, 0.6], [1, 0], weights=[1.0, 1.0, 2.0])
-    for event in (PredictionEvent("a", 0.5, weight=-1.0), LabelEvent("a", 1, weight=1e5)):
-        with pytest.raises(ValueError, match="a weight must be a number"):
-            engine.step(event)
-    assert (engine.target.labels, engine.join.counts.predictions) == (0, 0)
-
-
 # Events
 
 
@@ -264,21 +166,3 @@ def test_the_label_says_what_it_counts_for_else_its_prediction() -> None:
     weights = np.array([3.0, 2.0, 4.0, 1.5, 1.0])
     n, rate = weights.sum() ** 2 / (weights**2).sum(), (3.0 + 1.5 + 1.0) / weights.sum()
     assert engine.target.prior == pytest.approx((rate * n + 0.5) / (n + 1.0))
-
-
-def test_a_stream_of_events_is_learned_like_its_labels() -> None:
-    scores, labels, weights = labels_for_some(13, 3000)
-    stepped, learned = Recalibrator(), Recalibrator()
-    published = 0
-    for number, (score, label, weight) in enumerate(
-        zip(scores.tolist(), labels.tolist(), weights.tolist(), strict=True)
-    ):
-        stepped.step(PredictionEvent(str(number), score, weight=weight))
-        published += any(
-            isinstance(each, MapPublished) for each in stepped.step(LabelEvent(str(number), label))
-        )
-        learned.observe_one(score)
-        learned.learn_one(score, label, memo=memo_of(number), weight=weight)
-    assert published > 10
-    assert stepped.map == learned.map
-    assert stepped.target == learned.target

@@ -7,7 +7,7 @@ from streamcal import Certificate, LabelEvent, MapPublished, PredictionEvent, Re
 from streamcal.engine.config import Mode
 
 
-@pytest.mark.parametrize("mode", ["auto", "composite", "target", "label_shift"])
+@pytest.mark.parametrize("mode", ["auto", "target"])
 def test_certificates_and_maps_read_at_the_end_are_those_read_at_once(mode: Mode) -> None:
     rng = np.random.default_rng(41)
     engines = [Recalibrator(mode=mode) for _ in range(2)]

@@ -81,15 +81,3 @@ def test_no_bound_is_below_the_risk_though_one_class_comes_later(name: str) -> N
         assert {each.certificate.cohorts for each in later} == {"matured"}
         least = min(least, *(each.bound for each in later))
     assert least < NO_CLAIM
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("name", DELAYS)
-def test_labels_as_they_come_claim_too_much(name: str) -> None:
-    """Without a release: what the test above would refuse, on each of its streams."""
-    for seed in range(2):
-        engine = Recalibrator()
-        engine._engine.release = engine._engine._versions.release = None
-        largest = max(each.risk / each.bound for each in published(engine, name, seed, 5000))
-        print(f"{name} {seed}: risk up to {largest:.3f} of a bound")
-        assert largest > 1.0

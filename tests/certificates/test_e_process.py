@@ -74,7 +74,7 @@ def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("n_source", "prior"), [(100_000, 0.5), (100_000, 0.1)])
+@pytest.mark.parametrize(("n_source", "prior"), [(100_000, 0.1)])
 def test_changed_class_conditionals_are_detected(n_source: int, prior: float) -> None:
     """X | Y=1 moves from N(2, 1) to N(1, 1); nine streams, the median delay in labels."""
     moved = _gaussian(prior, (-2.0, 1.0))

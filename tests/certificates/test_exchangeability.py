@@ -17,10 +17,9 @@ import pytest
 
 from streamcal import DriftAlarm, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.certificates import exchangeability
-from streamcal.certificates.exchangeability import MOST_SNAPSHOTS, ExchangeabilityTest
+from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.record import identically_distributed
 from streamcal.engine.schedule import Schedule
-from streamcal.sketch.decoding import encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -88,22 +87,6 @@ def test_the_likeliest_change_would_alarm_falsely(monkeypatch: pytest.MonkeyPatc
     assert false_alarms(40, 5_000) > 0.5
 
 
-@pytest.mark.statistical
-def test_bins_chosen_by_tested_scores_are_no_part_of_the_test() -> None:
-    """Labels before the first look, from whose scores the bins are chosen, move nothing."""
-    rng = np.random.default_rng(1)
-    stream, values = draw(0.5, 5_000, rng), []
-    for labels in (stream[1][:64], 1 - stream[1][:64]):
-        test, sketch = ExchangeabilityTest.begun(ALPHA, 4096), ScoreSketch(4096)
-        sketch.add(stream[0][:64], labels)
-        test.look(sketch)
-        for start, end in ((64, 500), (500, 5_000)):
-            sketch.add(stream[0][start:end], stream[1][start:end])
-            values.append(test._log_e(test._in_bins(sketch)))
-            test.look(sketch)
-    assert values[:2] == values[2:]
-
-
 def shifted(rng: np.random.Generator) -> Stream:
     return joined(draw(0.2, 5_000, rng), draw(0.3, 10_000, rng))
 
@@ -111,17 +94,6 @@ def shifted(rng: np.random.Generator) -> Stream:
 def reversed_ranking(rng: np.random.Generator) -> Stream:
     before, (scores, labels) = draw(0.5, 2_000, rng), draw(0.5, 4_000, rng)
     return joined(before, (1.0 - scores, labels))
-
-
-def useless_scores(rng: np.random.Generator) -> Stream:
-    before, (scores, labels) = draw(0.2, 2_000, rng), draw(0.2, 4_000, rng)
-    return joined(before, (rng.permutation(scores), labels))
-
-
-def squeezed_scores(rng: np.random.Generator) -> Stream:
-    """Neither the class balance nor the order of the scores changes."""
-    before, (scores, labels) = draw(0.5, 5_000, rng), draw(0.5, 10_000, rng)
-    return joined(before, (0.25 + 0.5 * scores, labels))
 
 
 def drift(rng: np.random.Generator) -> Stream:
@@ -132,13 +104,7 @@ def drift(rng: np.random.Generator) -> Stream:
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("stream", "change", "most"),
-    [
-        (shifted, 5_000, 1_900),
-        (reversed_ranking, 2_000, 300),
-        (useless_scores, 2_000, 500),
-        (squeezed_scores, 5_000, 700),
-        (drift, 0, 24_000),
-    ],
+    [(shifted, 5_000, 1_900), (reversed_ranking, 2_000, 300), (drift, 0, 24_000)],
 )
 def test_a_change_is_told(stream: Callable[[np.random.Generator], Stream], change: int, most: int) -> None:
     delays = [refuted_at(stream(np.random.default_rng([27, seed]))) - change for seed in range(9)]
@@ -183,45 +149,6 @@ def test_the_e_value_is_its_definition() -> None:
     assert sum(32 / ((k + 31) * (k + 32)) for k in range(1, 10_000)) < 1.0
 
 
-def test_labels_are_counted_in_the_bins_of_their_scores() -> None:
-    rng = np.random.default_rng(6)
-    scores, labels = draw(0.3, 20_000, rng)
-    for size in (64, 500, 4096):
-        test, sketch = ExchangeabilityTest.begun(0.01, size), ScoreSketch(size)
-        sketch.add(scores[:64], labels[:64])
-        test.look(sketch)
-        edges = ScoreSketch(size)
-        for end in (64, 5_000, 20_000):
-            edges = ScoreSketch(size)
-            edges.add(scores[:end], labels[:end])
-            at = edges.at_level(test.level)
-            which = np.searchsorted(test.cells, at.cells, side="right")
-            expected = at.counts @ (which[:, np.newaxis] == np.arange(len(test.cells) + 1))
-            assert (test._in_bins(edges) == expected).all()
-    empty = ScoreSketch(4096)
-    empty.add([0.999], [1])
-    test.look(sketch)
-    counted = test._in_bins(empty)
-    assert counted.sum() == 1
-    assert counted[1, -1] == 1
-
-
-def test_memory_is_bounded() -> None:
-    scores, labels = draw(0.5, 20_000, np.random.default_rng(2))
-    sketch = ScoreSketch(4096)
-    sketch.add(scores, labels)
-    once, test, labels_so_far = sketch.counts, ExchangeabilityTest.begun(0.01, 4096), 0
-    times = 1
-    while labels_so_far < 100_000_000:
-        labels_so_far = times * 20_000
-        test.look(sketch.with_counts(times * once))
-        assert len(test.looks) <= MOST_SNAPSHOTS
-        times += 1 + times // 16
-    assert not test.refuted
-    assert test.looks[-1] > 90
-    assert len(encoded(test)) < 2_800
-
-
 # In an engine
 
 
@@ -230,10 +157,6 @@ def changed(n: int = 4_000) -> Stream:
     rng = np.random.default_rng(4)
     before, (scores, labels) = draw(0.3, n // 2, rng), draw(0.3, n // 2, rng)
     return joined(before, (1.0 - scores, labels))
-
-
-def identical_alarms(engine: Recalibrator) -> list[str]:
-    return [each.assumption for each in engine.alarms if each.assumption.startswith("identical")]
 
 
 @pytest.mark.slow
@@ -261,53 +184,3 @@ def test_a_refuted_assumption_is_told_once_and_claims_nothing() -> None:
     assert certificate.risk == certificate.target_risk == 1.0
     assert "an assumption is refuted" in certificate.in_words("risk")
     assert engine.alarms == (alarm,)
-
-
-def test_of_two_domains_the_other_one_keeps_its_claim() -> None:
-    engine = Recalibrator(mode="composite")
-    engine.learn_many(*draw(0.5, 20_000, np.random.default_rng(8)), "source")
-    rng = np.random.default_rng(9)
-    engine.learn_many(*joined(draw(0.1, 3_000, rng), draw(0.4, 3_000, rng)), "target")
-    certificate = engine.certificate
-    assert certificate is not None
-    assert identically_distributed("target") in certificate.refuted
-    assert certificate.risk < 0.25
-    assert certificate.target_risk == 1.0
-
-
-def test_a_refuted_source_certifies_no_target() -> None:
-    engine = Recalibrator(mode="composite")
-    engine.learn_many(*changed(), "source")
-    engine.learn_many(*draw(0.1, 3_000, np.random.default_rng(9)), "target")
-    certificate = engine.certificate
-    assert certificate is not None
-    assert identically_distributed("source") in certificate.refuted
-    assert certificate.risk == certificate.target_risk == 1.0
-
-
-def test_windows_are_not_tested_and_say_so() -> None:
-    scores, labels = changed()
-    engine = Recalibrator(mode="target", window=2_000)
-    engine.learn_many(scores, labels)
-    certificate = engine.certificate
-    assert certificate is not None
-    assert not identical_alarms(engine)
-    assert "no test checks" in certificate.assumptions[0]
-
-
-def test_labels_with_weights_are_not_tested() -> None:
-    scores, labels = changed()
-    engine = Recalibrator(mode="target")
-    engine.learn_many(scores, labels, weights=np.full(len(labels), 2.0))
-    assert not identical_alarms(engine)
-
-
-def test_a_sketch_that_is_too_coarse_ends_the_test() -> None:
-    engine = Recalibrator(mode="target")
-    engine.learn_many(*draw(0.3, 1_000, np.random.default_rng(12)))
-    coarse = ScoreSketch(4096)
-    coarse.add(*draw(0.3, 1_000, np.random.default_rng(13)))
-    engine.learn_sketch(coarse.at_level(55))
-    engine.learn_many(*changed())
-    assert not identical_alarms(engine)
-    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()

@@ -17,23 +17,15 @@ from streamcal.certificates.inequalities import (
     bennett_factor,
     chernoff_upper,
     kearns_saul,
-    largest_proxy,
     prior_limits,
 )
 from streamcal.certificates.target import LabelCounts
-from streamcal.certificates.theorems import theorem1, theorem2, theorem2_ratio, theoretical_bins
+from streamcal.certificates.theorems import theorem1, theorem2, theoretical_bins
 
 # by hand: ⌊n/B⌋, log(4B/δ), then (√(log/(2(⌊n/B⌋−1))) + 1/⌊n/B⌋)², and the premise 2420 B log(2B/δ)
 WORKED = [
-    # 100; log 400 = 5.991465; (√(5.991465/198) + 0.01)² = (0.173954 + 0.01)²
     (1_000, 10, 0.1, None, 0.0338390, 0.2, 128_219.0),
-    # 500; log 800 = 6.684612; (√(6.684612/998) + 0.002)² = (0.081842 + 0.002)²; 8/400
-    (10_000, 20, 0.1, 1.0, 0.00702939, 0.02, 289_987.0),
-    # 2173; log 3680 = 8.210668; (√(8.210668/4344) + 1/2173)² = (0.043476 + 0.000460)²; 32/2116
     (100_000, 46, 0.05, 2.0, 0.00193035, 0.0151229, 836_851.0),
-    # 16; log 160 = 5.075174; (√(5.075174/30) + 0.0625)² = (0.411306 + 0.0625)²
-    (64, 4, 0.1, None, 0.224492, 0.5, 42_418.3),
-    # 50000; log 80000 = 11.289782; (√(11.289782/99998) + 2e-5)² = (0.0106254 + 0.00002)²; 2/40000
     (10_000_000, 200, 0.01, 0.5, 0.000113325, 5e-5, 5_128_771.0),
 ]
 
@@ -61,11 +53,6 @@ def test_theorem2_by_hand() -> None:
     assert theorem2(10_000, 1_000, 20, 0.1, None, 0.5, 0.1).sharpness == pytest.approx(29.16)
 
 
-def test_theorem2_ratio_by_hand() -> None:
-    # ŵ = (1.71, 0.24): ρ = (0.95, 1.2); (0.25/2.15)² = 0.01352082; 145.8·0.001 = 0.1458
-    assert theorem2_ratio(0.001, 0.5, 0.1, (1.71, 0.24)) == pytest.approx(2 * (0.01352082 + 0.1458), rel=1e-6)
-
-
 def test_theoretical_bins_minimise_and_scale_as_the_cube_root() -> None:
     for n in (10, 1000, 10_000):
         least = min(range(1, n // 2 + 1), key=lambda b: theorem1(n, b, 0.1, 1.0).risk)
@@ -89,11 +76,7 @@ def test_chernoff_limits_are_outside_the_exact_ones_and_close(rate: float, expon
         assert exact - 1e-13 <= upper <= exact + 0.02 * (exact - rate) + 1e-8
 
 
-def test_chernoff_limit_of_no_success_is_exact() -> None:
-    assert float(chernoff_upper(0.0, 0.01)) == pytest.approx(1 - math.exp(-0.01), abs=1e-9)
-
-
-@pytest.mark.parametrize("mu", [1e-6, 0.01, 0.2, 0.5, 0.7, 0.999])
+@pytest.mark.parametrize("mu", [1e-6, 0.2, 0.999])
 def test_proxies_bound_the_log_moments(mu: float) -> None:
     theta = np.linspace(-30, 30, 2001)
     exact = np.logaddexp(math.log1p(-mu) - mu * theta, math.log(mu) + (1 - mu) * theta)
@@ -103,13 +86,7 @@ def test_proxies_bound_the_log_moments(mu: float) -> None:
     assert (exact > 0.97 * float(kearns_saul(mu)) * theta**2 / 2)[np.abs(theta) > 1e-3].any() or mu < 1e-4
 
 
-def test_the_largest_proxy_is_at_the_nearest_point_to_a_half() -> None:
-    assert largest_proxy(0.1, 0.7) == 0.25
-    assert largest_proxy(0.1, 0.2) == kearns_saul(0.2)
-    assert largest_proxy(0.8, 0.9) == kearns_saul(0.8)
-
-
-@pytest.mark.parametrize("prior", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("prior", [0.5, 0.01])
 @pytest.mark.statistical
 def test_prior_limits_hold_at_all_times_together(prior: float) -> None:
     """1,000 streams of 3,000 labels at α = 0.1: more than 10 % fail with probability below 1e-6."""
@@ -154,13 +131,6 @@ def test_limits_on_the_prior_of_a_window_hold_in_every_window_of_a_life() -> Non
     assert prefix > 60
 
 
-def test_fill_takes_the_largest_first() -> None:
-    none, many = np.zeros(3, np.int64), np.full(3, 10)  # so each interval may hold all of the scores
-    values, caps = np.array([1.0, 3.0, 2.0]), np.array([0.5, 0.4, 0.5])
-    assert Masses(caps, none, many, 10, 1.0).fill(values) == pytest.approx(2.3)
-    assert Masses(np.array([0.2]), none[:1], many[:1], 10, 1.0).fill(values[:1]) == pytest.approx(0.2)
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0.0, 1.0)), min_size=1, max_size=21))
 def test_fill_is_the_largest_sum_that_the_limits_on_bins_and_their_dyadic_unions_allow(bins) -> None:
     counts, values = np.array([each[0] for each in bins]), np.array([each[1] for each in bins])
@@ -175,8 +145,3 @@ def test_fill_is_the_largest_sum_that_the_limits_on_bins_and_their_dyadic_unions
             limits.append(float(chernoff_upper(counts[inside].sum() / n, exponent / n)))
     best = -linprog(-values, A_ub=np.array(rows), b_ub=limits).fun
     assert Masses(caps, upto - counts, upto, n, exponent).fill(values) == pytest.approx(best, abs=1e-6)
-
-
-def test_a_bin_of_one_score_makes_theorem1_infinite_not_wrong() -> None:
-    assert theorem1(10, 10, 0.1).calibration == math.inf
-    assert prior_limits(0, 0, 0.1) == (0.0, 1.0)

@@ -71,15 +71,6 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
                 assert known_centre.bound_of(served) <= centre.bound_of(served)
 
 
-def test_without_pending_labels_the_bound_is_the_one_of_all_labels() -> None:
-    negatives, positives, single = cells(5000, 0.5, np.random.default_rng(2), None)
-    known, none = (
-        certify_best(VersionLimits(negatives, positives, 0.05, single, pending), [20, 40])
-        for pending in (None, 0 * negatives)
-    )
-    assert none[0] == known[0]
-
-
 def test_limits_on_a_prior_enclose_those_of_all_labels_in_place_of_the_pending() -> None:
     for labels in (1, 7, 300):
         for pending in (0, 1, 40):

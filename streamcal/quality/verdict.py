@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from streamcal.quality.label_sums import BANDS, DELTA, Intervals, LabelSums, discoveries
-from streamcal.release.completeness_c import COMPLETE
+from streamcal.release.delay_laws_c import COMPLETE
 from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats

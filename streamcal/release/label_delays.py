@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.release.completeness_c import COMPLETE, completeness
-from streamcal.release.delay_laws_c import EDGES
+from streamcal.release.delay_laws_c import COMPLETE, EDGES, completeness
 from streamcal.release.label_release_c import LabelRelease
 from streamcal.release.outage import Outage, outage_of
 

@@ -1,12 +1,56 @@
 # The types with which label_release_c.py is compiled; see docs/architecture.md.
 cimport cython
 from libc cimport math
-from streamcal.release.completeness_c cimport completeness
-from streamcal.release.held_labels_c cimport HeldLabels, chance
+from streamcal.release.delay_laws_c cimport DelayLaws, completeness
 
-cdef int _COHORT, _SCORE, _HELD, _FOUND, _CONFIRMED, _MOST_HELD, _NOWHERE, _UNITS, _FIRST, _ONE, _NOTED, _EXCLUDED
-cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY, _NO_TIME, _NEVER
+cdef int _MOST_HELD, _NOWHERE, _UNITS, _NOTES, _FEW, _MANY_NOTES, _ONE, _HELD, _FOUND, _CONFIRMED, _SCORE
+cdef double _NO_TIME, _NEVER
+cdef int _COHORT, _FIRST, _NOTED, _EXCLUDED
+cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY
 cdef double _SURE, _LONG, _MOSTLY, _AHEAD, _PARTLY, _TIMES, _ERRORS
+
+
+cdef class HeldLabels(DelayLaws):
+    cdef public long long held, noted
+    cdef public bint _weighs
+    cdef public list ready, _loose, _store
+    cdef public dict memos
+    cdef public long long[:, ::1] more
+    cdef int _free, _room
+    cdef double[::1] _scores, _at
+    cdef signed char[::1] _labels
+    cdef long long[::1] _index
+    cdef int[::1] _units, _stands, _follow
+
+    cpdef long long beyond(self, int label) noexcept
+    @cython.locals(i=int)
+    cpdef _give(self, int room)
+    @cython.locals(i=int)
+    cpdef _push(
+        self, Py_ssize_t cohort, double score, int label, long long index, int units, double time, memo
+    )
+    cpdef _append(self, Py_ssize_t cohort, int label, int i)
+    @cython.locals(i=int)
+    cpdef _pop(self, Py_ssize_t cohort, int label)
+    @cython.locals(i=int)
+    cdef int _place(self, Py_ssize_t cohort, int label, double score, long long index, int units, double time) except -2
+    @cython.locals(i=int)
+    cdef int _put(self, double score, int label, long long index, int units, double time) except -2
+    @cython.locals(before=int, i=int, after=int)
+    cpdef _unnote(self, Py_ssize_t cohort, double score, long long index)
+    @cython.locals(i=int)
+    cpdef _forget_scores(self, Py_ssize_t cohort)
+    @cython.locals(cohort=Py_ssize_t, label=int)
+    cpdef _thin(self)
+    @cython.locals(count=int, i=int, j=int, stands=double)
+    cpdef int _thinned(self, Py_ssize_t cohort, int label) except -1
+    @cython.locals(index="long long")
+    cdef double _hash(self, int i) noexcept
+    @cython.locals(label=int, thinned=int, most=int)
+    cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
+
+
+cdef double _chance(long long number) noexcept
 
 
 cdef class LabelRelease(HeldLabels):

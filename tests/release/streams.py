@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from streamcal import Recalibrator
 from streamcal.release.delay_laws_c import DelayLaws
-from streamcal.release.held_labels_c import Released
-from streamcal.release.label_release_c import LabelRelease
+from streamcal.release.label_release_c import LabelRelease, Released
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.weighing import ONE
 from tests.inside import memo_of

@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from streamcal.release.completeness_c import completeness
-from streamcal.release.delay_laws_c import COHORT, DelayLaws
+from streamcal.release.delay_laws_c import COHORT, DelayLaws, completeness
 from tests.nightly import one_in
 from tests.release.streams import Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.release.completeness_c import completeness
+from streamcal.release.delay_laws_c import completeness
 from streamcal.release.label_release_c import LabelRelease
 from streamcal.release.outage import Outage, outage_of
 from tests.release.streams import ALIKE, Delays, Stream, driven, made

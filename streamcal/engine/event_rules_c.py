@@ -13,12 +13,12 @@ import numpy as np
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
 from streamcal.engine.calls import INDEX_BYTES
-from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.served_map_c import ClassPriors
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo

@@ -16,14 +16,13 @@ from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.ledger import Ledger, LedgerState
 from streamcal.certificates.target import LabelCounts
-from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.complete_cohorts import CompleteCohorts, CompleteState
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.mixture_controller import ControllerState, MixtureController
 from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
-from streamcal.engine.served_map_c import ServedMap
+from streamcal.engine.served_map_c import ClassPriors, ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve

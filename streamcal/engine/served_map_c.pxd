@@ -1,12 +1,22 @@
 # The types with which served_map_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.engine cimport class_priors_c
 from streamcal.maps cimport line_c, shift_c, steps_c
 from streamcal.mixture cimport forecasts_c
+from streamcal.sketch cimport buffers_c
+
+@cython.final
+cdef class ClassPriors:
+    cdef buffers_c.LabelBuffer _source, _target
+    cdef object _tracker
+
+    @cython.locals(labels=buffers_c.LabelBuffer, positives=double, n=double)
+    cpdef of(self, str domain)
+    cpdef tuple weights(self)
+
 
 @cython.final
 cdef class ServedMap:
-    cdef class_priors_c.ClassPriors _priors
+    cdef ClassPriors _priors
     cdef tuple _weights
     cdef object _mixed, _base
     cdef forecasts_c.MixedSteps _mixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from typing import NamedTuple
 
 from streamcal import Recalibrator
 from tests.inside import memo_of, memos_of
-from tests.release.streams import Stream, by_class, fixed, made
+from tests.release.streams import Stream
 
 
 class Act(NamedTuple):
@@ -50,18 +49,3 @@ def take(engine: Recalibrator, stream: Stream, events: list[Act], seed: int | No
         else:
             engine.learn_one(float(scores[rows[0]]), int(labels[rows[0]]), memo=memo_of(first))
     return engine
-
-
-def digest() -> str:
-    """Return what engines are after short streams with late labels, some by exclusion, and what they say."""
-    found = hashlib.sha256()
-    for late in (fixed(300.0, 60.0), by_class(20.0, 250.0)):
-        stream = made(1600, 61, late, rate=0.5)
-        engine = take(Recalibrator(), stream, acts(stream, 10))
-        found.update(engine.to_bytes())
-        found.update(repr(engine.label_delays).encode())
-        found.update(engine.predict_many(stream.scores[:50]).tobytes())
-        assert engine.label_delays is not None
-        assert engine.label_delays.late is not None
-        assert engine.label_delays.excluded > 0
-    return found.hexdigest()

@@ -99,10 +99,7 @@ def made(
 
 
 def told(
-    laws: DelayLaws,
-    stream: Stream,
-    scores: Floats | None = None,
-    closed: Callable[[], None] = lambda: None,
+    laws: DelayLaws, stream: Stream, scores: Floats | None = None, closed: Callable[[], None] = lambda: None
 ) -> DelayLaws:
     """Let the laws see a stream, its labels with these scores instead of their own.
 
@@ -144,11 +141,7 @@ class Outcome(NamedTuple):
 
 
 def driven(
-    release: LabelRelease,
-    stream: Stream,
-    *,
-    start: int = 0,
-    after: Callable[[int], None] = lambda _: None,
+    release: LabelRelease, stream: Stream, *, start: int = 0, after: Callable[[int], None] = lambda _: None
 ) -> Outcome:
     """Drive a release alone, as an engine does; ``after`` is called behind each prediction and its labels."""
     scores, labels, due, order = (

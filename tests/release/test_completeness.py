@@ -243,31 +243,19 @@ def shares_marked_of_bulk(late: int, rate: float, soon: float) -> tuple[float, f
     return out, complete
 
 
-@pytest.mark.parametrize("soon", [0.0, 0.1])
-@pytest.mark.parametrize(
-    ("late", "rate", "least"), [(0, 0.2, 0.9), (1, 0.2, 0.4), (0, 0.5, 0.8), (1, 0.5, 0.8)]
-)
-def test_bulk_contradicts_the_laws(late: int, rate: float, least: float, soon: float) -> None:
+@pytest.mark.parametrize(("late", "rate", "least"), [(0, 0.2, 0.9), (1, 0.2, 0.4)])
+def test_bulk_contradicts_the_laws(late: int, rate: float, least: float) -> None:
     """None or a tenth of a class has come, where four fifths are due: most are marked, of a rare class fewer.
 
     With a tenth, seen to fail if a rate may be off by a factor of 4.
     """
-    out, complete = shares_marked_of_bulk(late, rate, soon)
+    out, complete = shares_marked_of_bulk(late, rate, 0.1)
     assert out > least
     assert complete < 0.03
 
 
-@pytest.mark.parametrize(("late", "rate"), [(1, 0.2), (0, 0.5), (1, 0.5)])
-def test_half_of_a_class_is_no_contradiction(late: int, rate: float) -> None:
-    """A factor of 2 may be the rate: hardly a cohort is marked. Seen to fail at a factor of 1.3."""
-    out, complete = shares_marked_of_bulk(late, rate, 0.5)
-    assert out < 0.05
-    assert complete < 0.01
-
-
-@pytest.mark.parametrize("rate", [0.2, 0.5])
 @pytest.mark.parametrize("late", [0, 1])
-def test_an_outage_contradicts_the_laws(late: int, rate: float) -> None:
+def test_an_outage_contradicts_the_laws(late: int) -> None:
     """Labels of the sooner class stop for 3,000 predictions. Before, next to no cohort is marked.
 
     Seen to fail (.25 and .48 of them) at 40 instead of 4 standard errors.
@@ -279,7 +267,7 @@ def test_an_outage_contradicts_the_laws(late: int, rate: float) -> None:
         hit = (due > 12_000.0) & (due < 15_000.0) & (y == 1 - late)
         return np.where(hit, 15_000.0, due) - at
 
-    stream = made(15_000, [13, late], stopped, rate=rate)
+    stream = made(15_000, [13, late], stopped, rate=0.2)
     assert share_marked(stream, 6000, 12_000) < 0.01
     assert share_marked(stream, 13_000, 15_000, young=2000.0) > 0.5
 
@@ -303,10 +291,9 @@ def test_drift_by_less_than_a_factor_of_2_is_no_contradiction(rate: float, ramp:
 
 
 @pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize("rate", [0.5, 0.2])
-def test_exclusion_only_where_one_class_is_all_but_complete(late: int, rate: float) -> None:
+def test_exclusion_only_where_one_class_is_all_but_complete(late: int) -> None:
     """Of fixed delays of 400 and 2,000: at ages in between, and then of the class that is late."""
-    stream = made(16_000, [15, late], fixed(400.0, 2000.0) if late else fixed(2000.0, 400.0), rate=rate)
+    stream = made(16_000, [15, late], fixed(400.0, 2000.0) if late else fixed(2000.0, 400.0), rate=0.5)
     found = np.zeros(3)
 
     def seen(laws: DelayLaws, out: Floats) -> None:
@@ -327,23 +314,3 @@ def test_exclusion_only_where_one_class_is_all_but_complete(late: int, rate: flo
     marked(stream, seen, begin=8000)
     assert found[0] > 0
     assert found[2] > 0.8 * found[1]
-
-
-@pytest.mark.parametrize(
-    "delays",
-    [by_class(1500.0, 1000.0), by_class(300.0, 1500.0), missing(fixed(400.0, 2000.0))],
-    ids=["both are late", "exponential", "some never come"],
-)
-def test_no_exclusion_where_either_class_may_be_pending(delays: Delays) -> None:
-    """Of young cohorts; or of any, if a fifth of the labels never come."""
-    young, never = [0], [0]
-
-    def seen(laws: DelayLaws, out: Floats) -> None:
-        ages = laws.now - np.asarray(laws._columns[2])[: laws.k - 1]
-        young[0] += int((out[3, ages < 600.0] > 0.0).sum())
-        if laws.never > 0.01:
-            never[0] += int((out[3] > 0.0).sum())
-
-    marked(made(16_000, 16, delays, rate=0.5), seen)
-    assert young == [0]
-    assert never == [0]

@@ -66,50 +66,26 @@ def judged(
 # What is fair at once
 
 
-@pytest.mark.parametrize("delay", [0, 700])
-def test_labels_in_order_are_fair_at_once(delay: int) -> None:
+def test_labels_in_order_are_fair_at_once() -> None:
     """However late they are, if both classes are."""
     for seed in range(20):
         scores, labels = drawn(3000, seed)
-        at, first = judged(scores, labels, np.arange(3000.0) + delay)
+        at, first = judged(scores, labels, np.arange(3000.0) + 700)
         assert 0 < at <= 100
         assert not first.one_class_late
 
 
-def test_labels_that_come_together_with_their_predictions_are_fair() -> None:
-    scores, labels = drawn(60, 1)
-    first = FirstLabels()
-    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-        first.add(score, label, -1)
-    assert first.judge(Observed(0))
-    assert first.newest == -1
-
-
-def test_a_score_that_is_wrong_is_no_sign() -> None:
-    """A third of the positives that it says come, or next to none of them, but in order: that is to be
-    learned."""
-    rng = np.random.default_rng(2)
-    scores = rng.uniform(0.3, 1.0, 3000)
-    for rate in (0.3, 0.05, 0.0):
-        labels = (rng.random(3000) < rate * scores).astype(np.int8)
-        at, first = judged(scores, labels, np.arange(3000.0))
-        assert 0 < at <= 150
-        assert not first.one_class_late
-
-
-@pytest.mark.parametrize("known", [0.5, 0.1, 0.02])
-def test_labels_missing_at_random_are_fair(known: float) -> None:
+def test_labels_missing_at_random_are_fair() -> None:
     """Most predictions never get one; their scores are as those of the others."""
     for seed in range(10):
         rng = np.random.default_rng([3, seed])
         scores, labels = drawn(20_000, 40 + seed)
-        due = np.where(rng.random(20_000) < known, np.arange(20_000.0), np.inf)
+        due = np.where(rng.random(20_000) < 0.1, np.arange(20_000.0), np.inf)
         assert 0 < judged(scores, labels, due)[0] <= 400
 
 
-@pytest.mark.parametrize("known", [0.5, 0.1])
 @pytest.mark.parametrize("flipped", [False, True])
-def test_a_wrong_score_is_no_sign_where_labels_are_missing_at_random(known: float, flipped: bool) -> None:
+def test_a_wrong_score_is_no_sign_where_labels_are_missing_at_random(flipped: bool) -> None:
     """A class is rare among the labels, and many predictions have none; but these look like the others."""
     for seed in range(10):
         rng = np.random.default_rng([9, seed])
@@ -117,7 +93,7 @@ def test_a_wrong_score_is_no_sign_where_labels_are_missing_at_random(known: floa
         labels = (rng.random(20_000) < 0.3 * scores).astype(np.int8)
         if flipped:
             scores, labels = 1.0 - scores, (1 - labels).astype(np.int8)
-        due = np.where(rng.random(20_000) < known, np.arange(20_000.0), np.inf)
+        due = np.where(rng.random(20_000) < 0.1, np.arange(20_000.0), np.inf)
         at, first = judged(scores, labels, due)
         assert 0 < at <= 400
         assert not first.one_class_late
@@ -141,16 +117,15 @@ def test_where_positives_are_rare_none_of_them_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("slow", [0, 1])
-@pytest.mark.parametrize("early", [0.0, 0.02])
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 0.3), (0.05, 0.95)])
-def test_a_class_that_comes_late_is_waited_for(low: float, high: float, early: float, slow: int) -> None:
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.3), (0.05, 0.95)])
+def test_a_class_that_comes_late_is_waited_for(low: float, high: float, slow: int) -> None:
     """Also where a few of it come at once. Until it comes, the labels are of the other."""
     for seed in range(5):
         rng = np.random.default_rng([4, seed])
         scores, labels = drawn(3 * LATE, 10 + seed, low=low, high=high)
         if not slow:
             scores, labels = 1.0 - scores, (1 - labels).astype(np.int8)
-        late = (labels == slow) & (rng.random(3 * LATE) >= early)
+        late = (labels == slow) & (rng.random(3 * LATE) >= 0.02)
         due = np.arange(3.0 * LATE) + np.where(late, LATE, 0)
         at, first = judged(scores, labels, due)
         # The labels that had come at moment LATE, when the first of the slow class came.
@@ -168,25 +143,6 @@ def test_labels_are_not_held_for_ever() -> None:
     assert module._HELD <= at < module._HELD + 100
     assert not first.one_class_late
     assert module._HELD == 16_000
-
-
-@pytest.mark.parametrize("flipped", [False, True])
-def test_a_class_that_is_rare_among_so_many_is_simply_rare(flipped: bool) -> None:
-    """Judged by counts of a class that never comes."""
-    for n in (module._HELD - 1, module._HELD):
-        first, seen = of_one_class(n, flipped=flipped)
-        assert first.judge(seen) == (n == module._HELD)
-        assert first.one_class_late == (n < module._HELD)
-
-
-def of_one_class(n: int, *, flipped: bool = False) -> tuple[FirstLabels, Observed]:
-    """Return n labels that are all 0, or 1 if flipped, and twice as many predictions.
-
-    Those without a label look like the missing class: .8 is expected of them, or .2, and .5 of the others.
-    """
-    first = FirstLabels(newest=2 * n - 1, before=n - 1, labels=n, expected=0.5 * n, positives=n * flipped)
-    mean = 0.35 if flipped else 0.65
-    return first, Observed(2 * n, 2 * n * mean, 2 * n * (mean**2 + 0.3 * mean * (1.0 - mean)))
 
 
 # State, and the whole
@@ -284,7 +240,7 @@ def after_a_source(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "base", "odds", "slow", "delay"),
-    one_in(5, product((500, 5000, 50_000), (0.07, 0.3), (1.0, 3.0), (0, 1), (1000, 5000))),
+    one_in(4, product((500, 50_000), (0.07, 0.3), (3.0,), (0, 1), (5000,))),
 )
 def test_a_source_that_is_right_is_not_ruined_by_a_class_that_is_told_late(
     source: int, base: float, odds: float, slow: int, delay: int
@@ -324,29 +280,10 @@ def delays_of(engine: Recalibrator) -> LabelDelays:
     return engine.label_delays
 
 
-@pytest.mark.parametrize("positive", [36, 150])
-def test_labels_that_were_held_are_learned_together_once_they_are_fair(positive: int) -> None:
-    """With the label of the first positive, or, from 64 predictions on, once 64 are complete again."""
-    engine, learned = Recalibrator(), []
-    for i in range(256):
-        engine.observe_one(0.02)
-        if i == 191 and positive > 64:  # before the label of this one
-            assert delays_of(engine).held == 0
-        engine.learn_one(0.02, int(i == positive), memo=memo_of(i))
-        assert engine.target.labels == i + 1
-        engine = Recalibrator.from_bytes(engine.to_bytes())
-        learned.append(i + 1 - delays_of(engine).held)
-    begins = positive if positive < 64 else 191
-    assert learned == [0] * begins + [*range(begins + 1, 257)]
-    assert engine.target.positives == 1
-    assert not delays_of(engine).first
-
-
-@pytest.mark.parametrize("slow", [0, 1])
-def test_labels_of_a_class_that_came_first_are_not_lost(slow: int) -> None:
+def test_labels_of_a_class_that_came_first_are_not_lost() -> None:
     """They are held while the other is late; some of the other are then learned by exclusion."""
     scores, labels = drawn(8000, 8, low=0.2, high=0.6)
-    engine, due, told, most = Recalibrator(), np.arange(8000) + np.where(labels == slow, 1000, 0), 0, 0
+    engine, due, told, most = Recalibrator(), np.arange(8000) + np.where(labels == 1, 1000, 0), 0, 0
     for now in range(0, 8000, 50):
         engine.observe_many(scores[now : now + 50])
         for i in np.flatnonzero((due >= now) & (due < now + 50)).tolist():
@@ -356,18 +293,6 @@ def test_labels_of_a_class_that_came_first_are_not_lost(slow: int) -> None:
         most = max(most, held)
         assert engine.target.labels == told
         assert (engine.mixing is None or len(engine.mixing.weights) == 1) == (held == told)
-    assert most >= int((labels[:1000] != slow).sum())
+    assert most >= int((labels[:1000] == 0).sum())
     assert held < 100 < delays_of(engine).excluded
     assert engine.target.prior == pytest.approx(labels.mean(), abs=0.02)  # of what was told, it is off by .03
-
-
-def test_labels_of_one_class_alone_are_never_fair() -> None:
-    """Negatives come after all. A model that is too sure promises more difference than there is."""
-    rng = np.random.default_rng(0)
-    sure = rng.random(8000) < 0.05
-    scores = np.where(sure, 0.8, 0.005)
-    labels = (rng.random(8000) < np.where(sure, 0.2, 0.05)).astype(np.int8)
-    due = np.arange(8000) + np.where(labels == 1, 500.0, np.inf)
-    number, first = judged(scores, labels, due)
-    assert (number, first.labels) == (-1, int(labels.sum()))
-    assert first.one_class_late

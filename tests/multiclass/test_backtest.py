@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 from sklearn.metrics import log_loss
@@ -37,11 +34,10 @@ def class_error(p: np.ndarray, codes: np.ndarray) -> float:
     return float(np.mean(errors))
 
 
-@pytest.mark.parametrize("library", [pl, pd])
-def test_a_backtest_of_many_classes(library: Any) -> None:
+def test_a_backtest_of_many_classes() -> None:
     predictions, labels = frames(1_200, 50)
-    given = predictions if library is pl else predictions.to_pandas()
-    told = labels if library is pl else labels.to_pandas()
+    given = predictions.to_pandas()
+    told = labels.to_pandas()
     done = backtest(given, told, columns={"classes": NAMES})
     answered = [f"probability_{name}" for name in NAMES]
     assert list(done.frame.columns) == [*predictions.columns, *answered, "map_version"]
@@ -101,28 +97,6 @@ def test_weights_count_in_the_figures_and_reach_the_engine() -> None:
     assert own.frame.select(served).row(0) != equal.frame.select(served).row(0)
 
 
-def test_what_frames_lack_or_have_too_much_is_said() -> None:
-    predictions, labels = frames(300, 10)
-    options = {"classes": NAMES}
-    with pytest.raises(ValueError, match="has no column 'p_fox'"):
-        backtest(predictions.drop("p_fox"), labels, columns=options)
-    with pytest.raises(ValueError, match=r"other classes.*'cow'.*Name all classes with columns="):
-        backtest(predictions, labels.with_columns(label=pl.lit("cow")), columns=options)
-    only = pl.when(pl.col("label") == "dog").then(pl.lit("dog")).otherwise(pl.lit("Dog"))
-    with pytest.raises(ValueError, match="labels of class 'dog' only could be accepted"):
-        backtest(predictions, labels.with_columns(label=only), columns=options)
-    bad = predictions.with_columns(p_cat=pl.when(pl.col("id") == "a7").then(0.9).otherwise(pl.col("p_cat")))
-    with pytest.warns(UserWarning, match="once, a score must be a number"):
-        done = backtest(bad, labels, columns=options)
-    assert [row.line for row in done.rejects][:1] == [8]
-    assert "must sum to 1, got a sum of" in done.rejects[0].reason
-    with pytest.raises(ValueError, match="classes and segments exclude each other"):
-        backtest(predictions, labels, columns=options, segments="country")
-    renamed = predictions.rename({f"p_{name}": name for name in NAMES})
-    again = backtest(renamed, labels, columns={**options, "prefix": ""})
-    assert again.summary["classes"] == backtest(predictions, labels, columns=options).summary["classes"]
-
-
 def test_an_evaluation_of_many_classes() -> None:
     p, labels = stream(3_000)
     codes = np.array([NAMES.index(label) for label in labels])
@@ -141,45 +115,3 @@ def test_an_evaluation_of_many_classes() -> None:
     assert first.endswith("95 % interval")
     assert second.startswith("accuracy")
     assert evaluate_classes(codes, p).brier == found.brier
-
-
-def test_columns_of_forecasts_in_a_data_frame_go_by_their_names() -> None:
-    p, labels = stream(300)
-    found = evaluate_classes(labels, p, classes=NAMES, baseline=p[:, ::-1])
-    frame = pl.DataFrame({name: p[:, code] for code, name in enumerate(NAMES)})
-    other = frame.rename(dict(zip(NAMES, NAMES[::-1], strict=True)))
-    for given in (frame.select(NAMES[::-1]), frame.select(NAMES[::-1]).to_pandas()):
-        for classes in (NAMES, None):
-            same = evaluate_classes(labels, given, classes=classes, baseline=other)
-            assert (same.log_loss, same.log_loss_gain) == (found.log_loss, found.log_loss_gain)
-
-
-def test_classes_that_are_whole_numbers_are_the_labels() -> None:
-    """Those of scikit-learn begin anywhere; a label is none of their places."""
-    p, labels = stream(300)
-    codes = np.array([NAMES.index(label) for label in labels])
-    found = evaluate_classes(codes + 1, p, classes=np.array([1, 2, 3]))
-    assert found.log_loss == evaluate_classes(labels, p, classes=NAMES).log_loss
-    with pytest.raises(ValueError, match="the name of a class"):
-        evaluate_classes(codes, p, classes=[1, 2, 3])
-
-
-@pytest.mark.parametrize(
-    ("labels", "p", "word"),
-    [
-        ([0], [0.5, 0.5], r"rows of 2 numbers, .* got an array of shape \(2,\)"),
-        ([0], [[0.5, 0.4]], "index 0: the scores of all classes must sum to 1 .* got 0.9"),
-        ([0], 0.5, "2 to 1,000 classes, got 0"),
-        ([0, 2], [[0.5, 0.5]] * 2, r"index 1: a label must be .* its place from 0 to 1, got 2"),
-        ([], np.empty((0, 3)), "there are no labels"),
-        ([0], [[0.5, 0.5]] * 2, "2 rows of probabilities but 1 labels"),
-    ],
-)
-def test_wrong_arrays_are_refused(labels: Any, p: Any, word: str) -> None:
-    with pytest.raises(ValueError, match=word):
-        evaluate_classes(labels, p)
-
-
-def test_evaluate_names_the_function_for_many_classes() -> None:
-    with pytest.raises(ValueError, match="evaluate_classes"):
-        evaluate([0], [[0.5, 0.5]])

@@ -35,9 +35,9 @@ def learned(classes: int, *, sourced: bool = True, **options: Any) -> Recalibrat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["auto", "composite", "label_shift", "source", "target"])
-@pytest.mark.parametrize("classes", [2, 3, 70])
-@pytest.mark.parametrize("more", [{}, {"keeps_order": True}, {"sourced": False}, {"prior": "scores"}])
+@pytest.mark.parametrize("mode", ["auto", "composite", "target"])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("more", [{}, {"prior": "scores"}])
 @pytest.mark.filterwarnings("ignore:mode")
 def test_it_answers_as_the_engine(mode: str, classes: int, more: dict[str, Any]) -> None:
     engine = learned(classes, mode=mode, **more)
@@ -49,25 +49,13 @@ def test_it_answers_as_the_engine(mode: str, classes: int, more: dict[str, Any])
     assert restored.version == engine.target.labels
 
 
-def test_before_the_first_label_it_answers_with_the_scores() -> None:
-    engine = Recalibrator(classes=names(3))
-    rows = drawn(20, np.zeros(3), 4)[0]
-    np.testing.assert_allclose(engine.map.predict_many(rows), rows, rtol=0.0, atol=1e-12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda m: m.update(format=2), "format"),
         (lambda m: m.update(classes=["a", "b"]), "3 maps for 2 classes"),
-        (lambda m: m.update(classes=["a", "b", "a"]), "distinct"),
-        (lambda m: m.update(maps=[]), "there are no maps"),
-        (lambda m: m.update(shared="vector"), "there is no scaling 'vector'"),
         (lambda m: m["candidates"][0].update(weight=0.9), "must sum to 1"),
         (lambda m: m["candidates"][0].update(parameters=[1.0]), "wrong parameters of 'identity': 1 for 3"),
-        (lambda m: m["candidates"][2]["parameters"].__setitem__(0, 1e300), "less than or equal to"),
-        (lambda m: m["candidates"][2].update(parameters=[1.0]), "wrong parameters of 'bias/0.998'"),
         (lambda m: m["candidates"][-1].update(parameters=[1.0, 1.0, -1.0]), "wrong parameters of 'comp"),
     ],
 )
@@ -84,24 +72,23 @@ def test_the_schema_in_docs_is_the_models() -> None:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
-@pytest.mark.parametrize("key", [None, "DE"])
-def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str, key: str | None) -> None:
+def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str) -> None:
     scores = drawn(5, np.zeros(3), 9)[0]
     last: list[dict[str, Any]] = [
         {
             "id": f"b{index}",
             "scores": dict(zip(NAMES, row, strict=True)),
-            "key": key,
+            "key": "DE",
             "time": 1e6,
             "note": "x",
         }
         for index, row in enumerate(scores.tolist())
     ]
-    path = write(tmp_path / "events.jsonl", [*events(400, 20, [key]), *last])
+    path = write(tmp_path / "events.jsonl", [*events(400, 20, ["DE"]), *last])
     kept = ("--keep", "note", "--output", tmp_path / "run.jsonl")
     run(*CLASSES, "--events", path, *kept, "--map", tmp_path / "map.json")
     served = read(tmp_path / "run.jsonl")[-5:]
-    found = tmp_path / ("map.json" if key is None else "map.DE.json")
+    found = tmp_path / "map.DE.json"
 
     again = write(tmp_path / "again.jsonl", last)
     if form == "csv":
@@ -128,18 +115,3 @@ def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str, key: st
         row.pop("map_version")
     assert applied == served
     assert applied[0]["probabilities"] != applied[0]["scores"]
-
-
-def test_apply_refuses_other_classes(tmp_path: Path) -> None:
-    path = tmp_path / "map.json"
-    path.write_text(learned(3).map.model_dump_json())
-    given = write(tmp_path / "e.jsonl", [{"id": "a", "scores": [0.5, 0.25, 0.5]}])
-    (tmp_path / "o.toml").write_text('[columns]\nclasses = ["a", "b", "c"]\n')
-    for more, code, word in (
-        (("--config", tmp_path / "o.toml"), 2, "the map has class 0, class 1, class 2; leave them out"),
-        ((), 1, "must sum to 1"),
-    ):
-        arguments = ["apply", "--map", path, "--events", given, "--output", tmp_path / "o.jsonl", *more]
-        done = CliRunner().invoke(app, [*map(str, arguments)])
-        assert done.exit_code == code, done.output
-        assert word in " ".join(done.output.split()), done.output

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
-from streamcal.multiclass.classes_engine import ClassAnswer
-from streamcal.run.kinds import kind_of
 
 COLUMNS = Columns(classes=("cat", "dog", "3"), keep=("country",))
 PREDICTION = PredictionEvent("a1", 0.5, kept=("DE", 0.5, 0.25, 0.25))
@@ -31,7 +27,6 @@ def decoded(fields: Any, columns: Columns = COLUMNS) -> Any:
     "scores",
     [
         {"scores": {"cat": 0.5, "dog": 0.25, "3": 0.25}},
-        {"scores": {"3": 0.25, "dog": 0.25, "cat": 0.5}},
         {"scores": [0.5, 0.25, 0.25]},
         {"p_cat": 0.5, "p_dog": 0.25, "p_3": 0.25},
     ],
@@ -68,13 +63,8 @@ def test_tables_have_a_column_for_each_class() -> None:
     [
         ({"cat": 0.5, "dog": 0.25, "3": 0.2}, "the scores of all classes must sum to 1, got a sum of 0.95"),
         ({"cat": 50, "dog": 25, "3": 25}, "a score must be a number in [0, 1], got 50"),
-        ({"cat": 1.25, "dog": -0.5, "3": 0.25}, "a score must be a number in [0, 1], got 1.25"),
-        ({"cat": 0.5, "dog": "0.25", "3": 0.25}, "a score must be a number in [0, 1], got '0.25'"),
         ({"cat": 0.5, "dog": 0.5}, "there must be a score of each class, '3' has none"),
-        ({"cat": 0.5, "dog": 0.5, "fox": 0, "3": 0}, "of the classes 'cat', 'dog', '3', got one of 'fox'"),
         ([0.5, 0.5], "must have 3 numbers, one for each class ('cat', 'dog', '3'), got 2"),
-        (0.5, "scores must be an object {class: score}, or an array of numbers, got 0.5"),
-        (None, "there must be a score of each class, 'cat' has none"),
     ],
 )
 def test_wrong_scores_are_refused_with_the_reason(scores: Any, reason: str) -> None:
@@ -87,17 +77,11 @@ def test_wrong_scores_are_refused_with_the_reason(scores: Any, reason: str) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        '{"scores": {"cat": 0, "dog": 1, "3": -0}, "id": "a", "country": "DE"}',
         '{"scores": [0, 1, -0], "id": "a", "label": "dog"}',
         '{"id": "a", "scores": {"cat": 0.5, "dog": 1, "3": 0, "cat": 0}, "label": "3", "other": [1]}',
         '{"id": "a", "scores": {"c\\u0061t": 0.25, "dog": 0.75, "3": 0}, "label": "c\\u0061t"}',
-        '{"id": "a", "scores": {"cat": 0.5, "dog": 0.5, "3": 9.985e-7}, "time": 3}',
         '{"id": "a", "scores": {"cat": 0.5, "dog": 0.5, "3": 9.995e-7}}',
-        '{"id": "a", "scores": [0.5, 0.25, 0.125], "label": "dog"}',
         '{"id": "a", "scores": null, "p_cat": 1, "p_dog": 0, "p_3": 0}',
-        '{"id": "a", "scores": null, "label": "dog"}',
-        '{"id": "a", "label": "dog", "country": "DE"}',
-        '{"id": "a", "label": " dog "}',
     ],
 )
 def test_the_quick_way_decides_as_the_slow_one(text: str) -> None:
@@ -105,51 +89,16 @@ def test_the_quick_way_decides_as_the_slow_one(text: str) -> None:
     assert repr(decoder.decode(text.encode())) == repr(decoder._decode_slowly(text.encode()))
 
 
-def test_names_that_no_struct_can_have() -> None:
-    columns = Columns(classes=('a "quote"', "back\\slash", "é"))
-    scores = dict(zip(columns.classes, (0.5, 0.25, 0.25), strict=True))
-    event = decoded({"id": "a1", "scores": scores}, columns)
-    assert event == PredictionEvent("a1", 0.5, kept=(0.5, 0.25, 0.25))
-    answer = ClassAnswer("a1", 0.5, 0.5, 1, (1.0, 1.0), None, None, (0.25, 0.5, 0.25))
-    row = kind_of(columns.classes).row_of(())(answer, event.kept)  # type: ignore[misc]
-    served = dict(zip(columns.classes, answer.probabilities, strict=True))
-    assert json.loads(msgspec.json.encode(row)) == {
-        "id": "a1",
-        "scores": scores,
-        "probabilities": served,
-        "map_version": 1,
-        "key": None,
-        "time": None,
-    }
-
-
-@pytest.mark.parametrize(("label", "code"), [("cat", 0), (" dog ", 1), ("3", 2), (3, 2), (3.0, 2)])
+@pytest.mark.parametrize(("label", "code"), [(" dog ", 1), (3, 2), (3.0, 2)])
 def test_a_label_names_its_class(label: object, code: int) -> None:
     assert decoded({"id": "a1", "label": label}) == LabelEvent("a1", code)
 
 
-@pytest.mark.parametrize("label", ["Cat", "fox", 0, True, None, "", 2.5, ["cat"], "nan"])
+@pytest.mark.parametrize("label", ["Cat", True, None, 2.5])
 def test_other_labels_are_refused(label: object) -> None:
     found = decoded({"id": "a1", "label": label})
     assert isinstance(found, Malformed)
     assert found.reason.startswith("a label must be one of the classes 'cat', 'dog', '3', got ")
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"positive": "cat"}, "classes and positive exclude each other"),
-        ({"classes": ("cat",)}, "two classes at least"),
-        ({"classes": ("cat", "cat")}, "each named once"),
-        ({"classes": ("cat", "dog ")}, "begin or end with a space"),
-        ({"keep": ("scores",)}, "do not keep 'scores'"),
-        ({"keep": ("p_dog",)}, "do not keep 'p_dog'"),
-        ({"classes": tuple(map(str, range(1001)))}, "at most 1000 items"),
-    ],
-)
-def test_options_that_exclude_classes(options: dict[str, Any], word: str) -> None:
-    with pytest.raises(ValidationError, match=word):
-        Columns(**{"classes": ("cat", "dog"), **options})
 
 
 _JSON = st.recursive(

@@ -7,26 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.frozen import FrozenEstimator
 
-from streamcal import Recalibrator, backtest
-from streamcal.river import RecalibratedClassifier
-from streamcal.sklearn import StreamingCalibratedClassifier
-from tests.multiclass.test_backtest import frames
-from tests.multiclass.test_faces import NAMES, Fixed, Given
+from streamcal import Recalibrator
+from tests.multiclass.test_faces import NAMES
 from tests.multiclass.test_recalibrator import drawn, names, played
 from tests.multiclass.test_run import CLASSES, read, run, write
 
 BIASED = (2.0, 0.0, -2.0)
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "target"}, {"mode": "composite"}])
 @pytest.mark.parametrize("count", [2, 3])
-def test_an_engine_keeps_the_top_class(options: Any, count: int) -> None:
+def test_an_engine_keeps_the_top_class(count: int) -> None:
     scores, labels, _ = drawn(1_200, BIASED[:count], 30)
     made = {}
     for keeps in (False, True):
-        engine = Recalibrator(classes=names(count), keeps_order=keeps, **options)
+        engine = Recalibrator(classes=names(count), keeps_order=keeps)
         engine.learn_many(scores[:300], labels[:300], "source")
         made[keeps] = played(engine, scores[300:], labels[300:])
     top = scores[300:].argmax(axis=1)
@@ -39,28 +34,6 @@ def test_an_engine_keeps_the_top_class(options: Any, count: int) -> None:
     assert restored.to_bytes() == engine.to_bytes()
     one = dict(zip(names(count), scores[0].tolist(), strict=True))
     assert restored.predict_one(one) == engine.predict_one(one)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Forecasts of")  # the scores are biased
-def test_river_scikit_learn_and_a_backtest_keep_it() -> None:
-    scores, codes, _ = drawn(800, BIASED, 31)
-    labels = np.array(NAMES)[codes]
-    model = StreamingCalibratedClassifier(FrozenEstimator(Given().fit(None, None)), keeps_order=True)
-    model.fit(scores[:400], labels[:400]).partial_fit(scores[400:], labels[400:])
-    np.testing.assert_array_equal(model.predict(scores), np.array(NAMES)[scores.argmax(axis=1)])
-    river = RecalibratedClassifier(Fixed(), classes=NAMES, keeps_order=True)
-    for row, label in zip(scores, labels, strict=True):
-        x = dict(zip(NAMES, row.tolist(), strict=True))
-        assert river.predict_one(x) == max(x, key=x.__getitem__)
-        river.learn_one(x, label)
-    predictions, told = frames(600, 20)
-    given = predictions.with_columns(**{f"p_{name}": scores[:600, code] for code, name in enumerate(NAMES)})
-    told = told.with_columns(label=labels[:600])
-    for keeps in (False, True):
-        done = backtest(given, told, columns={"classes": NAMES}, keeps_order=keeps)
-        served = done.frame.select([f"probability_{name}" for name in NAMES]).to_numpy()
-        assert (served.argmax(axis=1) == scores[:600].argmax(axis=1)).all() == keeps
 
 
 def test_a_run_keeps_it(tmp_path: Path) -> None:
@@ -77,19 +50,3 @@ def test_a_run_keeps_it(tmp_path: Path) -> None:
     assert abs(served - scores).max() > 0.1
     said = run("--config", options, "--events", path, "--output", tmp_path / "p", expect=2)
     assert "keeps_order=True is for many classes: name them in classes" in " ".join(said.split())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Recalibrator(keeps_order=True),
-        lambda: RecalibratedClassifier(Fixed(), keeps_order=True),
-        lambda: StreamingCalibratedClassifier(
-            FrozenEstimator(Given((0, 1)).fit(None, None)), keeps_order=True
-        ).fit(np.full((100, 3), 1 / 3), ["cat", "dog"] * 50),
-    ],
-    ids=["engine", "river", "scikit-learn"],
-)
-def test_two_classes_of_one_score_refuse_it(make: Any) -> None:
-    with pytest.raises(ValueError, match="keeps_order=True is for many classes"):
-        make()

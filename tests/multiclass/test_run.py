@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from streamcal import Recalibrator
 from streamcal.cli.app import app
-from tests.memory import Log, logs, stores
 from tests.multiclass.test_faces import NAMES, stream
 
 CRASH = Path(__file__).parents[1] / "crash.py"
@@ -89,45 +88,6 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
     assert figures["join"]["joined"] == 500
     assert figures["classes"]["after"]["log_loss"] < figures["classes"]["before"]["log_loss"]
     assert "class-wise calibration error after" in said
-
-
-def test_two_classes_are_served_as_by_a_binary_run(tmp_path: Path) -> None:
-    given = [
-        event | ({"scores": {"no": 1.0 - event["scores"]["cat"], "yes": event["scores"]["cat"]}})
-        if "scores" in event
-        else event | {"label": "yes" if event["label"] == "cat" else "no"}
-        for event in events(600, 70)
-    ]
-    binary = [
-        {**event, "score": event["scores"]["yes"], "scores": None} if "scores" in event else event
-        for event in given
-    ]
-    out, plain = tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
-    run("--classes", "no,yes", "--events", write(tmp_path / "e.jsonl", given), "--output", out)
-    run("--events", write(tmp_path / "f.jsonl", binary), "--output", plain)
-    served = np.array([row["probabilities"]["yes"] for row in read(out)])
-    expected = np.array([row["probability"] for row in read(plain)])
-    assert np.abs(served - expected).max() < 1e-12
-    assert np.abs(expected - np.array([row["score"] for row in read(plain)])).max() > 0.1
-
-
-def test_labels_of_the_source_begin_the_composite(tmp_path: Path) -> None:
-    scores, labels = stream(900, 7)
-    calibration = [
-        {"scores": row.tolist(), "label": label, "time": float(index)}
-        for index, (row, label) in enumerate(zip(scores, labels, strict=True))
-    ]
-    given = events(200, 20)
-    out = tmp_path / "out.jsonl"
-    source = write(tmp_path / "c.jsonl", calibration)
-    wanted = ("--events", write(tmp_path / "e.jsonl", given), "--output", out)
-    run(*CLASSES, "--calibration", source, *wanted)
-    engine = Recalibrator(classes=NAMES)
-    engine.learn_many(scores, labels, "source")
-    first = read(out)[0]
-    expected = engine.predict_one(first["scores"])
-    assert first["probabilities"] == pytest.approx(expected, abs=1e-12)
-    assert first["probabilities"] != first["scores"]
 
 
 def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
@@ -240,36 +200,3 @@ def test_killed_and_yet_the_same(tmp_path: Path) -> None:
         kept.append((read(folder / "o.jsonl"), engines))
     assert kept[0] == kept[1]
     assert len(kept[0][1]) == 2
-
-
-def test_maps_of_versions_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "e.jsonl", events(10, 1))
-    said = run(*CLASSES, "--events", path, "--output", tmp_path / "o", "--maps", tmp_path / "m", expect=2)
-    assert "--maps " in said
-    assert not (tmp_path / "o").exists()
-
-
-def test_apply_refuses_classes_with_a_map_of_one_score(tmp_path: Path) -> None:
-    options = tmp_path / "o.toml"
-    options.write_text('[columns]\nclasses = ["cat", "dog"]\n')
-    (tmp_path / "map.json").write_text('{"version": 0}')
-    path = write(tmp_path / "e.jsonl", events(10, 1))
-    command = ["apply", "--map", str(tmp_path / "map.json"), "--events", str(path)]
-    done = CliRunner().invoke(app, [*command, "--config", str(options)])
-    assert done.exit_code == 2, done.output
-    assert "classes: the map has none; leave them out" in " ".join(done.output.split())
-
-
-def test_memory_and_store_in_memory(tmp_path: Path) -> None:
-    """The connector of tests: transactional, and its tables are copied."""
-    logs["classes-in"] = Log()
-    given = [json.dumps(event).encode() for event in events(100, 10)]
-    for until in (60, len(given)):
-        logs["classes-in"].partitions[""] = given[:until]
-        url = ("--events", "memory:classes-in", "--output", "memory:classes-out")
-        run(*CLASSES, *url, "--store", "memory:classes")
-    stores.pop("classes")
-    rows = [json.loads(row) for row in logs.pop("classes-out").partitions[""]]
-    path = write(tmp_path / "e.jsonl", events(100, 10))
-    run(*CLASSES, "--events", path, "--output", tmp_path / "o.jsonl")
-    assert rows == read(tmp_path / "o.jsonl")

@@ -48,21 +48,6 @@ def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path
     server.stop()
 
 
-def test_what_is_refused_and_described(tmp_path: Path) -> None:
-    server = Served(tmp_path / "s.db", *CLASSES)
-    status, answer = server.predict(id="b1", scores={"cat": 0.5, "dog": 0.5})
-    assert (status, answer["errors"][0]["pointer"]) == (422, "#/scores")
-    assert "'fox' has none" in answer["detail"]
-    assert server.label(id="b1", label="cow")[0] == 422
-    assert server.predict(id="b2", scores=[0.5, 0.25, 0.25])[1]["scores"]["fox"] == 0.25
-    assert server.ask("GET", "/v1/map")[1]["classes"] == NAMES
-    assert server.ask("GET", "/v1/certificate")[0] == 200
-    described = server.ask("GET", "/openapi.json")[1]["components"]["schemas"]["Prediction"]
-    assert described["required"] == ["scores"]
-    assert [*described["properties"]["scores"]["properties"]] == NAMES
-    server.stop()
-
-
 def test_tensors_of_the_v2_protocol(tmp_path: Path) -> None:
     server = Served(tmp_path / "s.db", *CLASSES)
     for event in events(100, 5):

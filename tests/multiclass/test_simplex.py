@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.maps.shift import shift_correction, shift_weights
-from streamcal.multiclass.simplex import class_priors, likeliest_priors, ordered, shifted
+from streamcal.multiclass.simplex import likeliest_priors, ordered, shifted
 from streamcal.priors.likelihood import likeliest_prior
 
 Floats = npt.NDArray[np.float64]
@@ -46,16 +46,6 @@ def test_two_classes_are_eq_13_of_the_paper() -> None:
     np.testing.assert_allclose(found[:, 1], shift_correction(p, shift_weights(0.3, 0.8)), atol=1e-15)
 
 
-def test_without_priors_nothing_changes_and_an_unseen_class_keeps_its_weight() -> None:
-    rows = posterior(drawn(10, SOURCE, 1), SOURCE)
-    assert shifted(rows, None, TARGET) is rows
-    assert shifted(rows, SOURCE, None) is rows
-    unseen = shifted(rows, np.array((0.5, 0.5, 0.0)), np.array((0.5, 0.5, 0.0)))
-    np.testing.assert_allclose(unseen, rows, atol=1e-15)
-    sure = shifted(np.array(((0.0, 0.0, 1.0),)), SOURCE, np.array((0.5, 0.5, 0.0)))
-    assert sure.tolist() == [[0.0, 0.0, 1.0]]  # all weight is gone: it stays as it is
-
-
 def test_likeliest_priors_satisfy_the_conditions_of_a_maximum() -> None:
     rows = posterior(drawn(300, TARGET, 2), SOURCE)
     labels = np.array((1.0, 0.5, 3.0))
@@ -81,19 +71,6 @@ def test_likeliest_priors_find_those_of_the_target() -> None:
     nothing = np.zeros(3)
     assert abs(likeliest_priors(rows, SOURCE, nothing) - TARGET).max() < 0.06
     assert abs(likeliest_priors(rows, TARGET, nothing) - TARGET).max() > 0.06  # with a wrong P it misses
-
-
-def test_few_steps_from_the_last_priors_get_there_in_time() -> None:
-    rows = posterior(drawn(2_000, TARGET, 5), SOURCE)
-    best, q = likeliest_priors(rows, SOURCE, np.ones(3)), None
-    for _ in range(60):
-        q = likeliest_priors(rows, SOURCE, np.ones(3), q, steps=5)
-    np.testing.assert_allclose(q, best, atol=1e-6)
-
-
-def test_class_priors_count_labels() -> None:
-    assert class_priors(np.zeros(3), 0.0) is None
-    np.testing.assert_allclose(class_priors(np.array((1.0, 2.0, 0.0)), 0.5), np.array((1.5, 2.5, 0.5)) / 4.5)
 
 
 @given(st.integers(2, 7), st.integers(0, 2**32 - 1))

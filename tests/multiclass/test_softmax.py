@@ -10,8 +10,6 @@ import pytest
 import scipy.special
 from scipy.optimize import minimize
 
-from streamcal import Recalibrator
-from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.softmax_c import OnlineSoftmax, logs
 
 softmax = partial(scipy.special.softmax, axis=1)
@@ -33,11 +31,10 @@ def loss(parameters: Floats, x: Floats, labels: npt.NDArray[np.int64], *, sloped
     return float(-np.log(p[np.arange(len(x)), labels]).sum())
 
 
-@pytest.mark.parametrize("sloped", [False, True])
-def test_the_curvature_is_the_second_derivative_of_the_loss(sloped: bool) -> None:
+def test_the_curvature_is_the_second_derivative_of_the_loss() -> None:
     rows, labels = stream(50, np.ones(3), np.zeros(3))
     x = logs(rows)
-    scaling = OnlineSoftmax(3, slopes=3 if sloped else 1, discount=1.0, ridge=(1.0, 1.0, 0.0))
+    scaling = OnlineSoftmax(3, slopes=3, discount=1.0, ridge=(1.0, 1.0, 0.0))
     at = scaling.parameters
     scaling.learn(x, labels, np.ones(50))
     size, h = len(at), 1e-4
@@ -45,51 +42,31 @@ def test_the_curvature_is_the_second_derivative_of_the_loss(sloped: bool) -> Non
     for i in range(size):
         for j in range(size):
             steps = [h * (np.eye(size)[i] * a + np.eye(size)[j] * b) for a in (1, -1) for b in (1, -1)]
-            up, across, back, down = (loss(at + step, x, labels, sloped=sloped) for step in steps)
+            up, across, back, down = (loss(at + step, x, labels, sloped=True) for step in steps)
             found[i, j] = (up - across - back + down) / (4.0 * h * h)
     np.testing.assert_allclose(scaling.to_state()[1].reshape(size, size), found, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("classes", [3, 80])
-def test_it_finds_the_temperature_and_the_biases(classes: int) -> None:
+def test_it_finds_the_temperature_and_the_biases() -> None:
     """On these labels the parameters found do better than the true ones; those of wrong labels do not.
 
     By .0007 of what the scaling gains for 3 classes (deviation .0004 over 20 seeds), by .0046 for 80 (.0005
     over 10): the limit is 20 deviations away.
     """
-    biases = np.random.default_rng(1).normal(0.0, 0.7, classes)
+    biases = np.random.default_rng(1).normal(0.0, 0.7, 3)
     rows, labels = stream(20_000, np.array(0.5), biases)
     x = logs(rows)
     right = loss(np.append(0.5, biases), x, labels, sloped=False)
-    before = loss(np.append(1.0, np.zeros(classes)), x, labels, sloped=False)
+    before = loss(np.append(1.0, np.zeros(3)), x, labels, sloped=False)
     excess = []
-    for taught in (labels, (labels + 1) % classes):
-        scaling = OnlineSoftmax(classes, slopes=1, discount=1.0, ridge=(1.0, 1.0, 0.0))
+    for taught in (labels, (labels + 1) % 3):
+        scaling = OnlineSoftmax(3, slopes=1, discount=1.0, ridge=(1.0, 1.0, 0.0))
         for start in range(0, 20_000, 32):
             part = slice(start, start + 32)
             scaling.learn(x[part], taught[part], np.ones(len(taught[part])))
         excess.append((loss(scaling.parameters, x, labels, sloped=False) - right) / (before - right))
     assert excess[0] < 0.01 < excess[1]
-
-
-def test_a_discount_lets_the_ridge_pull_back() -> None:
-    rows, labels = stream(200, np.ones(3), np.array((3.0, 0.0, -3.0)))
-    scaling = OnlineSoftmax(3, slopes=3, discount=0.9, ridge=(1.0, 1.0, 0.0))
-    for start in range(0, 200, 20):
-        part = slice(start, start + 20)
-        scaling.learn(logs(rows[part]), labels[part], np.ones(20))
-    far = abs(scaling.parameters[3:]).max()
-    for _ in range(50):  # labels that say nothing
-        scaling.learn(logs(rows[:20]), labels[:20], np.zeros(20))
-    assert abs(scaling.parameters[3:]).max() < 0.1 * far
-    assert scaling.parameters[:3] == pytest.approx(1.0, abs=0.1)
-
-
-def test_normalised_keeps_rows_that_are_all_zero() -> None:
-    found = np.array(((0.2, 0.2), (0.0, 0.0)))
-    normalise(found, np.array(((0.9, 0.1), (0.3, 0.7))))
-    assert found.tolist() == [[0.5, 0.5], [0.3, 0.7]]
 
 
 RIDGE = (5.0, 1.0, 20.0)  # of the diagonal of a matrix, of biases, of the rest
@@ -168,10 +145,3 @@ def test_a_matrix_stays_finite_on_extreme_scores() -> None:
     other = OnlineSoftmax(4, slopes=16, discount=0.9998, ridge=RIDGE)
     other.restore(state)
     assert np.array_equal(other.forecast(x), found)
-
-
-@pytest.mark.parametrize(("classes", "there"), [(3, True), (30, True), (31, False)])
-def test_more_than_30_classes_have_no_matrix(classes: int, there: bool) -> None:
-    engine = Recalibrator(classes=[f"c{k}" for k in range(classes)])
-    assert engine.by_class is not None
-    assert ("matrix/0.9998" in engine.by_class.weights) is there

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import msgspec
+
 from streamcal.sketch.decoding import decoded, encoded, restoring
 
 __all__ = ["bytes_of", "restored"]
@@ -13,11 +15,13 @@ T = TypeVar("T")
 
 def bytes_of(part: Any) -> bytes:
     """Return the state of a part."""
-    return encoded(part.to_state())
+    return encoded(part if isinstance(part, msgspec.Struct) else part.to_state())
 
 
 def restored(fresh: T, data: bytes) -> T:
     """Return a new part with the state of these bytes put into it, as an engine does."""
+    if isinstance(fresh, msgspec.Struct):
+        return decoded(data, type(fresh), "this part")
     part: Any = fresh
     with restoring("not the state of this part"):
         part.restore(decoded(data, type(part.to_state()), "this part"))

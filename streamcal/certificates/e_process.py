@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcal.certificates.inequalities import log_kt
 from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood
-from streamcal.sketch.decoding import MOST, within
+from streamcal.sketch.decoding import MOST, Part, within
 from streamcal.values import Counts, Floats
 
 __all__ = ["LabelShiftTest"]
@@ -26,7 +26,7 @@ _SCALES: Final = np.geomspace(0.25, 4.0, 25)  # c of them
 _TILTS: Final = np.linspace(0.05, 0.95, 19)
 
 
-class LabelShiftTest(msgspec.Struct):
+class LabelShiftTest(Part):
     """An e-process against label shift with a prior that is constant since the last restart.
 
     The e-value is a predictor's likelihood of the target labels, divided by the largest likelihood that any

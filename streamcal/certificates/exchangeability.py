@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.binning import uniform_mass
-from streamcal.sketch.decoding import MOST, ascending, require, within
+from streamcal.sketch.decoding import MOST, Part, ascending, require, within
 from streamcal.sketch.grid import LAST_KEY, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
@@ -33,7 +33,7 @@ _STRIDE: Final = 16  # the labels grow by a 16th of them, at least, from one loo
 _HEAD_START: Final = 32  # a of the weights a/((k+a−1)(k+a)) of the looks k = 1, 2, 3, …
 
 
-class ExchangeabilityTest(msgspec.Struct):
+class ExchangeabilityTest(Part):
     """An e-process against identically distributed pairs of score and label, read at looks.
 
     The e-value is the mean of three: of the labels by bins of scores, of the labels alone, and of the bins of

@@ -112,8 +112,8 @@ class Forecasters(msgspec.Struct, frozen=True):
         forecasts[3] = expit(logits.copy())
         return forecasts
 
-    def check(self) -> None:
-        """Raise ValueError if the parts of a state do not fit each other."""
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
         knots, means, starts = self.knots, self.means, ascending(self.starts, "forecasters")
         require(len(knots) == len(means) == len(starts) + 1, f"forecasters of {len(means)} bins")
         require(((means > 0.0) & (means < 1.0)).all(), "means of forecasters are not inside (0, 1)")

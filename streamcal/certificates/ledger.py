@@ -7,8 +7,7 @@ take the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -17,7 +16,7 @@ from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.claim import Claim, Premises
 from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.inequalities import prior_limits
-from streamcal.certificates.prequential import Forecasts, Prequential
+from streamcal.certificates.prequential import Forecasts
 from streamcal.certificates.record import (
     DRIFT_OF,
     LABEL_SHIFT_REFUTED,
@@ -31,58 +30,62 @@ from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.target import LabelCounts
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.sketch.decoding import Count, Number, require
+from streamcal.sketch.decoding import Count, Number, Part, require
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
-__all__ = ["Ledger", "LedgerState"]
+__all__ = ["Ledger"]
 
 _ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 
 
-class LedgerState(msgspec.Struct):
-    """The state of a `Ledger`, by its fields."""
+class Ledger(Part, dict=True):
+    """Certificates of an engine: made, remembered, and their assumptions tested.
 
-    formed: dict[Domain, VersionData]
-    version: Number
-    on_schedule: bool
-    alarms: tuple[DriftAlarm, ...]
-    watch: LabelShiftWatch | None
-    forecasts: dict[Domain, Prequential]
-    tests: dict[Domain, ExchangeabilityTest]
-    contradicted: Count
+    Its fields are its state, once `settle` was called; `of` must follow.
+    """
 
-
-@dataclass(slots=True)
-class Ledger:
-    """Certificates of an engine: made, remembered, and their assumptions tested."""
-
-    about: CertificateTarget
-    """Subject of the certificates, and what they may spend."""
-    formed: dict[Domain, VersionData] = field(init=False, default_factory=dict)
+    formed: dict[Domain, VersionData] = msgspec.field(default_factory=dict)
     """Data of the last version formed from each domain on schedule."""
-    version: int = field(init=False, default=0)
+    version: Number = 0
     """Number of the map version that is certified."""
-    on_schedule: bool = field(init=False, default=True)
+    on_schedule: bool = True
     """Whether the served map was formed on schedule."""
-    alarms: tuple[DriftAlarm, ...] = field(init=False, default=())
+    alarms: tuple[DriftAlarm, ...] = ()
     """Alarms raised so far, oldest first: by a test, or with a published certificate."""
-    watch: LabelShiftWatch | None = field(init=False)
+    watch: LabelShiftWatch | None = None
     """Watch that must count target labels; None if nothing is claimed by label shift."""
-    forecasts: dict[Domain, Forecasts] = field(init=False)
+    forecasts: dict[Domain, Forecasts] = msgspec.field(default_factory=dict)
     """Forecasts of the labels of each domain, where bounds rest on all of them."""
-    tests: dict[Domain, ExchangeabilityTest] = field(init=False)
+    tests: dict[Domain, ExchangeabilityTest] = msgspec.field(default_factory=dict)
     """Tests of identical distribution, where bounds rest on all labels in the order in which they came."""
-    contradicted: int = field(init=False, default=0)
+    contradicted: Count = 0
     """Number of target predictions that were learned as 0 for want of a label, and had label 1 later."""
-    _bounds: dict[Domain, Bounds] = field(init=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.watch = self._new_watch()
-        # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
-        whole = [domain for domain in DOMAINS if not self.about.is_partial(domain)]
-        self.forecasts = {domain: Forecasts() for domain in whole}
-        alpha = _ALPHA * self.about.delta
-        self.tests = {domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in whole}
+    @classmethod
+    def begun(cls, about: CertificateTarget) -> Self:
+        """Return the new ledger of certificates of this subject."""
+        alpha, whole = _ALPHA * about.delta, _whole(about)
+        return cls(
+            watch=LabelShiftWatch.begun(alpha, MAX_CELLS) if _watches(about) else None,
+            forecasts={domain: Forecasts() for domain in sorted(whole)},
+            tests={domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in sorted(whole)},
+        ).of(about)
+
+    def of(self, about: CertificateTarget) -> Self:
+        """Return this as the ledger of certificates of this subject; raise ValueError if it cannot be."""
+        self.about, alpha, whole = about, _ALPHA * about.delta, _whole(about)
+        for domain, data in self.formed.items():
+            require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
+            data.check(matured=about.is_matured(domain))
+        require(self.forecasts.keys() <= whole, "forecasts under a window")
+        require(self.tests.keys() <= whole, "a test of the labels of a window")
+        for test in self.tests.values():
+            test.check(ExchangeabilityTest.begun(alpha, MAX_CELLS))
+        require((self.watch is not None) == _watches(about), "a test of label shift does not fit the options")
+        if self.watch is not None:
+            self.watch.check(LabelShiftWatch.begun(alpha, MAX_CELLS))
+        self._bounds = {domain: self._bounds_of(data) for domain, data in self.formed.items()}
+        return self
 
     def alarms_now(self, claim: Claim | None, target_labels: int) -> tuple[DriftAlarm, ...]:
         """Return the alarms, and those that recording the certificate of a claim would raise.
@@ -103,10 +106,17 @@ class Ledger:
         """
         self.forecasts[domain] = self.forecasts[domain].updated(sketch)
 
-    def check_forecasts(self, domain: Domain, labels: int) -> None:
-        """Raise ValueError, after `restore`, if a domain has fewer labels than were forecast."""
+    def check_labels(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Raise ValueError if a domain does not have the labels that were forecast, or tested."""
         scored = self.forecasts[domain].labels if domain in self.forecasts else 0
-        require(scored <= labels, f"forecasts of {scored} labels, of which there are {labels}")
+        require(scored <= sketch.n, f"forecasts of {scored} labels, of which there are {sketch.n}")
+        if domain in self.tests:
+            self.tests[domain].check_labels(sketch)
+
+    def settle(self) -> None:
+        """Work out what is pending, so that the fields are the state."""
+        for forecasts in self.forecasts.values():
+            forecasts.settle()
 
     def test_due(self, domain: Domain) -> int | None:
         """Return the scheduled number of labels from which on `test` must be called; None: never."""
@@ -125,11 +135,6 @@ class Ledger:
                 DriftAlarm(DRIFT_OF[domain], identically_distributed(domain), reason, target_labels),
             )
 
-    def check_tests(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Raise ValueError, after `restore`, if a domain does not have the labels that were tested."""
-        if domain in self.tests:
-            self.tests[domain].check_labels(sketch)
-
     def form(self, data: VersionData) -> None:
         """Record the labels and bins of a map formed on schedule."""
         self.count(data)
@@ -137,7 +142,7 @@ class Ledger:
 
     def count(self, data: VersionData) -> None:
         """Record the labels of a scheduled version without a map."""
-        self.formed[data.domain] = data
+        self.formed = dict(sorted({**self.formed, data.domain: data}.items()))
         self._bounds[data.domain] = self._bounds_of(data)
 
     def serve(self, version: int) -> None:
@@ -215,38 +220,6 @@ class Ledger:
         """
         self.alarms += self._new_alarms(certificate.refuted, target_labels)
 
-    def to_state(self) -> LedgerState:
-        """Return the state."""
-        values = {name: getattr(self, name) for name in LedgerState.__struct_fields__}
-        values["forecasts"] = {domain: each.scored for domain, each in self.forecasts.items()}
-        ordered = {name: dict(sorted(values[name].items())) for name in ("formed", "tests")}
-        return LedgerState(**values | ordered)
-
-    def restore(self, state: LedgerState) -> None:
-        """Replace the state by another."""
-        for domain, data in state.formed.items():
-            require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
-            data.check(matured=self.about.is_matured(domain))
-        require(state.forecasts.keys() <= self.forecasts.keys(), "forecasts under a window")
-        require(state.tests.keys() <= self.tests.keys(), "a test of the labels of a window")
-        for domain, test in state.tests.items():
-            test.check(self.tests[domain])
-        for name in LedgerState.__struct_fields__:
-            setattr(self, name, getattr(state, name))
-        forecasts = sorted(state.forecasts.items())
-        self.forecasts = {domain: Forecasts(scored.restored()) for domain, scored in forecasts}
-        self._bounds = {domain: self._bounds_of(data) for domain, data in self.formed.items()}
-        fresh = self._new_watch()
-        if fresh is None:
-            self.watch = None
-        elif self.watch is not None:
-            self.watch.check(fresh)
-
-    def _new_watch(self) -> LabelShiftWatch | None:
-        if not self.about.by_label_shift:
-            return None
-        return LabelShiftWatch.begun(_ALPHA * self.about.delta, MAX_CELLS)
-
     def _bounds_of(self, data: VersionData) -> Bounds:
         """Return bounds by these labels; the forecasts are as of the version, or of an earlier one."""
         return Bounds(
@@ -283,3 +256,13 @@ class Ledger:
     def _drifting(self) -> tuple[Domain, ...]:
         """Domains whose labels are refuted to be identically distributed."""
         return tuple(domain for domain in DOMAINS if domain in self.tests and self.tests[domain].refuted)
+
+
+def _whole(about: CertificateTarget) -> set[Domain]:
+    """Return the domains whose labels are all there: a likelihood of some of them proves nothing."""
+    return {domain for domain in DOMAINS if not about.is_partial(domain)}
+
+
+def _watches(about: CertificateTarget) -> bool:
+    """Return whether the target's labels are tested for label shift."""
+    return about.by_label_shift and not about.matured

@@ -20,7 +20,7 @@ from streamcal.certificates.forecasters import (
     log_likelihoods,
     log_marginal,
 )
-from streamcal.sketch.decoding import Count, require, within
+from streamcal.sketch.decoding import Count, Part, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
@@ -42,7 +42,7 @@ _MOST_PENDING: Final = 32
 LogLikelihood = Annotated[float, msgspec.Meta(ge=_LEAST, le=0.0)]
 
 
-class Prequential(msgspec.Struct):
+class Prequential(Part):
     """Log likelihoods of the forecasters on all labels that were passed to `update`. It is its own state."""
 
     labels: Count = 0
@@ -55,6 +55,15 @@ class Prequential(msgspec.Struct):
     """Log likelihood that ``forecasters`` give the labels they were fitted to, by level and forecaster."""
     forecasters: Forecasters | None = None
     """Forecasters fitted to all labels that were scored; None before the first."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        fitted = 0 if self.forecasters is None else self.forecasters.labels
+        require(fitted == self.labels, f"forecasts after {self.labels} labels, from {fitted}")
+        within(self.opening, _LEAST, 0.0, "log likelihoods", _ROWS)
+        for name in ("sums", "earlier"):
+            table = within(getattr(self, name), _LEAST, 0.0, "log likelihoods", _ROWS * FORECASTERS)
+            setattr(self, name, table.reshape(_ROWS, FORECASTERS))
 
     @property
     def log_likelihoods(self) -> Floats:
@@ -98,19 +107,6 @@ class Prequential(msgspec.Struct):
         tables = {name: getattr(self, name).copy() for name in ("opening", "sums", "earlier")}
         return msgspec.structs.replace(self, **tables)
 
-    def restored(self) -> Self:
-        """Return this state as it was before it became bytes; raise ValueError if it is damaged."""
-        fitted = 0 if self.forecasters is None else self.forecasters.labels
-        require(fitted == self.labels, f"forecasts after {self.labels} labels, from {fitted}")
-        if self.forecasters is not None:
-            self.forecasters.check()
-        for values, columns in ((self.opening, 1), (self.sums, FORECASTERS), (self.earlier, FORECASTERS)):
-            within(values, _LEAST, 0.0, "log likelihoods", _ROWS * columns)
-        shape = _ROWS, FORECASTERS
-        return msgspec.structs.replace(
-            self, sums=self.sums.reshape(shape), earlier=self.earlier.reshape(shape)
-        )
-
 
 def replayed(sketch: ScoreSketch) -> Prequential:
     """Return the forecasts of labels of unknown order, in an order drawn at random (lemma 15).
@@ -129,24 +125,23 @@ def replayed(sketch: ScoreSketch) -> Prequential:
     return scored
 
 
-class Forecasts:
+class Forecasts(Part, dict=True):
     """Forecasts of the labels of a domain so far: `Prequential`, worked out when it is first asked for.
 
     To score and to fit takes milliseconds, for which no event waits. A value does not change: `updated`
-    returns another.
-
-    Parameters
-    ----------
-    scored
-        forecasts and their log likelihoods at an earlier count.
-    pending
-        sketches of all labels at later counts, ascending, that are to be scored.
+    returns another. After `settle`, its field is its state.
     """
 
-    def __init__(self, scored: Prequential | None = None, pending: tuple[ScoreSketch, ...] = ()) -> None:
-        self._scored, self._pending = Prequential() if scored is None else scored, pending
-        self.labels = pending[-1].n if pending else self._scored.labels
+    known: Prequential = msgspec.field(default_factory=Prequential)
+    """Forecasts and their log likelihoods, without what is pending."""
+
+    def __post_init__(self) -> None:
+        self._pending: tuple[ScoreSketch, ...] = ()
+
+    @property
+    def labels(self) -> int:
         """Number of labels scored, or to be scored."""
+        return self._pending[-1].n if self._pending else self.known.labels
 
     @property
     def due(self) -> int:
@@ -156,12 +151,16 @@ class Forecasts:
     @property
     def scored(self) -> Prequential:
         """Forecasts after all labels so far; do not change it."""
+        self.settle()
+        return self.known
+
+    def settle(self) -> None:
+        """Score what is pending."""
         if self._pending:
-            scored = self._scored.copy()
+            scored = self.known.copy()
             for sketch in self._pending:
                 scored.update(sketch)
-            self._scored, self._pending = scored, ()
-        return self._scored
+            self.known, self._pending = scored, ()
 
     def updated(self, sketch: ScoreSketch) -> Forecasts:
         """Return the forecasts after more labels; the sketch holds them and all before, and must not change.
@@ -170,12 +169,14 @@ class Forecasts:
         """
         if sketch.n <= self.labels:
             return self
-        scored, pending = self._scored, (*self._pending, sketch)
+        scored, pending = self.known, (*self._pending, sketch)
         if len(pending) > _MOST_PENDING:
             scored = scored.copy()
             scored.update(pending[0])
             pending = pending[1:]
-        return Forecasts(scored, pending)
+        updated = Forecasts(scored)
+        updated._pending = pending
+        return updated
 
 
 def _by_level(sketch: ScoreSketch) -> tuple[ScoreSketch, slice, Levels]:

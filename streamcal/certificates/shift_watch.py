@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-import msgspec
 import numpy as np
 
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.maps.binning import uniform_mass
-from streamcal.sketch.decoding import Count, ascending, require, within
+from streamcal.sketch.decoding import Count, Part, ascending, require, within
 from streamcal.sketch.grid import LAST_KEY, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
@@ -23,7 +22,7 @@ _STRIDE_GROWTH: Final = 1.05  # the stride is 5 % of the labels so far, between 
 _MAX_STRIDE: Final = 4096  # late in a stream a drift must still be noticed soon
 
 
-class LabelShiftWatch(msgspec.Struct):
+class LabelShiftWatch(Part):
     """Counter of target labels for the e-process against label shift, which reads it on a schedule.
 
     While label shift holds and the prior is constant between restarts, it alarms with probability at most α

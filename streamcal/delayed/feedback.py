@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -20,10 +20,10 @@ import numpy as np
 from streamcal.delayed.delays import BINS, PANES, fit_delays
 from streamcal.delayed.estimate import LEVEL, Estimate, estimate
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import MOST, ascending, require
+from streamcal.sketch.decoding import MOST, Part, ascending, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["DelayedFeedback", "FeedbackState", "Table"]
+__all__ = ["DelayedFeedback", "Table"]
 
 _CELLS: Final = (grid.LAST_KEY >> LEVEL) + 1
 _OCTAVE: Final = 52 - LEVEL
@@ -67,35 +67,31 @@ class Table(msgspec.Struct, array_like=True):
         require((counts > 0).all() and counts.sum(dtype=float) <= MOST, "counts by key are out of range")
 
 
-class FeedbackState(msgspec.Struct):
-    """The state of a `DelayedFeedback`."""
+class DelayedFeedback(Part, dict=True):
+    """Counts of predictions, and of their positives so far; after `count`, its fields are its state."""
 
-    pane: Annotated[int, msgspec.Meta(ge=-_MOST_PANE, le=_MOST_PANE)] | None
+    label_delay_limit: Annotated[float, msgspec.Meta(gt=0.0)]
+    """Seconds after its prediction at which a label is final, at least 1: a later positive counts as 0."""
+    pane: Annotated[int, msgspec.Meta(ge=-_MOST_PANE, le=_MOST_PANE)] | None = None
     """The open one; None before the first event."""
-    tables: tuple[Table, Table, Table, Table, Table]
+    tables: tuple[Table, Table, Table, Table, Table] = msgspec.field(
+        default_factory=lambda: (Table(), Table(), Table(), Table(), Table())
+    )
     """Predictions and positives by pane and cell, delays, and those older by cell."""
 
-
-class DelayedFeedback:
-    """Counts of predictions, and of their positives so far.
-
-    Parameters
-    ----------
-    label_delay_limit
-        seconds after its prediction at which a label is final, at least 1: a later positive counts as 0.
-    """
-
-    __slots__ = ("_early", "_end", "_label_delay_limit", "_pane", "_predictions", "_tables", "_width")
-
-    def __init__(self, label_delay_limit: float) -> None:
-        self._label_delay_limit = label_delay_limit
-        self._width = label_delay_limit / PANES
-        self._pane: int | None = None  # the open one; None before the first event
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self._width = self.label_delay_limit / PANES
         self._end = -math.inf  # of the open pane
         self._predictions = array("d")  # scores and times that wait to be counted, in turn
         self._early = array("d")  # scores, times of the prediction, times of the positive
-        # As in the state.
-        self._tables = Table(), Table(), Table(), Table(), Table()
+        ends, pane = [(0, 0)] * 3, self.pane
+        if pane is not None:
+            sizes = (PANES, _CELLS), (PANES, _CELLS), (_KEPT, _OCTAVES * BINS)
+            ends = [((pane - kept) * size, (pane + 2) * size) for kept, size in sizes]
+            self._begin(pane)
+        for table, (low, end) in zip(self.tables, (*ends, (0, _CELLS), (0, _CELLS)), strict=True):
+            table.check(low, end)
 
     def predict(self, score: float, time: float) -> bool:
         """Count a prediction, its score checked, at this event time; return whether that closes a pane.
@@ -107,7 +103,7 @@ class DelayedFeedback:
         waiting.append(score)
         waiting.append(time)
         if len(waiting) >= 2 * _WAITING:
-            self._count()
+            self.count()
         return closes
 
     def observe_early(self, score: float, predicted_at: float, labelled_at: float) -> bool:
@@ -117,10 +113,10 @@ class DelayedFeedback:
         """
         now = max(predicted_at, labelled_at)
         closes = now >= self._end and self._reach(now)
-        if labelled_at - predicted_at <= self._label_delay_limit:
+        if labelled_at - predicted_at <= self.label_delay_limit:
             self._early.extend((score, predicted_at, now))
             if len(self._early) >= 3 * _WAITING:
-                self._count()
+                self.count()
         return closes
 
     def estimate(self) -> Estimate | None:
@@ -128,11 +124,11 @@ class DelayedFeedback:
 
         Call it when the pane before has closed: events of the open pane do not count.
         """
-        pane = self._pane
+        pane = self.pane
         if pane is None:
             return None
-        self._count()
-        predicted, positive, delayed, *older = self._tables
+        self.count()
+        predicted, positive, delayed, *older = self.tables
         rest, delays = np.divmod(delayed.keys, BINS)
         panes, octaves = np.divmod(rest, _OCTAVES)
         ages = pane - 1 - panes
@@ -153,39 +149,22 @@ class DelayedFeedback:
         by_pane = _by_pane(predicted, pane, cells), _by_pane(positive, pane, cells)
         return estimate(cells.astype(np.int32), sums, *by_pane, triangle, fitted, nearest)
 
-    def to_state(self) -> FeedbackState:
-        """Return the state."""
-        self._count()
-        return FeedbackState(self._pane, self._tables)
-
-    def restore(self, state: FeedbackState) -> Self:
-        """Replace the state by another."""
-        ends, pane = [(0, 0)] * 3, state.pane
-        if pane is not None:
-            sizes = (PANES, _CELLS), (PANES, _CELLS), (_KEPT, _OCTAVES * BINS)
-            ends = [((pane - kept) * size, (pane + 2) * size) for kept, size in sizes]
-            self._begin(pane)
-        for table, (low, end) in zip(state.tables, (*ends, (0, _CELLS), (0, _CELLS)), strict=True):
-            table.check(low, end)
-        self._tables = state.tables
-        return self
-
     def _reach(self, time: float) -> bool:
         """Open the pane of this time, if it is a later one; return whether that closes another."""
-        pane, before = math.floor(time / self._width), self._pane
+        pane, before = math.floor(time / self._width), self.pane
         if before is not None and pane <= before:
             return False
-        self._count()
+        self.count()
         self._begin(pane)
         self._retire()
         return before is not None
 
     def _begin(self, pane: int) -> None:
-        self._pane, self._end = pane, (pane + 1) * self._width
+        self.pane, self._end = pane, (pane + 1) * self._width
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count the buffered events."""
-        by_pane, positive, delayed = self._tables[:3]
+        by_pane, positive, delayed = self.tables[:3]
         if self._predictions:
             scores, times = np.array(self._predictions).reshape(-1, 2).T
             by_pane.add(self._panes_of(times) * _CELLS + _cells_of(scores))
@@ -204,13 +183,13 @@ class DelayedFeedback:
 
     def _retire(self) -> None:
         """Count what is older than all panes by its cell alone, and drop delays that are too old."""
-        if self._pane is None:
+        if self.pane is None:
             return
-        predicted, positive, delayed, *older = self._tables
+        predicted, positive, delayed, *older = self.tables
         for table, by_cell in zip((predicted, positive), older, strict=True):
-            old = table.take_below((self._pane - PANES) * _CELLS)
+            old = table.take_below((self.pane - PANES) * _CELLS)
             by_cell.add(old.keys % _CELLS, old.counts)
-        delayed.take_below((self._pane - _KEPT) * _OCTAVES * BINS)
+        delayed.take_below((self.pane - _KEPT) * _OCTAVES * BINS)
 
 
 def _by_pane(table: Table, pane: int, cells: Counts) -> Floats:

@@ -12,15 +12,15 @@ each later one.
 from __future__ import annotations
 
 from array import array
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count, Part, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Cohort", "CompleteCohorts", "CompleteState"]
+__all__ = ["Cohort", "CompleteCohorts"]
 
 _LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
 _WAITING: Final = 4096  # predictions or labels that wait to be counted
@@ -29,7 +29,7 @@ _WAITING: Final = 4096  # predictions or labels that wait to be counted
 class Cohort(NamedTuple):
     """Scores and labels of one cohort, or of several together."""
 
-    end: int
+    end: Count
     """Number of the first prediction after it."""
     predictions: ScoreSketch
     """Scores of the predictions, without labels; do not change it."""
@@ -37,42 +37,43 @@ class Cohort(NamedTuple):
     """Scores of the predictions with a label, and these labels; do not change it."""
 
 
-class CompleteState(msgspec.Struct):
-    """State of `CompleteCohorts`."""
+class CompleteCohorts(Part, dict=True):
+    """Cohorts of predictions with the labels that have come; after `count`, its fields are its state."""
 
     first: Count
-    exact: bool
-    number: Count
-    end: Count
-    sketches: Annotated[list[tuple[ScoreSketch, ScoreSketch]], msgspec.Meta(min_length=1)]
-    """Predictions and labels of the matured cohorts together, then of each other one."""
+    """Number of the first prediction."""
+    exact: bool = True
+    """Whether every label had the number of its prediction."""
+    number: Count = 0
+    """Number of matured cohorts."""
+    whole: Cohort = msgspec.field(default_factory=lambda: _cohort(0))
+    """All matured cohorts as one."""
+    open: list[Cohort] = msgspec.field(default_factory=list)
+    """The others, one after the other."""
 
-
-class CompleteCohorts:
-    """Cohorts of predictions with the labels that have come.
-
-    Parameters
-    ----------
-    first
-        number of the first prediction.
-    """
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.exact = True
-        """Whether every label had the number of its prediction."""
-        self._n = 0  # predictions counted
-        self._number = 0  # of matured cohorts
-        self._whole = self._cohort(0)  # all matured ones as one
-        self._open: list[Cohort] = []  # the others, one after the other
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
         self._predicted, self._scores = array("d"), array("d")
         self._labels, self._numbers = array("b"), array("q")
+        cohorts, start, end, like = (self.whole, *self.open), 0, self.whole.end, _cohort(0)
+        self.n = sum(cohort.predictions.n for cohort in cohorts)
+        """Number of predictions counted."""
+        for cohort in cohorts:
+            scores, _ = cohort.predictions.checked_as(like.predictions), cohort.labels.checked_as(like.labels)
+            expected = min(end, self.n) - start
+            right = scores.n == expected and cohort.end == end
+            require(right, f"a cohort of {scores.n} predictions, not {expected}")
+            start, end = start + expected, _next_end(end)
+        require(
+            self.number <= self.whole.end and (self.number == 0) == (self.whole.end == 0),
+            f"{self.number} matured cohorts of {self.whole.end} predictions",
+        )
 
     def predict(self, score: float) -> None:
         """Take the checked score of the next prediction."""
         self._predicted.append(score)
         if len(self._predicted) >= _WAITING:
-            self._count()
+            self.count()
 
     def label(self, score: float, label: int, number: int) -> None:
         """Take the one checked label of the prediction with this number; earlier ones are left out."""
@@ -81,70 +82,46 @@ class CompleteCohorts:
             self._labels.append(label)
             self._numbers.append(number - self.first)
             if len(self._scores) >= _WAITING:
-                self._count()
+                self.count()
 
     def matured(self, end: int) -> tuple[Cohort, int] | None:
         """Return the cohorts up to prediction ``end`` as one, and their number; None if there are none.
 
         Whatever ``end`` depends on, the ends of cohorts do not.
         """
-        self._count()
-        while self._open and self._open[0].end <= min(end - self.first, self._n):
-            cohort = self._open.pop(0)
-            self._whole.predictions.merge(cohort.predictions)
-            self._whole.labels.merge(cohort.labels)
-            self._whole = self._whole._replace(end=cohort.end)
-            self._number += 1
-        return (self._whole, self._number) if self._number and self.exact else None
+        self.count()
+        while self.open and self.open[0].end <= min(end - self.first, self.n):
+            cohort = self.open.pop(0)
+            self.whole.predictions.merge(cohort.predictions)
+            self.whole.labels.merge(cohort.labels)
+            self.whole = self.whole._replace(end=cohort.end)
+            self.number += 1
+        return (self.whole, self.number) if self.number and self.exact else None
 
-    def to_state(self) -> CompleteState:
-        """Return the state."""
-        self._count()
-        sketches = [(each.predictions, each.labels) for each in (self._whole, *self._open)]
-        return CompleteState(self.first, self.exact, self._number, self._whole.end, sketches)
-
-    def restore(self, state: CompleteState, predictions: int) -> Self:
-        """Replace the state by another, of an engine with so many predictions."""
-        self.first, self.exact, self._number = state.first, state.exact, state.number
-        self._n = predictions - state.first
-        start, end, cohorts, like = 0, state.end, [], self._whole
-        for scores, labels in state.sketches:
-            scores.checked_as(like.predictions)
-            cohorts.append(Cohort(end, scores, labels.checked_as(like.labels)))
-            expected = min(end, self._n) - start
-            require(scores.n == expected, f"a cohort of {scores.n} predictions, not {expected}")
-            start, end = start + expected, _next_end(end)
-        require(start == self._n, f"cohorts of {start} predictions, not {self._n}")
-        require(
-            self._number <= state.end and (self._number == 0) == (state.end == 0),
-            f"{self._number} matured cohorts of {state.end} predictions",
-        )
-        self._whole, *self._open = cohorts
-        return self
-
-    def _cohort(self, end: int) -> Cohort:
-        return Cohort(end, ScoreSketch(labelled=False), ScoreSketch())
-
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count the predictions and labels that wait."""
         predicted, start = np.array(self._predicted, np.float64), 0
         while start < len(predicted):
-            if not self._open or self._open[-1].end == self._n:
-                self._open.append(self._cohort(_next_end(self._n)))
-            cohort = self._open[-1]
-            part = predicted[start : start + cohort.end - self._n]
+            if not self.open or self.open[-1].end == self.n:
+                self.open.append(_cohort(_next_end(self.n)))
+            cohort = self.open[-1]
+            part = predicted[start : start + cohort.end - self.n]
             cohort.predictions.add_checked(part, None)
             start += len(part)
-            self._n += len(part)
+            self.n += len(part)
         scores, labels = np.array(self._scores, np.float64), np.array(self._labels, np.int8)
-        ends = [self._whole.end, *(cohort.end for cohort in self._open)]
+        ends = [self.whole.end, *(cohort.end for cohort in self.open)]
         owners = np.searchsorted(ends, np.array(self._numbers, np.int64), side="right")
-        for owner, cohort in enumerate((self._whole, *self._open)):
+        for owner, cohort in enumerate((self.whole, *self.open)):
             own = owners == owner
             if own.any():
                 cohort.labels.add_checked(scores[own], labels[own])
         self._predicted, self._scores = array("d"), array("d")
         self._labels, self._numbers = array("b"), array("q")
+
+
+def _cohort(end: int) -> Cohort:
+    return Cohort(end, ScoreSketch(labelled=False), ScoreSketch())
 
 
 def _next_end(end: int) -> int:

@@ -9,17 +9,17 @@ Memory: the log, and 21 bytes for each of at most about `BUFFERED` labels.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Self
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
-from streamcal.engine.label_log import LabelLog, LogState
+from streamcal.engine.label_log import LabelLog
 from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.decoding import MOST, require, within
-from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
+from streamcal.sketch.decoding import MOST, Part, require, within
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units, unit_weights
 from streamcal.values import Counts, Floats, Labels
@@ -30,6 +30,9 @@ _SCORES: Final = 0
 _LABELS: Final = 1
 _UNITS: Final = 2
 _INDEX: Final = 3
+_NO_SCORES: Final = np.empty(0)
+_NO_LABELS: Final = np.empty(0, np.int8)
+_NO_INDEX: Final = np.empty(0, np.int64)
 
 
 class LabelRun(NamedTuple):
@@ -46,15 +49,16 @@ class LabelRun(NamedTuple):
     """Weights in units of 1/256, int64[k]; None: all are 1."""
 
 
-class DomainState(msgspec.Struct, omit_defaults=True):
+class DomainState(Part):
     """The state of `DomainLabels`."""
 
-    log: LogState
-    scores: Floats
-    labels: Labels
-    prediction_index: Counts
-    newest: RecentLabelsState | None
+    log: LabelLog
+    scores: Floats = _NO_SCORES
+    """Labels that not everybody has read: these, and the next three."""
+    labels: Labels = _NO_LABELS
+    prediction_index: Counts = _NO_INDEX
     units: Counts | None = None
+    newest: RecentLabels | None = None
     mass: Mass = NONE
 
 
@@ -63,33 +67,51 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     Parameters
     ----------
-    log
-        the log that labels are sorted into.
+    window
+        length of the sliding window; see `LabelLog.begun`.
+    state
+        the state to start from; None: there is no label. ValueError if it is none of these options.
     keeps_index
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
-        keeps the newest labels in their order, until `take_newest`; None: no reader asks for them.
+        how many of the newest labels are kept in their order, until `take_newest`.
     """
 
     def __init__(
         self,
-        log: LabelLog,
+        window: int | timedelta | None = None,
+        state: DomainState | None = None,
         *,
         keeps_index: bool = False,
-        newest: RecentLabels | None = None,
+        newest: int = 0,
     ) -> None:
         super().__init__(keeps_index)
+        log = LabelLog.begun(window)
+        if state is None:
+            state = DomainState(log, newest=RecentLabels(newest) if newest else None)
+        options = log.pane_size, log.pane_seconds
+        log = state.log
+        require(
+            (log.pane_size, log.pane_seconds) == options,
+            "the window of a label log does not fit the options",
+        )
+        fits = state.newest is None or state.newest.size == newest
+        require(fits, "newest labels where they are not kept")
+        require(log.windowed or log.mass == state.mass, "the weights of labels do not fit their log")
+        scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
+        count = len(labels)
+        require(len(scores) == count, f"{len(scores)} scores of {count} labels")
+        expected = count if keeps_index else 0
+        index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
+        if units is not None:
+            check_units(units, count)
         self.log = log
         """Log of the labels that have been sorted; buffered labels are not in it."""
-        self._take(log)
-        self._newest = newest
-        self._flushed = 0  # number of the first label that is not in the log
-        self._pane = 0  # of the window, where the labels lie that are not in the log
-
-    def _take(self, log: LabelLog) -> None:
-        """Set the counts to those of a log."""
-        self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
-        self.windowed = log.windowed
+        self.n, self.positives, self.mass, self.windowed = log.n, log.positives, state.mass, log.windowed
+        self._newest = state.newest
+        self._put(scores, labels, unit_weights(count) if units is None else units, index)
+        self._flushed = count  # number of the first label that is not in the log
+        self._pane = log.pane  # of the window, where the labels lie that are not in the log
 
     @property
     def mass(self) -> Mass:
@@ -253,33 +275,13 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     # State
 
-    def to_state(self) -> DomainState:
-        """Return the state, with the labels that not everybody has read; all must be flushed."""
-        run, newest = self.since(self.start), None if self._newest is None else self._newest.to_state()
+    @property
+    def state(self) -> DomainState:
+        """The state, with the labels that not everybody has read; all must be flushed."""
+        run = self.since(self.start)
         return DomainState(
-            self.log.to_state(), run.scores, run.labels, run.prediction_index, newest, run.units, self.mass
+            self.log, run.scores, run.labels, run.prediction_index, run.units, self._newest, self.mass
         )
-
-    def restore(self, state: DomainState) -> Self:
-        """Replace the state by another."""
-        scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
-        require(len(scores) == len(labels), f"{len(scores)} scores of {len(labels)} labels")
-        expected = len(labels) if self._keeps_index else 0
-        prediction_index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
-        if units is not None:
-            check_units(units, len(labels))
-        require(self._newest is not None or state.newest is None, "newest labels where they are not kept")
-        if self._newest is not None:
-            self._newest = None if state.newest is None else self._newest.restore(state.newest)
-        number = self.end
-        self._take(self.log.restore(state.log))
-        self._clear()
-        self.start = self._flushed = number
-        require(self.windowed or self.mass == state.mass, "the weights of labels do not fit their log")
-        self.mass = state.mass
-        self._put(scores, labels, unit_weights(len(labels)) if units is None else units, prediction_index)
-        self._flushed, self._pane = self.end, self.log.pane
-        return self
 
     def _sort(self, scores: Floats, labels: Labels, units: Counts) -> None:
         """Add labels to the log, and to the newest."""

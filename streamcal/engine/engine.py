@@ -8,7 +8,6 @@ one by one or many at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Self
@@ -19,21 +18,17 @@ import numpy as np
 from streamcal.certificates.record import Certificate
 from streamcal.engine.calls import BinaryCalls, Calls
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
-from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.engine.map_versions import VersionsState
 from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
-from streamcal.engine.state import compressed, expanded, pack, unpack
-from streamcal.engine.unlabelled_scores import UnlabelledState
+from streamcal.engine.state import EngineState, compressed, expanded, pack, unpack
 from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.priors.score_tracker import ScoreState
 from streamcal.release.label_delays import LabelDelays, label_delays
-from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
+from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, unit_weights
 from streamcal.values import Counts, Floats, Labels
@@ -52,15 +47,6 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Smoothed estimate of the current probability of class 1; None before the first label."""
     scores: int
     """Number of scores observed without regard to their label (target only)."""
-
-
-class _State(msgspec.Struct, omit_defaults=True):
-    time: Finite | None
-    source: DomainState
-    target: DomainState
-    unlabelled: UnlabelledState
-    priors: ScoreState | None
-    release: ReleaseState | None = None
 
 
 class Engine(EventRules):
@@ -334,23 +320,24 @@ class Engine(EventRules):
         """Return the parts of the state."""
         for domain in DOMAINS:
             self._versions.flush(domain)
-        state = _State(
+        state = EngineState(
+            self._source.state,
+            self._target.state,
+            self._unlabelled.sketch,
+            self._unlabelled.unread,
+            self._priors.tracker,
             self._time,
-            self._source.to_state(),
-            self._target.to_state(),
-            self._unlabelled.to_state(),
-            self._priors.to_state(),
             None if self.release is None else self.release.to_state(),
         )
         config = self.config.model_dump_json().encode()
-        return [config, pack([compressed(encoded(state)), self._written(self._versions.to_state())])]
+        return [config, pack([compressed(encoded(state)), self._written()])]
 
-    def _written(self, versions: VersionsState) -> bytes:
+    def _written(self) -> bytes:
         """Return the state of map versions, compressed; while none begins, it stays the same.
 
         It is most of an engine's state, and to compress it takes most of a commit's time.
         """
-        data = encoded(versions)
+        data = encoded(self._versions.state)
         if not self.keeps_bytes:
             return compressed(data)
         digest = blake2b(data, digest_size=16).digest()
@@ -397,27 +384,11 @@ class Engine(EventRules):
         """
         options, body, *_ = unpack(data, 2, more=True)  # the others are those of segments
         own, written = unpack(body, 2)
-        state = decoded(expanded(own), _State, "an engine")
-        versions = decoded(expanded(written), VersionsState, "map versions")
+        state = decoded(expanded(own), EngineState, "an engine")
+        state.versions = decoded(expanded(written), VersionsState, "map versions")
         with restoring("not the state of an engine"):
-            engine = cls(RecalibratorConfig.model_validate_json(options), key)
-            engine._restore(state, versions)
-        return engine
-
-    def _restore(self, state: _State, versions: VersionsState) -> None:
-        self._latest = -math.inf if state.time is None else state.time
-        for name in ("source", "target", "unlabelled", "priors"):
-            with restoring(name):
-                getattr(self, f"_{name}").restore(getattr(state, name))
-        with restoring("versions"):
-            self._versions.restore(versions)
-        require((state.release is None) == (self.release is None), "held labels where the options have none")
-        if self.release is not None and state.release is not None:
-            with restoring("release"):
-                self.release.restore(state.release)
-                require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
-        self._complete = self._versions.complete
-        self._set_stops()
+            require(state.source and state.target and state.unlabelled, "labels or scores are missing")
+            return cls(RecalibratorConfig.model_validate_json(options), key, state)
 
     # Inside
 

@@ -16,18 +16,19 @@ from streamcal.engine.calls import INDEX_BYTES
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
-from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.served_map_c import ClassPriors
+from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
+from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.buffers_c import AT_ONCE
-from streamcal.sketch.recent_labels import RecentLabels
+from streamcal.sketch.decoding import require
 from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats, Labels
 
@@ -48,22 +49,28 @@ class EventRules:
         options of the engine.
     key
         key of its events, which its emissions name; None if events have none.
+    state
+        the state to start from; None: nothing is known. ValueError if it is none of these options.
     """
 
     def __init__(
         self,
         config: RecalibratorConfig,
         key: str | None = None,
+        state: EngineState | None = None,
     ) -> None:
         self.config = config
-        auto = config.mode == "auto"
-        self._source: Any = DomainLabels(
-            LabelLog(config.window), newest=RecentLabels(EARLIER) if auto else None
+        auto, window = config.mode == "auto", config.window
+        by_scores, state = config.prior == "scores", state or EngineState()
+        self._source: Any = DomainLabels(window, state.source, newest=EARLIER if auto else 0)
+        self._target: Any = DomainLabels(window, state.target, keeps_index=True)
+        tracker = ScoreTracker() if state.source is None and by_scores else state.priors
+        require((tracker is not None) == by_scores, "the prior by scores does not fit the options")
+        self._priors = priors = ClassPriors(tracker, self._source, self._target)
+        self._unlabelled: Any = UnlabelledScores(BLOCK if by_scores else 0, state.unlabelled, state.unread)
+        self._versions = MapVersions(
+            config, self._source, self._target, self._unlabelled, priors, state.versions
         )
-        self._target: Any = DomainLabels(LabelLog(config.window), keeps_index=True)
-        self._priors = priors = ClassPriors(config.prior == "scores", self._source, self._target)
-        self._unlabelled: Any = UnlabelledScores(BLOCK if priors.takes_scores else 0)
-        self._versions = MapVersions(config, self._source, self._target, self._unlabelled, priors)
         self.served = self._versions.served
         """Served map."""
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
@@ -73,12 +80,19 @@ class EventRules:
         self._last_written: Any = b"", b""  # its digest before it was compressed, and the bytes
         self.carries = False
         """Whether the join is to keep values with each prediction."""
-        self._latest = _NEVER  # the latest event time of a label
+        self._latest = _NEVER if state.time is None else state.time  # the latest event time of a label
         # Under a limit, labels are learned in the order of their predictions.
         self.release: Any = None
         if auto and config.label_delay_limit is None:
             self.release = self._versions.release = LabelRelease(weighs=config.why_unweighted is None)
-        self._complete: Any = None  # cohorts of the versions
+        if state.source is not None:
+            require(
+                (state.release is None) == (self.release is None), "held labels where the options have none"
+            )
+        if state.release is not None:
+            self.release.restore(state.release)
+            require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
+        self._complete: Any = self._versions.complete
         self._set_stops()
 
     # A prediction

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["PANES", "LabelLog", "LogState"]
+__all__ = ["PANES", "LabelLog"]
 
 PANES: Final = 16
 """Number of panes that the length of a window is divided into."""
@@ -30,83 +30,103 @@ PANES: Final = 16
 _LAST: Final = 1 << 62  # no pane has an index beyond it: of the shortest, as many pass in ten thousand years
 
 
-class _Pane(msgspec.Struct, omit_defaults=True):
-    index: Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
+_Index: TypeAlias = Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
+
+
+class _Pane(Part):
+    index: _Index
     n: Count
     positives: Count
     cells: bytes
     mass: Mass = NONE
 
 
-class WindowState(msgspec.Struct):
-    """The state of the panes of a window."""
-
-    closed: list[_Pane]
-    current: _Pane
-
-
-class LogState(msgspec.Struct):
-    """The state of a `LabelLog`."""
-
-    n: Count
-    positives: Count
-    window: WindowState | None
-    all: ScoreSketch | None
-
-
-class LabelLog:
+class LabelLog(Part, dict=True):
     """A sketch of labelled scores, or panes of sketches where a window forgets the older ones.
 
-    Parameters
-    ----------
-    window
-        length of the sliding window: a number of labels, or a duration of event time; None: everything is
-        remembered.
+    Its fields are its state.
     """
 
-    def __init__(self, window: int | timedelta | None = None) -> None:
-        self.pane_size: int | None = -(-window // PANES) if isinstance(window, int) else None
-        """Number of labels that fill a pane; None without a window of labels."""
-        self._pane_seconds = window.total_seconds() / PANES if isinstance(window, timedelta) else None
-        self.n = 0
-        """Number of labels added, including those that the window has dropped."""
-        self.positives = 0
-        """Number of labels 1 added."""
-        self.pane = 0
-        """Index of the pane that is being filled."""
-        self._closed: list[_Pane] = []
-        self._current = ScoreSketch()
+    pane_size: Positive | None = None
+    """Number of labels that fill a pane; None without a window of labels."""
+    pane_seconds: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    """Width of a pane in seconds; None without a window of event time."""
+    n: Count = 0
+    """Number of labels added, including those that the window has dropped."""
+    positives: Count = 0
+    """Number of labels 1 added."""
+    pane: _Index = 0
+    """Index of the pane that is being filled."""
+    current: ScoreSketch = msgspec.field(default_factory=ScoreSketch)
+    """Labels of that pane."""
+    closed: list[_Pane] = msgspec.field(default_factory=list)
+    """Panes before it."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        like, indices = ScoreSketch(), [*(pane.index for pane in self.closed), self.pane]
+        self.current.checked_as(like)
+        require(
+            indices == sorted(set(indices)) and indices[0] >= self.pane - PANES,
+            "the panes of a sliding window are out of order",
+        )
+        for pane in self.closed:
+            same = _pane(pane.index, ScoreSketch.from_bytes(pane.cells).checked_as(like)) == pane
+            require(same, "a pane of a sliding window contradicts its sketch")
+        (positives, n), size = self.remembered, self.pane_size
+        require(
+            0 <= positives <= self.positives and 0 <= n - positives <= self.n - self.positives,
+            f"a label log holds {positives} positives of {n} labels, but counts {self.positives} of {self.n}",
+        )
+        right = self.windowed if size is None else 0 <= size * self.pane <= self.n
+        require(
+            right or not (self.closed or self.pane), f"the panes of a sliding window are not of {n} labels"
+        )
         self._merged: ScoreSketch | None = None  # of the closed panes
+
+    @classmethod
+    def begun(cls, window: int | timedelta | None = None) -> Self:
+        """Return an empty log.
+
+        Parameters
+        ----------
+        window
+            length of the sliding window: a number of labels, or a duration of event time; None: everything is
+            remembered.
+        """
+        if isinstance(window, timedelta):
+            return cls(pane_seconds=window.total_seconds() / PANES)
+        return cls(None if window is None else -(-window // PANES))
 
     @property
     def windowed(self) -> bool:
         """Whether a sliding window forgets older labels."""
-        return self.pane_size is not None or self._pane_seconds is not None
+        return self.pane_size is not None or self.pane_seconds is not None
 
     @property
     def sketch(self) -> ScoreSketch:
         """Sketch of the remembered labels, equal to a new sketch of these alone. Do not modify it."""
-        if not self._closed:
-            return self._current
+        if not self.closed:
+            return self.current
         if self._merged is None:
             self._merged = ScoreSketch()
-            for pane in self._closed:
+            for pane in self.closed:
                 self._merged.merge(ScoreSketch.from_bytes(pane.cells))
         merged = self._merged.at_level(self._merged.level)
-        merged.merge(self._current)
+        merged.merge(self.current)
         return merged
 
     @property
     def remembered(self) -> tuple[int, int]:
         """(positives, labels) that are remembered."""
-        positives = sum(pane.positives for pane in self._closed) + self._current.n_positives
-        return positives, sum(pane.n for pane in self._closed) + self._current.n
+        positives = sum(pane.positives for pane in self.closed) + self.current.n_positives
+        return positives, sum(pane.n for pane in self.closed) + self.current.n
 
     @property
     def mass(self) -> Mass:
         """Weight of the remembered labels beyond one each."""
-        mass = self._current.mass
-        for pane in self._closed:
+        mass = self.current.mass
+        for pane in self.closed:
             mass = mass.plus(pane.mass)
         return mass
 
@@ -127,13 +147,13 @@ class LabelLog:
         """
         if self.pane_size is not None:
             return (self.n + waiting) // self.pane_size
-        if self._pane_seconds is None:
+        if self.pane_seconds is None:
             return 0
         if time is None or not math.isfinite(time):
             raise ValueError(
                 f"a window in event time needs the time of every label, in seconds, got {time!r}"
             )
-        return math.floor(time / self._pane_seconds)
+        return math.floor(time / self.pane_seconds)
 
     def slide_to(self, pane: int) -> bool:
         """Slide on to a pane, unless it is an older one; drop what lies before the window.
@@ -143,13 +163,13 @@ class LabelLog:
         Whether the window slides by event time, and has labels.
         """
         newer = pane > self.pane
-        slides = newer and self._pane_seconds is not None and self.remembered[1] > 0
+        slides = newer and self.pane_seconds is not None and self.remembered[1] > 0
         if newer or not self.n:
-            if self._current.n:
-                self._closed.append(_pane(self.pane, self._current))
+            if self.current.n:
+                self.closed.append(_pane(self.pane, self.current))
             self.pane = pane
-            self._closed = [each for each in self._closed if each.index >= pane - PANES]
-            self._current, self._merged = ScoreSketch(), None
+            self.closed = [each for each in self.closed if each.index >= pane - PANES]
+            self.current, self._merged = ScoreSketch(), None
         return slides
 
     def add(self, scores: Floats, labels: Labels, pane: int = 0, units: Counts | None = None) -> None:
@@ -161,7 +181,7 @@ class LabelLog:
             return
         self.slide_to(pane)
         if pane == self.pane:
-            self._current.add_checked(scores, labels, units)
+            self.current.add_checked(scores, labels, units)
         elif pane >= self.pane - PANES:
             sketch = ScoreSketch()
             sketch.add_checked(scores, labels, units)
@@ -170,55 +190,8 @@ class LabelLog:
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Add labels that were counted elsewhere; not under a window."""
-        self._current.merge(sketch)
+        self.current.merge(sketch)
         self._count(sketch.n, sketch.n_positives)
-
-    def to_state(self) -> LogState:
-        """Return the state."""
-        if not self.windowed:
-            return LogState(self.n, self.positives, None, self._current)
-        window = WindowState(self._closed, _pane(self.pane, self._current))
-        return LogState(self.n, self.positives, window, None)
-
-    def restore(self, state: LogState) -> Self:
-        """Replace the state by another.
-
-        A log whose window was configured may hold none: the labels gathered after an alarm are all kept.
-        """
-        if state.window is not None and self.windowed:
-            self._restore(state.window, state.n)
-        else:
-            require(state.all, "the window of a label log does not fit the options")
-            self.pane_size = self._pane_seconds = None
-            self._current = state.all.checked_as(self._current)  # type: ignore[union-attr]
-        positives, n = self.remembered
-        require(
-            positives <= state.positives and n - positives <= state.n - state.positives,
-            f"a label log holds {positives} positives of {n} labels, but counts {state.positives} of"
-            f" {state.n}",
-        )
-        self.n, self.positives = state.n, state.positives
-        return self
-
-    def _restore(self, state: WindowState, n: int) -> None:
-        """Replace the panes by those of a state after so many labels."""
-        panes = [*state.closed, state.current]
-        indices = [pane.index for pane in panes]
-        require(
-            indices == sorted(set(indices)) and indices[0] >= indices[-1] - PANES,
-            "the panes of a sliding window are out of order",
-        )
-        size, held = self.pane_size, sum(pane.n for pane in panes)
-        require(
-            size is None or (0 <= size * indices[-1] <= n and held <= n),
-            f"the panes of a sliding window are not of {n} labels",
-        )
-        for pane in panes:
-            sketch = ScoreSketch.from_bytes(pane.cells).checked_as(self._current)
-            same = _pane(pane.index, sketch) == pane
-            require(same, "a pane of a sliding window contradicts its sketch")
-        self._closed, self.pane = state.closed, state.current.index
-        self._current, self._merged = sketch, None  # of the last pane
 
     def _count(self, labels: int, positives: int) -> None:
         self.n += labels
@@ -226,11 +199,11 @@ class LabelLog:
 
     def _merge_late(self, sketch: ScoreSketch, index: int) -> None:
         """Merge labels into a closed pane, which may be empty so far."""
-        for pane in self._closed:
+        for pane in self.closed:
             if pane.index == index:
                 sketch.merge(ScoreSketch.from_bytes(pane.cells))
-        self._closed = [*(pane for pane in self._closed if pane.index != index), _pane(index, sketch)]
-        self._closed.sort(key=lambda pane: pane.index)
+        self.closed = [*(pane for pane in self.closed if pane.index != index), _pane(index, sketch)]
+        self.closed.sort(key=lambda pane: pane.index)
         self._merged = None
 
 

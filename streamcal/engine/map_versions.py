@@ -14,13 +14,14 @@ import msgspec
 from streamcal.certificates.bounds import TargetData, VersionData
 from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.claim import Claim
-from streamcal.certificates.ledger import Ledger, LedgerState
+from streamcal.certificates.ledger import Ledger
 from streamcal.certificates.target import LabelCounts
-from streamcal.engine.complete_cohorts import CompleteCohorts, CompleteState
+from streamcal.delayed.feedback import DelayedFeedback
+from streamcal.engine.complete_cohorts import CompleteCohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
-from streamcal.engine.mixture_controller import ControllerState, MixtureController
+from streamcal.engine.mixture_controller import MixtureController
 from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
 from streamcal.engine.served_map_c import ClassPriors, ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
@@ -29,9 +30,9 @@ from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import FIRST, Mixed
+from streamcal.mixture.mixture import FIRST, Mixed, Mixture
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.sketch.decoding import Number, require, restoring
+from streamcal.sketch.decoding import Part, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["MapVersions", "VersionsState"]
@@ -49,16 +50,17 @@ _CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
 }
 
 
-class VersionsState(msgspec.Struct):
+class VersionsState(Part):
     """The state of `MapVersions`."""
 
-    off_schedule: Number
-    begun: dict[Domain, Number]
-    base: bytes | None
-    ledger: LedgerState
-    auto: ControllerState | None
-    mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
-    complete: CompleteState | None = None
+    counts: VersionCounts
+    ledger: Ledger
+    base: bytes | None = None
+    """Served map as JSON; None in mode ``auto``."""
+    mixture: Mixture | None = None
+    feedback: DelayedFeedback | None = None
+    mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
+    complete: CompleteCohorts | None = None
 
 
 class MapVersions:
@@ -70,6 +72,8 @@ class MapVersions:
         options of the engine.
     source, target, unlabelled, priors
         labels, scores and priors of the engine.
+    state
+        the state to start from; None: there is no version. ValueError if it is none of the other arguments.
     """
 
     def __init__(
@@ -79,36 +83,55 @@ class MapVersions:
         target: DomainLabels,
         unlabelled: UnlabelledScores,
         priors: ClassPriors,
+        state: VersionsState | None = None,
     ) -> None:
         self._config = config
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
-        mode = config.mode
-        self._first = FIRST if mode == "auto" else RecalibrationMap(version=0)
-        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None, self._first)
+        mode, limit = config.mode, config.delay_limit_seconds
+        first = FIRST if mode == "auto" else RecalibrationMap(version=0)
+        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None, first)
         """Served map."""
-        self._auto = None
-        if mode == "auto":
-            self._auto = MixtureController(source, target, unlabelled, config.delay_limit_seconds)
-        windowed = [] if config.window is None else list(DOMAINS)
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
-            windowed=windowed,
-            implied=config.delay_limit_seconds,
+            windowed=[] if config.window is None else list(DOMAINS),
+            matured=state is not None and state.complete is not None,
+            implied=limit,
         )
-        self._ledger = Ledger(about)
+        if state is None:
+            state = VersionsState(VersionCounts(), Ledger.begun(about))
+            base: RecalibrationMap | Mixed = first
+        else:
+            base = first if mode == "auto" else RecalibrationMap.model_validate_json(state.base or b"")
+        self._ledger = state.ledger.of(about)
+        for domain, labels in self._labels.items():
+            if labels.n:
+                self._ledger.check_labels(domain, labels.log.sketch)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         steps = {"source": source.log.pane_size, "target": target.log.pane_size}
-        self._versions = VersionCounts(
+        self._versions = state.counts.plan_by(
             {domain: Schedule(GROWTH, steps[domain]) for domain in counted},
             ("source",) if mode == "auto" else counted,
+            {domain: labels.n for domain, labels in self._labels.items()},
         )
         self.release: LabelRelease | None = None
         """Labels in front of the engine; None: all are learned when they come."""
-        self.complete: CompleteCohorts | None = None
+        self.complete = state.complete
         """Predictions since one class was found to come later; None: certificates rest on labels so far."""
-        self._mixed_prior: float | None = None  # the prior from scores, as of the last mix
-        self._watched = 0  # number of the first target label that the test of label shift has not counted
+        if self.complete is not None:
+            require(mode == "auto" and limit is None, "cohorts where no labels are held")
+            counts = self.complete.first + self.complete.n, unlabelled.n
+            require(counts[0] == counts[1], "cohorts of {} predictions, not {}".format(*counts))
+        self._auto = None
+        if mode == "auto":
+            parts = state.mixture, state.feedback
+            self._auto = MixtureController(source, target, unlabelled, limit, *parts)
+            base = self._auto.mixed or base
+        self._mixed_prior = state.mixed_prior  # the prior from scores, as of the last mix
+        self._watched = (
+            target.end
+        )  # number of the first target label that the test of label shift has not counted
+        self._serve(base)
 
     # What there is
 
@@ -284,44 +307,24 @@ class MapVersions:
             self._ledger.watch.count_sketch(sketch)
         self._watched = self._target.end
 
-    # Merging, and state
-
-    def to_state(self) -> VersionsState:
-        """Return the state, all labels flushed."""
+    @property
+    def state(self) -> VersionsState:
+        """The state, all labels flushed."""
+        auto, complete = self._auto, self.complete
+        self._ledger.settle()
+        if complete is not None:
+            complete.count()
+        if auto is not None and auto.feedback is not None:
+            auto.feedback.count()
         return VersionsState(
-            self._versions.off_schedule,
-            self._versions.begun,
-            self.served.base.model_dump_json().encode() if self._auto is None else None,
-            self._ledger.to_state(),
-            None if self._auto is None else self._auto.to_state(),
+            self._versions,
+            self._ledger,
+            self.served.base.model_dump_json().encode() if auto is None else None,
+            None if auto is None else auto.mixture,
+            None if auto is None else auto.feedback,
             self._mixed_prior,
-            None if self.complete is None else self.complete.to_state(),
+            complete,
         )
-
-    def restore(self, state: VersionsState) -> None:
-        """Replace the state by another; labels, unlabelled scores and priors must be restored before."""
-        base, mixed = self._first, None
-        if self._auto is None:
-            base = RecalibrationMap.model_validate_json(state.base or b"")
-        self._mixed_prior, self._watched = state.mixed_prior, self._target.end
-        self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
-        if state.complete is not None:
-            self.begin_cohorts()
-            with restoring("cohorts"):
-                require(self.release is not None, "cohorts where no labels are held")
-                self.complete.restore(state.complete, self._unlabelled.n)  # type: ignore[union-attr]
-        with restoring("certificates"):
-            self._ledger.restore(state.ledger)
-        for domain, labels in self._labels.items():
-            self._ledger.check_forecasts(domain, labels.log.sketch.n)
-            self._ledger.check_tests(domain, labels.log.sketch)
-        require((state.auto is None) == (self._auto is None), "a mixture where none is served, or none")
-        if self._auto is not None and state.auto is not None:
-            with restoring("the mixture"):
-                mixed = self._auto.restore(state.auto).mixed
-            before, observed = self._auto.observed, self._unlabelled.n
-            require(before <= observed, f"map versions after {before} scores, of {observed} observed")
-        self._serve(mixed or base)
 
     # Versions
 

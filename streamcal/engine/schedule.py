@@ -8,9 +8,12 @@ which the window slides. In mode ``auto`` the mixture decides on further version
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Self
 
-from streamcal.events import Domain
+import msgspec
+
+from streamcal.events import DOMAINS, Domain
+from streamcal.sketch.decoding import Number, Part, require
 
 __all__ = ["FIRST_LABELS", "GROWTH", "NEVER", "Schedule", "VersionCounts", "parts_of_call"]
 
@@ -69,36 +72,45 @@ class Schedule:
         return math.ceil(FIRST_LABELS * self._growth**j)
 
 
-class VersionCounts:
+class VersionCounts(Part, dict=True):
     """The map versions that one engine has begun, and the label counts at which the next are due.
 
-    Parameters
-    ----------
-    schedules
-        schedule of each domain whose labels begin versions.
-    numbered
-        the domains whose versions are served; versions of the others are only certified.
+    Its fields are its state; `plan_by` must follow.
     """
 
-    __slots__ = ("_numbered", "_schedules", "begun", "due", "off_schedule")
+    off_schedule: Number = 0
+    """Number of versions begun by anything else than labels: a refresh, an alarm, a prior that moved."""
+    begun: dict[Domain, Number] = msgspec.field(default_factory=lambda: dict.fromkeys(DOMAINS, 0))
+    """Number of versions that each domain's label counts have begun."""
 
-    def __init__(self, schedules: dict[Domain, Schedule], numbered: tuple[Domain, ...]) -> None:
-        self._schedules = schedules
-        self._numbered = numbered
-        self.begun: dict[Domain, int] = {"source": 0, "target": 0}
-        """Number of versions that each domain's label counts have begun."""
-        self.off_schedule = 0
-        """Number of versions begun by anything else: a refresh, an alarm, a prior that moved."""
-        self.due: dict[Domain, int] = {"source": NEVER, "target": NEVER}
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        require(tuple(self.begun) == DOMAINS, f"versions of {[*self.begun]}, not of {DOMAINS}")
+
+    def plan_by(
+        self, schedules: dict[Domain, Schedule], numbered: tuple[Domain, ...], labels: dict[Domain, int]
+    ) -> Self:
+        """Follow schedules from these numbers of labels on.
+
+        Parameters
+        ----------
+        schedules
+            schedule of each domain whose labels begin versions.
+        numbered
+            the domains whose versions are served; versions of the others are only certified.
+        labels
+            number of labels of each domain.
+        """
+        self._schedules, self._numbered = schedules, numbered
+        self.due: dict[Domain, int] = dict.fromkeys(DOMAINS, NEVER)
         """Label count at which the next version of each domain begins."""
         for domain in schedules:
-            self.plan(domain, 0)
+            self.plan(domain, labels[domain])
+        return self
 
     def reform_by(self, growth: float, labels: dict[Domain, int]) -> None:
         """Go on with another growth, without a longest step; ``labels`` are the counts so far."""
-        self._schedules = dict.fromkeys(self._schedules, Schedule(growth))
-        for domain in self._schedules:
-            self.plan(domain, labels[domain])
+        self.plan_by(dict.fromkeys(self._schedules, Schedule(growth)), self._numbered, labels)
 
     @property
     def number(self) -> int:
@@ -134,12 +146,6 @@ class VersionCounts:
         """Return the first scheduled count that is at least ``labels``, at least 1."""
         schedule = self._schedules[domain]
         return schedule.count(schedule.passed(labels - 1))
-
-    def restore(self, off_schedule: int, begun: dict[Domain, int], source: int, target: int) -> None:
-        """Continue from these versions, with these numbers of source and target labels."""
-        self.off_schedule, self.begun = off_schedule, {"source": begun["source"], "target": begun["target"]}
-        self.plan("source", source)
-        self.plan("target", target)
 
 
 def parts_of_call(size: int, known: int) -> list[int]:

@@ -7,7 +7,7 @@ from streamcal.sketch cimport buffers_c
 @cython.final
 cdef class ClassPriors:
     cdef buffers_c.LabelBuffer _source, _target
-    cdef object _tracker
+    cdef readonly object tracker
 
     @cython.locals(labels=buffers_c.LabelBuffer, positives=double, n=double)
     cpdef of(self, str domain)

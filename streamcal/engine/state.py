@@ -1,4 +1,4 @@
-"""Bytes of an engine's state: numbered parts behind a header, with a checksum; no pickle."""
+"""State of an engine, and its bytes: numbered parts behind a header, with a checksum; no pickle."""
 
 from __future__ import annotations
 
@@ -7,14 +7,39 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from streamcal.errors import DamagedStateError
+import numpy as np
 
-__all__ = ["compressed", "expanded", "pack", "unpack"]
+from streamcal.engine.domain_labels import DomainState
+from streamcal.engine.map_versions import VersionsState
+from streamcal.errors import DamagedStateError
+from streamcal.priors.score_tracker import ScoreTracker
+from streamcal.release.release_state import ReleaseState
+from streamcal.sketch.decoding import Finite, Part
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
+
+__all__ = ["EngineState", "compressed", "expanded", "pack", "unpack"]
 
 _MAGIC: Final = b"SCRC"
 _FORMAT: Final = 11
 _LENGTH: Final = struct.Struct("<I")
 _MOST: Final = 1 << 28  # bytes: no engine has a state so large
+_NO_SCORES: Final = np.empty(0)
+
+
+class EngineState(Part):
+    """What an engine knows; a new one knows nothing."""
+
+    source: DomainState | None = None
+    target: DomainState | None = None
+    unlabelled: ScoreSketch | None = None
+    unread: Floats = _NO_SCORES
+    """Scores that the prior has not read."""
+    priors: ScoreTracker | None = None
+    time: Finite | None = None
+    """Latest event time of a label, in seconds."""
+    release: ReleaseState | None = None
+    versions: VersionsState | None = None
 
 
 def pack(parts: Sequence[bytes]) -> bytes:

@@ -6,26 +6,22 @@ them. Memory: that of the sketch, and at most `BUFFERED` scores.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final
 
-import msgspec
+import numpy as np
 
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["BUFFERED", "UnlabelledScores", "UnlabelledState"]
+__all__ = ["BUFFERED", "UnlabelledScores"]
 
 BUFFERED: Final = 4096
 """Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
 
 
-class UnlabelledState(msgspec.Struct):
-    """The state of `UnlabelledScores`."""
-
-    sketch: ScoreSketch
-    unread: Floats
+_NO_SCORES: Final = np.empty(0)
 
 
 class UnlabelledScores(buffers_c.ScoreBuffer):
@@ -35,16 +31,24 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
     ----------
     block
         number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
+    sketch, unread
+        the state to start from: `sketch` and `unread` of another. ValueError if it is none.
     """
 
     __slots__ = ("_block", "_read", "_sketch", "_sketched")
 
-    def __init__(self, block: int = 0) -> None:
+    def __init__(
+        self, block: int = 0, sketch: ScoreSketch | None = None, unread: Floats = _NO_SCORES
+    ) -> None:
         super().__init__(block or BUFFERED)
-        self._sketch = ScoreSketch(labelled=False)
-        self._sketched = 0  # how many of the buffered scores are in the sketch
-        self._read = 0  # how many of them the second reader has taken
-        self._block = block
+        like = ScoreSketch(labelled=False)
+        self._sketch = like if sketch is None else sketch.checked_as(like)
+        require(len(unread) <= min(self._sketch.n, max(block - 1, 0)), f"{len(unread)} scores wait")
+        self._put(checks.as_scores(unread))
+        self.n, self._block = self._sketch.n, block
+        self._read = 0  # how many of the buffered scores the second reader has taken
+        self._sketched = self._held  # how many of them are in the sketch
+        self._set_remaining()
 
     @property
     def sketch(self) -> ScoreSketch:
@@ -75,21 +79,11 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         self._set_remaining()
         return block
 
-    def to_state(self) -> UnlabelledState:
-        """Return the state."""
-        sketch = self.sketch  # sorts, and so lets go of scores
-        return UnlabelledState(sketch, self._since(self._read if self._block else self._held))
-
-    def restore(self, state: UnlabelledState) -> Self:
-        """Replace the state by another."""
-        unread = checks.as_scores(state.unread)
-        require(len(unread) < max(self._block, 1), f"{len(unread)} scores wait")
-        self._sketch, self.n = state.sketch.checked_as(self._sketch), state.sketch.n
-        self._drop(self._held)
-        self._put(unread)
-        self._read, self._sketched = 0, self._held
-        self._set_remaining()
-        return self
+    @property
+    def unread(self) -> Floats:
+        """Scores that the second reader has not taken; all are in the sketch."""
+        self.sort()
+        return np.asarray(self._since(self._read if self._block else self._held))
 
     def sort(self) -> None:
         """Sort the buffered scores into the sketch, and forget those that the second reader has read, too."""

@@ -30,7 +30,6 @@ __all__ = [
     "are",
     "clear",
     "fit_own",
-    "known_names",
     "names_of",
     "register",
     "taking_part",
@@ -141,12 +140,6 @@ def are(origin: Origin, candidates: Sequence[Candidate]) -> Flags:
     return np.array([row.origin == origin for row in candidates])
 
 
-def known_names() -> set[str]:
-    """Return the names that candidates may have in this process."""
-    rows = taking_part(delayed=True)
-    return {*names_of(rows), *names_of(rows, by_scores=True)}
-
-
 def register(candidate: Own) -> None:
     """Make a map a candidate of every engine that takes its first label after this, in this process.
 
@@ -157,7 +150,8 @@ def register(candidate: Own) -> None:
     ValueError
         if its name is taken, or its memory is not from 1 to 16,000.
     """
-    if candidate.name in known_names():
+    rows = taking_part(delayed=True)
+    if candidate.name in {*names_of(rows), *names_of(rows, by_scores=True)}:
         raise ValueError(f"there is a candidate {candidate.name!r} already: give this one another name")
     if not 1 <= candidate.memory <= WINDOWS[-1]:
         raise ValueError(

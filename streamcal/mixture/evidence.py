@@ -62,8 +62,8 @@ class Evidence(msgspec.Struct, frozen=True):
         tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(losses, 0.0))
         return tilted / float(tilted.sum())
 
-    def check(self) -> None:
-        """Raise ValueError if these cannot be counts of early positives."""
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if these cannot be counts of early positives."""
         m = len(self.scores)
         within(self.platt, -_MOST, _MOST, "maps of the evidence", 2 * len(EARLY))
         within(self.scores, 0.0, 1.0, "scores of the evidence")

@@ -12,39 +12,36 @@ import numpy as np
 
 from streamcal.maps.shift import shift_weights
 from streamcal.mixture.candidates import RECENT_PRIOR
-from streamcal.sketch.decoding import Count, require
-from streamcal.sketch.label_window import LabelWindow, LabelWindowState
+from streamcal.sketch.decoding import Count, Part, require
+from streamcal.sketch.label_window import LabelWindow
 from streamcal.sketch.weighing import NONE, ONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["CountsState", "TargetCounts", "shared"]
+__all__ = ["TargetCounts", "shared"]
 
 
 _ONES: Final = np.ones(4096)  # what labels without weights count for; cut to length
 _ONES.setflags(write=False)
 
 
-class CountsState(msgspec.Struct, omit_defaults=True):
-    """The state of `TargetCounts`."""
+class TargetCounts(Part):
+    """Counts of the target's labels; its fields are its state."""
 
-    n: Count
-    positives: Count
-    latest: LabelWindowState
+    n: Count = 0
+    """Number of labels."""
+    positives: Count = 0
+    latest: LabelWindow = msgspec.field(default_factory=lambda: LabelWindow(RECENT_PRIOR))
+    """Latest labels, for the more recent prior."""
     mass: Mass = NONE
+    """Weight of all labels beyond one each."""
 
-
-class TargetCounts:
-    """Counts of the target's labels."""
-
-    __slots__ = ("_mass", "_positives", "latest", "n")
-
-    def __init__(self) -> None:
-        self.n = 0
-        """Number of labels."""
-        self._positives = 0
-        self._mass = NONE  # what all labels count for beyond one each
-        self.latest = LabelWindow(RECENT_PRIOR)
-        """Latest labels, for the more recent prior."""
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        n, latest = self.n, self.latest
+        right = self.positives <= n and latest.size == RECENT_PRIOR and len(latest) == min(n, RECENT_PRIOR)
+        require(right, f"{self.positives} positives among {n} labels of a mixture")
+        least = min(self.mass.labels, self.mass.squares) + ONE * n
+        require(least >= n, f"the weights of {n} labels of a mixture are damaged")
 
     def add(self, labels: Labels, units: Counts | None) -> Floats:
         """Add the next labels; return what each counts for, float64[k].
@@ -53,15 +50,16 @@ class TargetCounts:
         units of 1/256, int64[k], None: all are 1.
         """
         self.n += len(labels)
-        self._positives += int(np.count_nonzero(labels))
-        if units is not None:
-            self._mass = self._mass.plus(Mass.of(labels, units))
+        self.positives += int(np.count_nonzero(labels))
+        more = Mass.of(labels, units)
+        if any(more):
+            self.mass = self.mass.plus(more)
         self.latest.add(labels, units)
-        return shared(units, self._mass, self.n, len(labels))
+        return shared(units, self.mass, self.n, len(labels))
 
     def effective(self) -> tuple[float, float]:
         """Return (positives, labels) of all; with weights, as their effective number."""
-        return self._mass.effective(self._positives, self.n)
+        return self.mass.effective(self.positives, self.n)
 
     def prior(self, source: float, known: float | None = None) -> float:
         """Return the target's prior, in (0, 1): ``known`` from elsewhere, or that of all labels.
@@ -81,20 +79,6 @@ class TargetCounts:
             positives, labels = self.latest.effective()
             lately = (positives + source) / (labels + 1.0)
         return _odds(source, self.prior(source, prior)), _odds(source, lately)
-
-    def to_state(self) -> CountsState:
-        """Return the state."""
-        mass = self._mass if any(self._mass) else NONE
-        return CountsState(self.n, self._positives, self.latest.to_state(), mass)
-
-    def restore(self, state: CountsState) -> None:
-        """Set the state."""
-        self.n, self._positives, self._mass = n, positives, mass = state.n, state.positives, state.mass
-        self.latest.restore(state.latest)
-        right = positives <= n and len(self.latest) == min(n, RECENT_PRIOR)
-        require(right, f"{positives} positives among {n} labels of a mixture")
-        least = min(mass.labels, mass.squares) + ONE * n
-        require(least >= n, f"the weights of {n} labels of a mixture are damaged")
 
 
 def shared(units: Counts | None, mass: Mass, n: int, k: int) -> Floats:

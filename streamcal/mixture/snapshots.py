@@ -8,16 +8,16 @@ Memory: about 40 snapshots in the long run, a few kB each.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
 import numpy as np
 
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
-from streamcal.sketch.decoding import Count, require, within
+from streamcal.sketch.decoding import Count, Part, decoded, encoded, require, within
 from streamcal.values import Counts, Floats
 
-__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "SnapshotsState", "checked_weights", "next_step"]
+__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "checked_weights", "next_step"]
 
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
@@ -37,7 +37,7 @@ _MOST_LOG_ODDS: Final = 700.0
 _Inside: TypeAlias = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
-class SnapshotState(msgspec.Struct, array_like=True):
+class _Entry(msgspec.Struct, array_like=True):
     """A `Snapshot` with the number of its step: its lines as indices, −1 for none, and its other fields."""
 
     step: Count
@@ -52,13 +52,13 @@ class SnapshotState(msgspec.Struct, array_like=True):
     centre: Annotated[float, msgspec.Meta(ge=-_MOST_LOG_ODDS, le=_MOST_LOG_ODDS)]
 
 
-class SnapshotsState(msgspec.Struct):
+class _State(Part):
     """The state of `Snapshots`."""
 
     lines: list[bytes]
     """Lines that the snapshots share, each once."""
-    entries: Annotated[list[SnapshotState], msgspec.Meta(min_length=1, max_length=_MOST)]
-    arrival: SnapshotState | None
+    entries: Annotated[list[_Entry], msgspec.Meta(min_length=1, max_length=_MOST)]
+    arrival: _Entry | None
     """Snapshot served when the latest prediction was made; None: the latest of the entries."""
 
 
@@ -89,6 +89,11 @@ class Snapshots:
         """Served snapshot."""
         return self.entries[-1][1]
 
+    @property
+    def all(self) -> list[Snapshot]:
+        """Snapshots, and that of the latest prediction."""
+        return [*(snapshot for _, snapshot in self.entries), self.arrival]
+
     def begin(self, snapshot: Snapshot) -> None:
         """Keep this snapshot alone, as that of step 0."""
         self.entries = [(0, snapshot)]
@@ -112,8 +117,8 @@ class Snapshots:
         index[(prediction_index < 0) | (index < first)] = len(self.entries)
         return index, int(index.min())
 
-    def to_state(self) -> SnapshotsState:
-        """Return the state."""
+    def to_bytes(self) -> bytes:
+        """Return the state as bytes."""
         lines: dict[bytes, int] = {}
         known = {id(None): -1}
 
@@ -122,18 +127,21 @@ class Snapshots:
                 known[id(line)] = lines.setdefault(line.to_bytes(), len(lines))
             return known[id(line)]
 
-        def packed(step: int, snapshot: Snapshot) -> SnapshotState:
-            return SnapshotState(step, [*map(place, snapshot.lines)], *snapshot.fields())
+        def packed(step: int, snapshot: Snapshot) -> _Entry:
+            return _Entry(step, [*map(place, snapshot.lines)], *snapshot.fields())
 
         entries = [packed(*entry) for entry in self.entries]
         arrival = None if self.arrival is self.latest else packed(0, self.arrival)
-        return SnapshotsState([*lines], entries, arrival)
+        return encoded(_State([*lines], entries, arrival))
 
-    def restore(self, state: SnapshotsState, candidates: int) -> None:
-        """Set the state, of so many candidates; raise ValueError if it cannot be one."""
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the snapshots of `to_bytes`; raise ValueError if these are none."""
+        state = decoded(data, _State, "snapshots")
+        candidates = len(state.entries[0].lines)
         lines = [*map(Line.from_bytes, state.lines), None]
 
-        def restored(held: SnapshotState) -> Snapshot:
+        def restored(held: _Entry) -> Snapshot:
             fitting = len(held.lines) == candidates and all(
                 -1 <= place < len(state.lines) for place in held.lines
             )
@@ -147,8 +155,10 @@ class Snapshots:
         steps, observed = [held.step for held in state.entries], [held.observed for held in state.entries]
         in_order = steps[0] == 0 and steps == sorted(set(steps)) and observed == sorted(observed)
         require(in_order, f"{len(steps)} snapshots are out of order")
-        self.entries = [(held.step, restored(held)) for held in state.entries]
-        self.arrival = self.latest if state.arrival is None else restored(state.arrival)
+        snapshots = cls(restored(state.entries[0]))
+        snapshots.entries += [(held.step, restored(held)) for held in state.entries[1:]]
+        snapshots.arrival = snapshots.latest if state.arrival is None else restored(state.arrival)
+        return snapshots
 
 
 def checked_weights(values: Floats, rows: int, size: int) -> Floats:

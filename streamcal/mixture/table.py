@@ -18,7 +18,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Probability, ascending, require, within
+from streamcal.sketch.decoding import Part, Probability, ascending, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
@@ -138,7 +138,7 @@ _MOST: Final = 4096  # intervals of a state
 _NO_EDGES: Final = np.empty(0, np.int32)
 
 
-class Table(msgspec.Struct, dict=True):
+class Table(Part, dict=True):
     """The intervals of the served map, with the schedule of their partition: its own state.
 
     The partition is chosen anew with every new source, with every new map of all labels, and after 2,048

@@ -20,36 +20,41 @@ import numpy as np
 
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.candidates import DISCOUNTS
+from streamcal.sketch.decoding import Part, require, within
 from streamcal.values import Bytes, Floats, Labels
 
-__all__ = ["MOST", "OnlinePlatt", "Rates", "compiled", "move", "trust"]
+__all__ = ["OnlinePlatt", "Rates", "compiled", "move", "trust"]
 
 compiled: Final = not __file__.endswith(".py")
 """Whether this module was compiled when the package was installed."""
 
-MOST: Final = 1e11
-"""Upper limit on the numbers of a state: H stays below 10⁶, as no logit is beyond ±28, times the greatest
-weight."""
+# Upper limit on the numbers of a state: no logit is beyond ±28, so H stays below 10⁶ times the largest
+# weight.
+_MOST: Final = 1e11
 
 _BLOCK: Final = 32  # labels a step, at most
 _LEAST_CURVATURE: Final = 1e-3
 _G: Final = len(DISCOUNTS)
-_GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
+_FIRST: Final = np.tile(np.array((*IDENTITY, 0.0, 0.0, 0.0)), (_G, 1))
 
 
-class OnlinePlatt:
-    """Online Platt scalings of all `DISCOUNTS` at once."""
+class OnlinePlatt(Part):
+    """Online Platt scalings of all `DISCOUNTS` at once; its fields are its state."""
 
-    __slots__ = ("_fits",)
+    fits: Floats = _FIRST
+    """For each discount a, b, and H of a a, a b, b b, float64[G, 5]; never changed in place."""
 
-    def __init__(self) -> None:
-        # a, b, and H of a a, a b, b b; the array is never changed in place.
-        self._fits: Floats = np.tile(np.array((*IDENTITY, 0.0, 0.0, 0.0)), (_G, 1))
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.fits = within(self.fits, -_MOST, _MOST, "scalings", 5 * _G).reshape(_G, 5)
+        aa, ab, bb = self.fits[:, 2:].T
+        right = (aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))
+        require(right.all(), "online Platt scalings are damaged")
 
     @property
     def parameters(self) -> Floats:
         """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
-        return self._fits[:, :2]
+        return self.fits[:, :2]
 
     def learn(self, logits: Floats, labels: Labels, shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
@@ -58,19 +63,9 @@ class OnlinePlatt:
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
-        fits = self._fits.copy()
+        fits = self.fits.copy()
         learn_labels(fits, logits, labels, np.ones(len(labels)) if shares is None else shares)
-        self._fits = fits
-
-    def to_state(self) -> Floats:
-        """Return the state, float64[5 G]."""
-        return self._fits.ravel()
-
-    def restore(self, state: Floats) -> bool:
-        """Set the state, float64[5 G] within ±`MOST`; return whether it can be one."""
-        self._fits = state.reshape(_G, 5)
-        aa, ab, bb = self._fits[:, 2:].T
-        return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
+        self.fits = fits
 
 
 def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ import numpy as np
 from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
 from streamcal.mixture.updates_c import Rates, move, trust
-from streamcal.sketch.decoding import Count
+from streamcal.sketch.decoding import MOST, Count, Part, require, within
 from streamcal.values import Bytes, Flags, Floats
 
 __all__ = [
@@ -106,7 +106,7 @@ def _roles(candidates: tuple[Candidate, ...]) -> _Roles:
     return _Roles(composite, delayed, shifted, without, (composite | delayed).view(np.uint8))
 
 
-class Weights:
+class Weights(Part, dict=True):
     """The weights of the candidates, and which of them take part.
 
     They are a mixture of two trackers. One scores a candidate by what it forecast when the prediction was
@@ -116,23 +116,35 @@ class Weights:
     come. The better tracker depends on the stream, so the trackers have weights in turn, by the log losses of
     their forecasts when the prediction was made. On labels that come at once both are the same.
 
-    Parameters
-    ----------
-    candidates
-        rows of the table.
+    Its fields are its state; `of` must follow.
     """
 
-    __slots__ = ("_lead", "_loss", "_roles", "_sourced", "_tracked", "served")
+    tracked: Floats
+    """Weights of the candidates by each tracker, float64[2, K]."""
+    loss: Floats
+    """Discounted sums of the log loss by each tracker, and of labels, float64[3]."""
+    lead: Annotated[float, msgspec.Meta(ge=-_MOST_LEAD, le=_MOST_LEAD)]
+    """Lead of the first tracker, in log odds of its weight."""
+    sourced: bool = False
+    """Whether the composites take part."""
 
-    def __init__(self, candidates: tuple[Candidate, ...] = CANDIDATES) -> None:
-        roles = self._roles = _roles(candidates)
-        self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
-        # Discounted sums of the log loss by each tracker, and of labels.
-        self._loss = _FIRST_LABELS * np.array((_RATES.coin, _RATES.coin, 1.0))
-        self.served: Floats
-        """Weights of the candidates, and behind them the weights by each tracker, float64[3, K]."""
-        self._sourced = False
-        self._set(np.stack((roles.first_without_shift, roles.first_without_shift)))
+    @classmethod
+    def begun(cls, candidates: tuple[Candidate, ...] = CANDIDATES) -> Self:
+        """Return the first weights of the rows of the table."""
+        first, labels = _roles(candidates).first_without_shift, np.array((_RATES.coin, _RATES.coin, 1.0))
+        lead = math.log(_TRUST / (1.0 - _TRUST))
+        return cls(np.stack((first, first)), _FIRST_LABELS * labels, lead).of(candidates)
+
+    def of(self, candidates: tuple[Candidate, ...]) -> Self:
+        """Return these as the weights of the rows of the table; ValueError if they cannot be."""
+        self._roles = _roles(candidates)
+        self._set(within(self.tracked, 0.0, 1.0, "weights", 2 * len(candidates)).reshape(2, -1))
+        require(
+            (abs(self.tracked.sum(axis=1) - 1.0) < 1e-6).all() and not self.tracked[:, ~self.active].any(),
+            "the weights of the candidates are damaged",
+        )
+        require(within(self.loss, 0.0, MOST, "losses of weights", 3)[2] > 0.0, "weights by no labels")
+        return self
 
     @property
     def active(self) -> Flags:
@@ -142,7 +154,16 @@ class Weights:
     @property
     def _first(self) -> Floats:
         roles = self._roles
-        return roles.first if self._sourced else roles.first_without_shift
+        return roles.first if self.sourced else roles.first_without_shift
+
+    def _set(self, tracked: Floats) -> None:
+        self.tracked = tracked
+        share = trust(self.lead)
+        served = np.empty((3, tracked.shape[1]))
+        served[0] = share * tracked[0] + (1.0 - share) * tracked[1]
+        served[1:] = tracked
+        self.served: Floats = served
+        """Weights of the candidates, and behind them the weights by each tracker, float64[3, K]."""
 
     def track(
         self,
@@ -170,10 +191,10 @@ class Weights:
         roles = self._roles
         asleep = roles.asleep if earlier is None else roles.delayed.view(np.uint8)
         served, before = self.served.copy(), -1.0 if earlier is None else float(earlier)
-        self._lead = move(
+        self.lead = move(
             served,
-            self._loss,
-            self._lead,
+            self.loss,
+            self.lead,
             losses,
             tracked,
             np.ones(losses.shape[2]) if counted is None else counted,
@@ -182,59 +203,30 @@ class Weights:
             before,
             _RATES,
         )
-        self.served, self._tracked = served, served[1:]
+        self.served, self.tracked = served, served[1:]
 
     def set_source(self) -> bool:
         """Make the composites take part; return whether they did not before.
 
         They get their first part of the weight then, and the others keep their proportions.
         """
-        enters, self._sourced = not self._sourced, True
+        enters, self.sourced = not self.sourced, True
         if enters:
-            self._set(_with_composites(self._tracked, self._roles.composite, self._roles.delayed))
+            self._set(_with_composites(self.tracked, self._roles.composite, self._roles.delayed))
         return enters
 
-    def to_state(self) -> Floats:
-        """Return the state without the mask of the candidates, float64[2 K + 4]."""
-        return np.concatenate((self._tracked.ravel(), self._loss, (self._lead,)))
 
-    def restore(self, state: Floats, *, sourced: bool) -> bool:
-        """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
-        ends = 2 * len(self._roles.first)
-        self._sourced = sourced
-        self._loss, self._lead = state[ends:-1].copy(), float(state[-1])
-        self._set(state[:ends].reshape(2, -1))
-        return bool(
-            (state[:-1] >= 0.0).all()
-            and self._loss[2] > 0.0
-            and abs(self._lead) <= _MOST_LEAD
-            and (abs(self._tracked.sum(axis=1) - 1.0) < 1e-6).all()
-            and not self._tracked[:, ~self.active].any()
-        )
-
-    def _set(self, tracked: Floats) -> None:
-        self._tracked = tracked
-        share = trust(self._lead)
-        served = np.empty((3, tracked.shape[1]))
-        served[0] = share * tracked[0] + (1.0 - share) * tracked[1]
-        served[1:] = tracked
-        self.served = served
-
-
-class Slopes:
+class Slopes(Part):
     """Weights of the factors of `forecasts_c.SLOPES`, by which log odds are drawn towards those of the prior.
 
     A map that was fitted to the past is too sharp for the future, the more so the later labels come: scores
     lose their meaning while nobody sees it. How much, the mixture itself cannot tell, as all of its
     candidates are fitted to the same past. So its forecasts with each factor are weighed, as experts, by
-    their log losses when the prediction was made.
+    their log losses when the prediction was made. Its fields are its state.
     """
 
-    __slots__ = ("weights",)
-
-    def __init__(self) -> None:
-        self.weights: Floats = _FIRST_SLOPES
-        """Weights, float64[S] with sum 1, in an array that is never changed in place."""
+    weights: Floats = msgspec.field(default_factory=lambda: _FIRST_SLOPES)
+    """Weights, float64[S] with sum 1, in an array that is never changed in place."""
 
     def track(self, losses: Floats) -> None:
         """Move the weights by the log losses of the forecasts with each factor, float64[S, n]."""
@@ -248,7 +240,7 @@ class Slopes:
         self.weights = np.array([kept * (each / total) + (1.0 - kept) * back for each, back in shares])
 
 
-class RecentLosses(msgspec.Struct):
+class RecentLosses(Part):
     """Sums of log losses, in nats, over the last two stretches of labels: its own state.
 
     A stretch ends at the first call of `add` after 256 labels. Why another candidate leads, they say.

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from streamcal.priors.adwin import change_point, grouped
 from streamcal.sketch import grid
-from streamcal.sketch.cells import check_cells, coarsen, pack_numbers, unpack_numbers
-from streamcal.sketch.decoding import Count, require, within
+from streamcal.sketch.cells import check_cells, coarsen
+from streamcal.sketch.decoding import Count, Part, require, within
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["BLOCK", "MAX_CELLS", "History", "HistoryState"]
+__all__ = ["BLOCK", "MAX_CELLS", "History"]
 
 BLOCK: Final = 64
 """Number of scores in a block: a tracker takes scores by block, and tests for a change after each."""
@@ -28,51 +27,49 @@ MAX_CELLS: Final = 256
 
 _FINEST: Final = 16  # predictions in a new pane: the precision to which a recent change is located
 _LONGEST: Final = 1 << 30  # predictions in a pane: counts per cell are int32
+_NONE: Final = np.empty(0, np.int32)
 _DELTA: Final = 0.05  # nominal, see `adwin`; measured: less than one false alarm in ten million predictions
 
 
-class HistoryState(msgspec.Struct):
-    """The state of a `History`."""
-
-    observed: Count
-    level: int
-    cells: Cells
-    counts: bytes
-
-
-class History:
+class History(Part):
     """Scores of the latest predictions, in panes at most a quarter as long as everything newer.
 
-    So a change can be located.
+    So a change can be located. Its fields are its state.
     """
 
-    __slots__ = ("_counts", "cells", "level", "observed")
+    observed: Count = 0
+    """Number of scores observed, including forgotten ones."""
+    level: int = grid.MIN_LEVEL
+    """Level of the grid."""
+    cells: Cells = _NONE
+    """Cells, int32[m], ascending; a new array whenever they change."""
+    counts: Cells = _NONE
+    """Scores per pane, the oldest first, and cell, int32[J, m]."""
 
-    def __init__(self) -> None:
-        self.observed = 0
-        """Number of scores observed, including forgotten ones."""
-        self.level = grid.MIN_LEVEL
-        """Level of the grid."""
-        self.cells: Cells = np.empty(0, np.int32)
-        """Cells, int32[m], ascending; a new array whenever they change."""
-        self._counts: Cells = np.zeros((0, 0), np.int32)  # per pane, the oldest first, and cell
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        check_cells(self.cells, self.level, MAX_CELLS)
+        counts, m = within(self.counts, 0, _LONGEST, "scores of a history"), len(self.cells)
+        self.counts = counts.reshape(counts.size // max(m, 1), m)
+        right = counts.sum(dtype=np.float64) <= self.observed
+        require(right, f"scores of a history do not add up, of {self.observed} observed")
 
     @property
     def sizes(self) -> Counts:
         """Number of scores in each pane, int64[J], oldest pane first."""
-        sizes: Counts = self._counts.sum(axis=1, dtype=np.int64)
+        sizes: Counts = self.counts.sum(axis=1, dtype=np.int64)
         return sizes
 
     @property
     def masses(self) -> Counts:
         """Number of scores in each cell, int64[m]."""
-        masses: Counts = self._counts.sum(axis=0, dtype=np.int64)
+        masses: Counts = self.counts.sum(axis=0, dtype=np.int64)
         return masses
 
     @property
     def n(self) -> int:
         """Number of scores in the panes."""
-        return int(self._counts.sum(dtype=np.int64))
+        return int(self.counts.sum(dtype=np.int64))
 
     def observe(self, scores: Floats) -> None:
         """Add the scores of the next predictions, float64[n] in [0, 1]."""
@@ -85,18 +82,18 @@ class History:
         m, panes = len(self.cells), np.arange(len(scores)) // _FINEST
         places = panes * m + self.cells.searchsorted(cells)
         spread = np.bincount(places, minlength=(int(panes[-1]) + 1) * m)
-        self._counts = np.concatenate((self._counts, spread.reshape(-1, m).astype(np.int32)))
+        self.counts = np.concatenate((self.counts, spread.reshape(-1, m).astype(np.int32)))
         self.observed += len(scores)
 
     def compact(self) -> None:
         """Merge neighbouring panes as far as allowed."""
         starts = grouped(self.sizes.tolist(), _FINEST, _LONGEST)
-        if len(starts) < len(self._counts):
-            self._counts = np.add.reduceat(self._counts, starts, axis=0, dtype=np.int32)
+        if len(starts) < len(self.counts):
+            self.counts = np.add.reduceat(self.counts, starts, axis=0, dtype=np.int32)
 
     def drop(self, panes: int) -> None:
         """Forget this many panes, the oldest."""
-        self._counts = self._counts[panes:]
+        self.counts = self.counts[panes:]
 
     def change(self, values: Floats) -> int:
         """Return the number of panes before the last change of the scores' mean value; 0 if there is none.
@@ -106,35 +103,20 @@ class History:
         values
             float64[m] in [0, 1]: the value of a score in each cell.
         """
-        sums = self._counts.astype(np.float64) @ np.stack((values, values * values), axis=1)
+        sums = self.counts.astype(np.float64) @ np.stack((values, values * values), axis=1)
         return change_point(self.sizes, sums[:, 0], sums[:, 1], _DELTA)
-
-    def to_state(self) -> HistoryState:
-        """Return the state."""
-        return HistoryState(self.observed, self.level, self.cells, pack_numbers(self._counts.ravel()))
-
-    def restore(self, state: HistoryState) -> None:
-        """Replace the state by another."""
-        check_cells(state.cells, state.level, MAX_CELLS)
-        counts = within(unpack_numbers(state.counts)[0], 0, _LONGEST, "scores of a history")
-        cells = len(state.cells)
-        counts = counts.reshape(len(counts) // max(cells, 1), cells)
-        right = counts.sum(dtype=np.float64) <= state.observed
-        require(right, f"scores of a history do not add up, of {state.observed} observed")
-        self.observed, self.level, self.cells = state.observed, state.level, state.cells
-        self._counts = counts.astype(np.int32)
 
     def _add_cells(self, cells: Cells) -> None:
         """Make a column for each of these cells of this level; coarsen the grid until all fit."""
-        used = self._counts.any(axis=0)
+        used = self.counts.any(axis=0)
         held = self.cells[used]
         both = np.union1d(held, cells)
-        counts = np.zeros((len(self._counts), len(both)), np.int32)
-        counts[:, both.searchsorted(held)] = self._counts[:, used]
-        self.cells, self._counts = both, counts
+        counts = np.zeros((len(self.counts), len(both)), np.int32)
+        counts[:, both.searchsorted(held)] = self.counts[:, used]
+        self.cells, self.counts = both, counts
         while len(self.cells) > MAX_CELLS:
             self._coarsen(self.level + 1)
 
     def _coarsen(self, level: int) -> None:
-        self.cells, self._counts = coarsen(self.cells, self._counts, level - self.level)
+        self.cells, self.counts = coarsen(self.cells, self.counts, level - self.level)
         self.level = level

@@ -2,9 +2,9 @@
 
 A state is a tree of msgspec structs. Its leaves may be numpy arrays, little-endian, and anything that has
 ``to_bytes`` and ``from_bytes``, such as sketches. The types of its fields bound counts and lengths while it
-is decoded; NaN lies in no range. A class restores itself from its part of the tree, and checks lengths and
-ranges with `require`: `restoring` makes a `DamagedStateError` of its ValueError that names the place. Any
-other exception is a bug, and stays what it is.
+is decoded; NaN lies in no range. ``__post_init__`` of a struct checks what types cannot say, with `require`:
+`decoded`, and `restoring` where options are compared, make a `DamagedStateError` of its ValueError. Any other
+exception is a bug, and stays what it is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "Count",
     "Finite",
     "Number",
+    "Part",
     "Positive",
     "Probability",
     "ascending",
@@ -54,6 +55,10 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+
+class Part(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Part of an engine whose fields are its state."""
 
 
 def encoded(state: object, *, json: bool = False) -> bytes:

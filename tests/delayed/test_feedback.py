@@ -37,6 +37,7 @@ def fed(events: Events, start: DelayedFeedback | None = None) -> DelayedFeedback
         feedback.predict(score, time)
         if delay is not None:
             feedback.observe_early(score, time, time + delay)
+    feedback.count()
     return feedback
 
 

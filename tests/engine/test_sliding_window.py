@@ -138,4 +138,4 @@ def test_bad_times_and_windows_are_refused() -> None:
         Recalibrator(window=10)
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
     with pytest.raises(DamagedStateError, match="not the state of this part"):
-        restored(LabelLog(100), b"nonsense")
+        restored(LabelLog.begun(100), b"nonsense")

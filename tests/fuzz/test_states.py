@@ -42,7 +42,7 @@ def test_the_corpus_has_labels_that_are_held_and_a_burst() -> None:
         True,
     )
     assert (at_once.first, at_once.held, at_once.oldest) == (True, 20, None)
-    assert found(unpack(burst.to_bytes()), f"{VERSIONS}/auto/mixture")["snapshots"]["arrival"] is not None
+    assert found(unpack(burst.to_bytes()), f"{VERSIONS}/mixture/snapshots")["arrival"] is not None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -79,45 +79,43 @@ WINDOWED = OPTIONS[4]
 
 WRONG = [
     ({}, f"{ENGINE}/time", float("nan"), "time"),
-    ({}, f"{ENGINE}/extra", DEEP, "recursion"),
+    ({}, f"{ENGINE}/extra", DEEP, "unknown field"),
     ({}, f"{VERSIONS}/mixed_prior", 1.0, "mixed_prior"),
     ({}, f"{VERSIONS}/mixed_prior", float("nan"), "mixed_prior"),
-    ({}, f"{VERSIONS}/off_schedule", -1, "off_schedule"),
-    ({}, f"{VERSIONS}/begun/source", 2**63, "begun"),
+    ({}, f"{VERSIONS}/counts/off_schedule", -1, "off_schedule"),
+    ({}, f"{VERSIONS}/counts/begun/source", 2**63, "begun"),
     ({}, f"{VERSIONS}/ledger/version", -1, "version"),
     ({}, f"{VERSIONS}/ledger/formed/source/bins", "most", "bins"),
     ({}, f"{VERSIONS}/ledger/formed/source/bins", 0, "bins"),
     ({}, f"{VERSIONS}/ledger/formed/source/versions_before", -1, "versions_before"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/labels", 10**9, "after 1000000000 labels, from"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/labels", 0, "after 0 labels"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/sums", bytes(7), "sums"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/forecasters", None, "labels, from 0"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/forecasters/means", bytes(8), "of 1 bins"),
-    ({}, f"{VERSIONS}/ledger/forecasts/source/forecasters/means", bytes(7), "forecasters"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/labels", 10**9, "after 1000000000 labels, from"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/labels", 0, "after 0 labels"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/sums", bytes(7), "sums"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/forecasters", None, "labels, from 0"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/forecasters/means", bytes(8), "of 1 bins"),
+    ({}, f"{VERSIONS}/ledger/forecasts/source/known/forecasters/means", bytes(7), "forecasters"),
     ({}, f"{VERSIONS}/ledger/watch/next_look", 2**60, "next_look"),
     ({}, f"{VERSIONS}/ledger/watch/labels", -5, "labels"),
     ({}, f"{VERSIONS}/ledger/watch/test/alpha", 0.5, "another's"),
     ({}, f"{VERSIONS}/ledger/watch/test/target", bytes(8), "watch.test"),
     ({}, f"{VERSIONS}/ledger/watch/cells", bytes(8), "out of order"),
-    ({}, f"{VERSIONS}/auto/steps", -1, "steps"),
-    ({}, f"{VERSIONS}/auto/mixing/weights/identity", float("nan"), "weights"),
-    ({}, f"{VERSIONS}/auto/mixing/leader", "nobody", "do not exist"),
-    ({}, f"{VERSIONS}/auto/mixture/next_step", 10**9, "next step"),
-    ({}, f"{VERSIONS}/auto/mixture/windows/fitted_at/0", 10**9, "fitted at"),
-    ({}, f"{VERSIONS}/auto/mixture/source/2", [1e300, 0.0], "source"),
-    ({}, f"{VERSIONS}/auto/mixture/source/3", bytes(6), "a line of 6 bytes"),
-    ({}, f"{VERSIONS}/auto/mixture/windows/lines/0", b"\0" + bytes(6) + b"\xf0\x7f" + bytes(8), "knots"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/lines/0", 10**6, "lines"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/entries/1/1", [], "lines"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/arrival", [], "arrival"),
-    ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
-    ({}, f"{VERSIONS}/auto/mixture/windows/newest/packed", bytes(7), "newest"),
-    ({}, f"{VERSIONS}/auto/mixture/recent/labels/0", -1, "recent"),
-    ({}, f"{VERSIONS}/auto/mixture/snapshots/entries/1/2", 10**9, "scores|order"),
+    ({}, f"{VERSIONS}/mixture/steps", -1, "steps"),
+    ({}, f"{VERSIONS}/mixture/next_step", 10**9, "next step"),
+    ({}, f"{VERSIONS}/mixture/windows/fitted_at/0", 10**9, "fitted at"),
+    ({}, f"{VERSIONS}/mixture/source/2", [1e300, 0.0], "source"),
+    ({}, f"{VERSIONS}/mixture/source/3", bytes(6), "a line of 6 bytes"),
+    ({}, f"{VERSIONS}/mixture/windows/lines/0", b"\0" + bytes(6) + b"\xf0\x7f" + bytes(8), "knots"),
+    ({}, f"{VERSIONS}/mixture/snapshots/lines/0", 10**6, "lines"),
+    ({}, f"{VERSIONS}/mixture/snapshots/entries/1/1", [], "lines"),
+    ({}, f"{VERSIONS}/mixture/snapshots/arrival", [], "arrival"),
+    ({}, f"{VERSIONS}/mixture/online/fits", bytes(8), "expected"),
+    ({}, f"{VERSIONS}/mixture/windows/newest/packed", bytes(7), "newest"),
+    ({}, f"{VERSIONS}/mixture/recent/labels/0", -1, "recent"),
+    ({}, f"{VERSIONS}/mixture/snapshots/entries/1/2", 10**9, "scores|order"),
     ({}, f"{ENGINE}/source/log/n", -1, "n"),
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
-    (WINDOWED, f"{ENGINE}/source/log/n", 0, "sliding window"),
-    (WINDOWED, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
+    (WINDOWED, f"{ENGINE}/source/log/n", 0, "but counts"),
+    (WINDOWED, f"{ENGINE}/source/log/pane", 2**64 - 1, "pane"),
     ({"prior": "scores"}, f"{ENGINE}/priors/prior", float("nan"), "prior"),
     ({"prior": "scores"}, f"{ENGINE}/priors/history/observed", 2**63, "observed"),
     ({}, f"{JOIN}/counts/labels", 2**64 - 1, "labels"),
@@ -165,8 +163,8 @@ RELEASE = [
     ("n", lambda n: n + 64, "cohorts of other predictions"),
     ("numbers", renamed(0, float("nan")), "not finite"),
     ("numbers", renamed(8, float("inf")), "not finite"),
-    ("numbers", lambda numbers: numbers[:-1], "release: need more than"),
-    ("flags", lambda flags: flags[:-1], "release: need more than"),
+    ("numbers", lambda numbers: numbers[:-1], "need more than"),
+    ("flags", lambda flags: flags[:-1], "need more than"),
     ("bins", renamed(0, 2), "bins"),
     ("bins", renamed(1, BINS), "bins"),
     ("bins", renamed(2, -1), "bins"),
@@ -235,7 +233,7 @@ def test_there_are_sums_of_delays_as_soon_as_a_cohort_has_ended() -> None:
     release, fields = found(data, f"{ENGINE}/release"), ReleaseState.__struct_fields__
     for field, value in (("sums", b""), ("laws", np.ones(2).tobytes()), ("histogram", b"")):
         release[fields.index(field)] = value
-    with pytest.raises(DamagedStateError, match="release"):
+    with pytest.raises(DamagedStateError, match="laws without sums"):
         Recalibrator.from_bytes(pack(data))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.mixture import Mixture
+from streamcal.sketch.decoding import decoded, encoded
 from tests.mixture.plain import DELAYED, NAMES
 
 
@@ -33,15 +34,15 @@ def test_weights_are_tilted_by_the_log_loss_of_labels_like_these() -> None:
 
 def test_before_the_first_label_the_told_positives_decide() -> None:
     """The identity leads without evidence, and the exposures' maps with it; the state goes on alike."""
-    mixture = Mixture(delayed=True)
+    mixture = Mixture.begun(delayed=True)
     assert mixture.step(0).mixing.leader == "identity"
     mixed = mixture.step(10, None, evidence())
     assert mixed.mixing.leader in DELAYED
     assert mixed.mixing.weights.keys() <= {*NAMES, *DELAYED}
-    again = Mixture.from_bytes(mixture.to_bytes())
-    assert again.to_bytes() == mixture.to_bytes()
+    again = decoded(encoded(mixture), Mixture, "a mixture")
+    assert encoded(again) == encoded(mixture)
     scores, labels = np.linspace(0.01, 0.99, 90), (np.arange(90) % 6 == 0).astype(np.int8)
     for each in (mixture, again):
         each.learn(scores, labels, np.arange(90) // 9)
     assert again.step(20) == mixture.step(20)
-    assert again.to_bytes() == mixture.to_bytes()
+    assert encoded(again) == encoded(mixture)

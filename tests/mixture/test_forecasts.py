@@ -56,14 +56,14 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
     before, scores = (np.clip(np.round(each, 2), 0.01, 0.99) for each in (before, scores))
     sketch = ScoreSketch()
     sketch.add(before, before_labels)
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(sketch)
     mixture.continue_from(before, before_labels)
     parts = [slice(start, start + STRIDE) for start in range(0, 3000, STRIDE)]
     for part in parts:
         mixture.learn(scores[part], labels[part], np.full(len(scores[part]), -1))
     mixture.step(0)
-    snapshot = mixture._snapshots.latest
+    snapshot = mixture.snapshots.latest
     z = np.linspace(0.0, 1.0, 301)
     table = dict(zip(NAMES, forecasts(snapshot, z), strict=True))
     assert np.array_equal(table.pop("identity"), z)
@@ -227,7 +227,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
     sketch = source_of(2000, 0.5, 5)
     table = Table()
     table.set_source(sketch)
-    table.follow(Windows())
+    table.follow(Windows.begun())
     edges = np.array((0.0, *table.cells[0], 1.0))
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     points = grid.middles(cells, grid.MIN_LEVEL, np.append(cells[1:], np.int32(LAST + 1)))

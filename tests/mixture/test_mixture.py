@@ -19,13 +19,12 @@ from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, MixtureState
+from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
 from streamcal.mixture.updates_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.decoding import decoded
-from streamcal.sketch.recent_labels import RecentLabels
+from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture import plain
@@ -61,35 +60,34 @@ def run(
     return out, steps
 
 
-def state_of(mixture: Mixture) -> MixtureState:
-    return decoded(mixture.to_bytes(), MixtureState, "a mixture")
-
-
 def snapshots_of(mixture: Mixture) -> list[Snapshot]:
     """Return the snapshots that are kept, that which is served last."""
-    return [snapshot for _, snapshot in restored(mixture)._snapshots.entries]
+    return [snapshot for _, snapshot in restored(mixture).snapshots.entries]
 
 
 def each_of(mixture: Mixture) -> Floats:
     """Return the weights of both trackers, float64[2, K]."""
-    return state_of(mixture).weights[: 2 * K].reshape(2, K)
+    return restored(mixture).weights.tracked
 
 
-def weights_of(mixture: Mixture, *, sourced: bool) -> Weights:
-    """Return a copy of the weights."""
-    weights = Weights()
-    state = state_of(mixture).weights
-    assert weights.restore(state, sourced=sourced)
-    return weights
+def numbers_of(weights: Weights) -> Floats:
+    """Return all that the weights depend on."""
+    return np.concatenate((weights.tracked.ravel(), weights.loss, (weights.lead,)))
 
 
 def limits_of(mixture: Mixture) -> tuple[float, float]:
     """Return the limits by the labels that the windows of a mixture hold, or by the source's."""
-    state = state_of(mixture)
+    state = mixture
     source = state.source
     if state.windows.n or source is None:
         return plain.limits_of(state.windows.n, state.windows.positives)
     return plain.limits_of(source.labels, source.prior * source.labels)
+
+
+def bursts(mixture: Mixture) -> bool:
+    """Return whether the latest prediction was served by another snapshot than the latest."""
+    snapshots = restored(mixture).snapshots
+    return snapshots.arrival is not snapshots.latest
 
 
 def composites(mixed: Mixed) -> float:
@@ -97,7 +95,7 @@ def composites(mixed: Mixed) -> float:
 
 
 def restored(mixture: Mixture) -> Mixture:
-    return Mixture.from_bytes(mixture.to_bytes())
+    return decoded(encoded(mixture), Mixture, "a mixture")
 
 
 # Steps
@@ -106,7 +104,7 @@ def restored(mixture: Mixture) -> Mixture:
 @pytest.mark.parametrize("late", [0.4, 0.6])
 def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> None:
     """The longest is shorter while most labels come before the step after their prediction."""
-    mixture, counts = Mixture(), [0]
+    mixture, counts = Mixture.begun(), [0]
     scores, labels = NormalPair(0.5).sample(1000, np.random.default_rng(1))
     while (due := mixture.next_step) <= 1000:
         part, observed = slice(mixture.n, due), mixture.observed
@@ -124,7 +122,7 @@ def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> Non
 
 @pytest.mark.slow
 def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> None:
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(source_of(3000, 0.5, 2))
     scores, labels = NormalPair(0.3).sample(5000, np.random.default_rng(3))
     run(mixture, scores, labels, served=mixture.step(0))
@@ -140,7 +138,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
     middles = grid.middles(cells, grid.MIN_LEVEL, ends)
     served = snapshots_of(mixture)[-1]
     assert served.weights[1:] == pytest.approx(each_of(mixture))
-    between = expit(state_of(mixture).weights[-1] * np.array([1.0, -1.0]))
+    between = expit(mixture.weights.lead * np.array([1.0, -1.0]))
     assert served.weights[0] == pytest.approx(between @ each_of(mixture))
     table = dict(zip(NAMES, forecasts(served, middles), strict=True))
     said = np.stack([table[name] for name in NAMES])
@@ -148,7 +146,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
     assert mixed.map.predict_many(middles) == pytest.approx(plain.served(served, said), abs=1e-9)
     # Within the limits of its labels, its log odds are drawn towards those of the prior.
     assert served.limits == pytest.approx(limits_of(mixture))
-    source = state_of(mixture).source
+    source = mixture.source
     prior = source.prior if source else np.nan
     assert expit(served.centre) == pytest.approx((labels.sum() + prior) / 5001.0)
     assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
@@ -162,7 +160,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> N
 def make_late(source_of: SourceOf, prior: float | None) -> tuple[Mixture, Floats, Labels, Any]:
     """Return a mixture with snapshots, and labels of every age that are next."""
     rng = np.random.default_rng(4)
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(source_of(2000, 0.4, 5))
     mixture.step(0, prior)
     for step in range(12):
@@ -182,7 +180,7 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     held, served = snapshots_of(mixture), np.empty((K, STRIDE))
     assert held[-1].by_scores == (prior is not None)
     then, mixed, drawn = np.empty((K, STRIDE)), list[Floats](), list[Floats]()
-    partition = state_of(mixture).table.partition
+    partition = mixture.table.partition
     lefts = grid.left_edges(partition, grid.MIN_LEVEL)
     middles = grid.middles(
         partition, grid.MIN_LEVEL, np.append(partition[1:], (grid.LAST_KEY >> grid.MIN_LEVEL) + 1)
@@ -198,14 +196,14 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     losses = log_losses(np.stack((then, then if prior else served)), labels, *limits)
     tracked = log_losses(np.stack(mixed, axis=1), labels, *limits)
     assert np.abs(then - served).max() > 0.1
-    weights, sloped = weights_of(mixture, sourced=True), log_losses(np.stack(drawn, axis=1), labels, *limits)
+    weights, sloped = restored(mixture).weights, log_losses(np.stack(drawn, axis=1), labels, *limits)
     weights.track(losses, tracked, earlier=mixture.n)
     rate, share, first = weights_module.SLOPE_RATE, weights_module.SLOPE_SHARE, weights_module._FIRST_SLOPES
-    before = state_of(mixture).slopes
+    before = mixture.slopes.weights
     slopes = plain.slopes_after(before, [sloped], rate, share, first)
     mixture.learn(scores, labels, seen)
-    assert state_of(mixture).weights == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
-    assert state_of(mixture).slopes == pytest.approx(slopes, rel=1e-6)
+    assert numbers_of(mixture.weights) == pytest.approx(numbers_of(weights), rel=1e-6, abs=1e-9)
+    assert mixture.slopes.weights == pytest.approx(slopes, rel=1e-6)
     assert np.abs(slopes - before).max() > 1e-3
     if prior is None:
         assert np.abs(each_of(mixture)[0] - each_of(mixture)[1]).max() > 1e-3
@@ -230,7 +228,7 @@ def test_late_labels_are_not_scored_with_what_they_taught(source_of: SourceOf) -
 
 
 def with_source(source_of: SourceOf) -> Mixture:
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(source_of(1000, 0.5, 31))
     mixture.step(0)
     return mixture
@@ -243,7 +241,7 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     That is told by `IN_CALL`, or where no score is observed between labels whose predictions are known.
     """
     rng = np.random.default_rng(30)
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(source_of(1000, 0.5, 31))
     observed = 8 * STRIDE  # more than labels: they tell of predictions
     for _ in range(20):
@@ -254,14 +252,14 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     burst = np.full(4 * STRIDE, observed - 1 if told else IN_CALL)
     if not told:
         burst[0] = AT_ONCE
-    weights, taught = (weights_of(mixture, sourced=True) for _ in range(2))
+    weights, taught = (restored(mixture).weights for _ in range(2))
     early, late = snapshots_of(mixture)[-2:]
     observed += 4 * STRIDE  # the latest predictions were made when `late` was served
     for start in range(0, 4 * STRIDE, STRIDE):
         part = slice(start, start + STRIDE)
         points, limits = scores[part], limits_of(mixture)
         # While it is what is served, the table says it, of the middle of an interval.
-        inner, middles, logits = mixture._table.cells
+        inner, middles, logits = mixture.table.cells
         places = inner.searchsorted(points, "right")
         # What the labels before in the burst have taught.
         latest = forecasts(snapshots_of(mixture)[-1], middles[places], logits[places])
@@ -274,27 +272,27 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
         mixture.learn(scores[part], labels[part], burst[part], None, observed)
         mixture.step(observed)
         mixture = restored(mixture)
-    said = state_of(mixture).weights
-    assert said == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
-    assert np.abs(said - taught.to_state())[K : 2 * K].max() > 0.01
-    assert state_of(mixture).snapshots.arrival is not None
+    said = numbers_of(mixture.weights)
+    assert said == pytest.approx(numbers_of(weights), rel=1e-6, abs=1e-9)
+    assert np.abs(said - numbers_of(taught))[K : 2 * K].max() > 0.01
+    assert bursts(mixture)
 
 
 @pytest.mark.parametrize("way", ["at once", "observed"])
 def test_a_prediction_ends_a_burst(source_of: SourceOf, way: str) -> None:
     """A label that came at once, a score that was observed, or a mixture that is told of no scores."""
     rng = np.random.default_rng(32)
-    mixture = Mixture()
+    mixture = Mixture.begun()
     mixture.set_source(source_of(1000, 0.5, 33))
     mixture.learn(*NormalPair(0.2).sample(STRIDE, rng), at_once(STRIDE))
     mixture.step(9 * STRIDE)
     scores, labels = NormalPair(0.9).sample(STRIDE, rng)
     mixture.learn(scores, labels, np.full(STRIDE, 3), None, 9 * STRIDE)
-    assert state_of(mixture).snapshots.arrival is not None  # since the step, no prediction was made
+    assert bursts(mixture)  # since the step, no prediction was made
     seen = np.full(STRIDE, AT_ONCE if way == "at once" else 3)
     number = {"at once": 9 * STRIDE, "observed": 9 * STRIDE + 1, "not told": 0}[way]
     mixture.learn(scores, labels, seen, None, number)
-    assert state_of(mixture).snapshots.arrival is None
+    assert not bursts(mixture)
 
 
 # The source
@@ -304,7 +302,7 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     source_of: SourceOf,
 ) -> None:
     sketch = source_of(20_000, 0.5, 7)
-    source, mixture = fit_source(sketch), Mixture()
+    source, mixture = fit_source(sketch), Mixture.begun()
     mixture.set_source(sketch)
     mixed = mixture.step(0)
     expected = by_source(source, shifted=False)
@@ -316,8 +314,8 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     raw = pair.risk(RecalibrationMap(version=0)).total
     # The first weights of the slopes make what is served flatter by a fortieth: that has cost a third.
     assert pair.risk(mixed.map).total < 0.0015 * raw
-    as_it_is = Mixture()
-    as_it_is._slopes.weights = np.eye(4)[0]
+    as_it_is = Mixture.begun()
+    as_it_is.slopes.weights = np.eye(4)[0]
     as_it_is.set_source(sketch)
     assert pair.risk(as_it_is.step(0).map).total < 0.001 * raw
     # A prior from scores: only composites follow it, all of them to the same prior.
@@ -338,18 +336,18 @@ def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source(
     n = EARLIER + 3000
     scores = np.round(rng.random(n), 2)
     labels = (rng.random(n) < np.where(np.arange(n) < 3000, 0.9, scores)).astype(np.int8)
-    mixture, same = Mixture(), Mixture()
+    mixture, same = Mixture.begun(), Mixture.begun()
     mixture.continue_from(scores, labels)
     same.continue_from(scores[3000:], labels[3000:])
-    assert mixture.to_bytes() == same.to_bytes()
-    windows = state_of(mixture).windows
+    assert encoded(mixture) == encoded(same)
+    windows = mixture.windows
     assert windows.n == EARLIER
-    newest = RecentLabels(EARLIER).restore(windows.newest)
+    newest = windows.newest
     assert newest.latest(EARLIER)[1].tolist() == labels[3000:].tolist()
     assert newest.latest(EARLIER)[0] == pytest.approx(scores[3000:], abs=1e-6)
     online = OnlinePlatt()
     online.learn(logits_of(scores[3000:]), labels[3000:])
-    assert state_of(mixture).online == pytest.approx(online.to_state(), rel=1e-6)
+    assert mixture.online.fits == pytest.approx(online.fits, rel=1e-6)
     assert mixture.n == 0
 
 
@@ -361,13 +359,13 @@ def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(sou
 
     def before(end: int, *, sourced: bool = True) -> Mixture:
         """Return the mixture that has continued from the first labels only."""
-        mixture = Mixture()
+        mixture = Mixture.begun()
         if sourced:
             mixture.set_source(source_of(1000, 0.5, 35))
         mixture.continue_from(scores[:end], labels[:end])
         return mixture
 
-    weights = weights_of(before(0), sourced=True)
+    weights = restored(before(0)).weights
     first = weights.served[0].copy()
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
@@ -377,8 +375,8 @@ def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(sou
         losses = log_losses(values, labels[part], *limits_of(before(start)))
         weights.track(losses[np.newaxis], np.zeros((2, losses.shape[1])), earlier=None)
     part_of_composites = first[COMPOSITE].sum()
-    said = state_of(before(len(scores))).weights
-    assert said == pytest.approx(weights.to_state(), rel=1e-9)
+    said = numbers_of(before(len(scores)).weights)
+    assert said == pytest.approx(numbers_of(weights), rel=1e-9)
     assert said[0] < 0.5 * first[0]  # the identity is grossly wrong
     assert said[:K][COMPOSITE].sum() == pytest.approx(part_of_composites)
 
@@ -392,7 +390,7 @@ def test_where_the_scores_are_right_they_are_served() -> None:
     few parameters, about 4·p(1−p)/n = 1e-4 a label; 10 times as much has a chance far below 1e-6."""
     rng = np.random.default_rng(17)
     scores = rng.random(10_000)
-    out, _ = run(Mixture(), scores, (rng.random(10_000) < scores).astype(np.int8), delay=500)
+    out, _ = run(Mixture.begun(), scores, (rng.random(10_000) < scores).astype(np.int8), delay=500)
     assert np.mean((out[5000:] - scores[5000:]) ** 2) < 1e-3
 
 
@@ -404,7 +402,7 @@ def test_it_recovers_from_a_change_of_concept() -> None:
     truth = expit(rng.normal(0.0, 2.0, 8000))
     labels = (rng.random(8000) < truth).astype(np.int8)
     scores = np.where(np.arange(8000) < 4000, truth, 1.0 - truth)
-    out, steps = run(Mixture(), scores, labels, delay=300)
+    out, steps = run(Mixture.begun(), scores, labels, delay=300)
     excess = (out - truth) ** 2
     assert excess[2000:4000].mean() < 0.01
     assert excess[6100:].mean() < 0.1 * np.mean((1.0 - 2.0 * truth) ** 2)
@@ -419,7 +417,7 @@ def test_it_recovers_from_a_change_of_concept() -> None:
 def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     """Whatever is done to a mixture: with late labels, a source, another source, scores."""
     rng = np.random.default_rng(19)
-    kept, again = Mixture(), Mixture()
+    kept, again = Mixture.begun(), Mixture.begun()
     observed, arrivals, early = 4000, 0, NormalPair(0.4).sample(500, rng)
     for mixture in (kept, again):
         mixture.continue_from(*early)
@@ -440,10 +438,10 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
         for mixture in (kept, again):
             if step:
                 mixture.learn(scores[30:], labels[30:], seen[30:], None, told)
-                arrivals += state_of(mixture).snapshots.arrival is not None
+                arrivals += bursts(mixture)
             mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
         assert mixed[0] == mixed[1]
-        assert kept.to_bytes() == again.to_bytes()
+        assert encoded(kept) == encoded(again)
     assert kept.n == 39 * 70
     assert arrivals > 4
 
@@ -453,7 +451,7 @@ def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> Non
     """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
     mixture = make_late(source_of, None)[0]
     mixture.set_source(source_of(800, 0.3, 21))
-    good = mixture.to_bytes()
+    good = encoded(mixture)
     rng = np.random.default_rng(22)
     scores, labels = NormalPair(0.5).sample(100, rng)
     refused = 0
@@ -462,15 +460,15 @@ def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> Non
         for place in rng.integers(0, len(bad), int(rng.integers(1, 4))):
             bad[place] = rng.integers(0, 256)
         try:
-            other = Mixture.from_bytes(bytes(bad))
+            other = decoded(bytes(bad), Mixture, "a mixture")
         except DamagedStateError:
             refused += 1
             continue
-        assert restored(other).to_bytes() == other.to_bytes()
+        assert encoded(restored(other)) == encoded(other)
         other.learn(scores, labels, rng.integers(-1, 500, 100))
         assert 0.0 <= other.step(other.observed).map.predict_one(0.5) <= 1.0
-        assert restored(other).to_bytes() == other.to_bytes()
+        assert encoded(restored(other)) == encoded(other)
     assert refused > 10
     for cut in rng.integers(0, len(good), 50).tolist():
         with pytest.raises(DamagedStateError):
-            Mixture.from_bytes(good[:cut])
+            decoded(good[:cut], Mixture, "a mixture")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +49,7 @@ class Trial(NamedTuple):
 class Recorded(Weights):
     """Weights that keep every block in `trials`."""
 
-    __slots__ = ("labels", "trials")
-
-    def __init__(self, *candidates: Any) -> None:
-        super().__init__(*candidates)
+    def __post_init__(self) -> None:
         self.trials: list[Trial] = []
         self.labels = 0
 
@@ -247,7 +244,7 @@ def played(
 ) -> list[Trial]:
     """Return the blocks of a stream whose labels come at once, m at a time."""
     rng = np.random.default_rng(23)
-    weights = Recorded(*([WITH_EARLY] if delayed else []))
+    weights = Recorded.begun(*([WITH_EARLY] if delayed else []))
     if sourced:
         weights.set_source()
     for block in range(blocks):
@@ -319,7 +316,7 @@ def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int =
     n = blocks * m
     arrived = np.arange(n) + (rng.integers(0, delay + 1, n) if spread else delay)
     order = np.argsort(arrived, kind="stable")
-    weights, now, number = Recorded(), 0, np.zeros(n, int)
+    weights, now, number = Recorded.begun(), 0, np.zeros(n, int)
     served = np.empty((n, *weights.served.shape))
     labels = rng.integers(0, 2, n, np.int8)
     right = 0.5 + width * rng.uniform(-1.0, 0.4, (2, served.shape[2], n))
@@ -474,9 +471,9 @@ def test_the_bounds_fail_where_rate_or_share_is_broken(
 
 def led(better: Callable[[int, float], int], blocks: int = 2500) -> Terms:
     """Return the terms of the lead where the adversary says which tracker loses less, given the lead."""
-    rng, weights, served = np.random.default_rng(3), Recorded(), []
+    rng, weights, served = np.random.default_rng(3), Recorded.begun(), []
     for block in range(blocks):
-        trust = 1.0 / (1.0 + math.exp(-weights._lead))
+        trust = 1.0 / (1.0 + math.exp(-weights.lead))
         tracked = np.full((2, 16), 0.9)
         tracked[better(block, trust)] = 0.5
         served.append(float(mixed(np.array([trust, 1.0 - trust]), tracked).sum()))

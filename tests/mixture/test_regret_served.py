@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamcal.mixture import mixture as mixture_module
-from streamcal.mixture.mixture import Mixing, Mixture
+from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.weights import SLOPE_RATE, Slopes
 from streamcal.sketch.buffers_c import AT_ONCE
 from tests.mixture.test_regret import (
@@ -56,13 +56,10 @@ def test_exact_block_costs(adversary: Adversary, m: int) -> None:
         assert excess_weighted(terms) > -0.01
 
 
-class RecordedSlopes(Slopes):
+class RecordedSlopes(Slopes, dict=True):
     """Slopes that keep the weights before each block, and its losses."""
 
-    __slots__ = ("blocks",)
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __post_init__(self) -> None:
         self.blocks: list[tuple[Floats, Floats]] = []
 
     def track(self, losses: Floats) -> None:
@@ -74,15 +71,14 @@ class RecordedSlopes(Slopes):
 def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Corollary 6, labels at once, against every candidate and the worst sequence."""
     monkeypatch.setattr(mixture_module, "Weights", Recorded)
-    monkeypatch.setattr(mixture_module, "Slopes", RecordedSlopes)
-    rng, mixture, served, more = np.random.default_rng(5), Mixture(), [], []
-    assert isinstance(mixture._weights, Recorded)
-    assert isinstance(mixture._slopes, RecordedSlopes)
-    trials, blocks, seen, begins = mixture._weights.trials, mixture._slopes.blocks, 0, 0
+    rng, mixture, served, more = np.random.default_rng(5), Mixture.begun(), [], []
+    assert isinstance(mixture.weights, Recorded)
+    mixture.slopes = slopes = RecordedSlopes()
+    trials, blocks, seen, begins = mixture.weights.trials, slopes.blocks, 0, 0
     while mixture.n < 8000:
         scores = rng.random(mixture.next_step - mixture.n)
         rates = (scores, 1.0 - scores, np.full(len(scores), 0.02), 0.5 * scores)[mixture.n // 2000]
-        forecasts = mixture.mixed(Mixing("", {})).map.predict_many(scores)
+        forecasts = mixture._mixed().map.predict_many(scores)
         against = (forecasts < 0.5).astype(np.int8)
         told = rng.random(len(scores)) < 0.1
         labels = np.where(told, against, rng.random(len(scores)) < rates).astype(np.int8)

@@ -23,7 +23,7 @@ COIN = np.log(2.0)
 
 
 def made(*, sourced: bool = False, delayed: bool = False) -> Weights:
-    weights = Weights(WITH_EARLY if delayed else CANDIDATES)
+    weights = Weights.begun(WITH_EARLY if delayed else CANDIDATES)
     if sourced:
         weights.set_source()
     return weights
@@ -31,7 +31,7 @@ def made(*, sourced: bool = False, delayed: bool = False) -> Weights:
 
 def each_of(weights: Weights) -> Floats:
     """Return the weights of both trackers, float64[2, K]."""
-    return weights.to_state()[:-4].reshape(2, -1)
+    return weights.tracked
 
 
 def first_of(*, sourced: bool, delayed: bool) -> Floats:
@@ -94,7 +94,7 @@ def test_each_tracker_is_the_plain_recursion(sourced: bool, delayed: bool, of_so
     trackers, rates = [Plain(first, asleep) for _ in range(2)], [0.0, 0.0]
     usual = module._TRUST
     lead, learned = float(logit(usual)), 0
-    assert weights.to_state()[-1] == pytest.approx(lead)
+    assert weights.lead == pytest.approx(lead)
     for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 4000):
         losses, tracked = losses_of(rng, n, len(first))
         losses *= np.array([0.001, 1.5])[:, np.newaxis, np.newaxis]
@@ -158,14 +158,14 @@ def test_a_tracker_that_loses_less_gets_nearly_all_of_the_weight_in_time() -> No
     tracked = np.zeros((2, 3000))
     tracked[1] = 2.0
     weights.track(losses_of(rng, 3000)[0], tracked, earlier=5000)
-    lead = weights.to_state()[-1]
+    lead = weights.lead
     assert 3.0 < lead <= module._MOST_LEAD
     assert weights.served[0] == pytest.approx(each_of(weights)[0], abs=0.05)
     weights.track(losses_of(rng, 3000)[0], tracked[::-1], earlier=5000)
-    assert weights.to_state()[-1] < -3.0
+    assert weights.lead < -3.0
     weights.track(losses_of(rng, 100)[0], 1e12 * tracked[:, :100], earlier=5000)
-    assert abs(weights.to_state()[-1]) <= module._MOST_LEAD
-    assert np.isfinite(weights.to_state()).all()
+    assert abs(weights.lead) <= module._MOST_LEAD
+    assert np.isfinite(weights.tracked).all()
 
 
 # State

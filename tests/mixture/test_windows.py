@@ -38,14 +38,14 @@ def curve_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def test_a_window_holds_the_labels_of_its_name_and_its_maps_are_fitted_when_due() -> None:
     n = 22_000
     scores, labels = stream(n, 1)
-    windows, before = Windows(), [0] * len(FITTED)
+    windows, before = Windows.begun(), [0] * len(FITTED)
     assert windows.lines == (None,) * len(FITTED)
     for end in range(STEP, n + 1, STEP):
         part = slice(end - STEP, end)
         windows.add(scores[part], labels[part])
         old = windows.lines
         of_all = windows.fit()
-        fitted = windows.to_state().fitted_at
+        fitted = windows.fitted_at
         for place, (row, at, last) in enumerate(zip(FITTED, fitted, before, strict=True)):
             due = end // (2 * _PARTS) if row.memory is None else min(end, row.memory) // _PARTS
             assert at == (end if end - last >= max(1, due) else last)

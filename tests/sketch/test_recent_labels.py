@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.sketch import grid
-from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
+from streamcal.sketch.recent_labels import RecentLabels
 from tests.states import bytes_of, restored
 
 LAST = grid.LAST_KEY >> grid.MIN_LEVEL
@@ -51,22 +51,7 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
         check(newest, scores[:start], labels[:start], size)
         newest = restored(RecentLabels(size), bytes_of(newest))
     check(newest, scores, labels, size)
-    assert len(newest.to_state().packed) == min(n, size)
-
-
-def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() -> None:
-    """Nobody can tell; and a state that is restored replaces those that wait, too."""
-    rng = np.random.default_rng(1)
-    scores, labels = rng.random(3000), rng.integers(0, 2, 3000).astype(np.int8)
-    newest, other = RecentLabels(1500), RecentLabels(1500)
-    for start in range(0, 3000, 50):
-        newest.add(scores[start : start + 50], labels[start : start + 50])
-        assert len(newest._labels) < 512
-    assert newest._labels
-    check(newest, scores, labels, 1500)
-    assert not newest._labels
-    other.add(scores[:10], labels[:10])
-    assert bytes_of(restored(other, bytes_of(newest))) == bytes_of(newest)
+    assert len(newest.packed) == min(n, size)
 
 
 @pytest.mark.parametrize("packed", [[0, 0, 0], [-2], [2 * (LAST + 1)]])
@@ -75,4 +60,4 @@ def test_what_cannot_be_a_state_is_refused(packed: list[int]) -> None:
     newest.add(np.array([1.0]), np.array([1], np.int8))
     assert restored(RecentLabels(2), bytes_of(newest)).counts(1)[0].tolist() == [LAST]
     with pytest.raises(ValueError, match="newest labels"):
-        newest.restore(RecentLabelsState(np.array(packed, np.int32)))
+        RecentLabels(2, np.array(packed, np.int32))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamcal import DamagedStateError, ScoreSketch
 from streamcal.events import Weight
 from streamcal.sketch import weighing
-from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST, NONE, ONE, Mass
 from tests.states import bytes_of, restored
@@ -158,7 +158,6 @@ def test_bytes_from_anywhere_are_safe() -> None:
         ScoreSketch.from_bytes(sketch.to_bytes()[:-1])
     newest = RecentLabels(9)
     newest.add(np.array([0.1, 0.2]), np.array([0, 1], np.int8), np.array([256, 512]))
-    packed = newest.to_state().packed
     for wrong_units in ([256], [256, 256], [256, 0]):
         with pytest.raises(ValueError, match="damaged"):
-            RecentLabels(9).restore(RecentLabelsState(packed, np.array(wrong_units, np.int32)))
+            RecentLabels(9, newest.packed, np.array(wrong_units, np.int32))

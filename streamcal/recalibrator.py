@@ -70,9 +70,10 @@ class Recalibrator:
         all options in one object.
     classes
         Names of the classes, 2 to 1,000, in the order of the scores. A score is then a row of K numbers, one
-        for each class, in [0, 1] and with sum 1, give or take 10⁻⁶; a label is a name, or its place from 0
-        on. The options are those of K binary engines, each for one class against all others; ``delta`` is
-        shared out among them. None: two classes, of which a score is the probability of the second.
+        for each class, in [0, 1] and with sum 1, give or take 10⁻⁶. A label is a name, or its place from 0
+        on; if names are numbers such as 10, 20 and 30, it is a name. The options are those of K binary
+        engines, each for one class against all others; ``delta`` is shared out among them. None: two classes,
+        of which a score is the probability of the second.
     segments
         Names of the fields that make segments, at most 64, such as ``("country", "device")``: their
         corrections add up on the logit, and share what they learn. A value is a text, a number or a boolean;
@@ -122,7 +123,7 @@ class Recalibrator:
         self,
         config: RecalibratorConfig | None = None,
         *,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str | int] | None = None,
         segments: Sequence[str] | None = None,
         own_engines: int = 64,
         join: JoinConfig | None = None,

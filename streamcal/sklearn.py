@@ -13,8 +13,8 @@ from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, eve
 from streamcal.events import Domain
 from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import of_frame
-from streamcal.sketch.weighing import as_units
-from streamcal.values import Counts, Floats
+from streamcal.sketch.weighing import as_units, normalised
+from streamcal.values import Counts, Floats, unmasked
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -337,7 +337,7 @@ def _learn(
     names = _segments(engine, X)
     if names is not None:
         names = np.fromiter(names, object, len(names))[rows].tolist()
-    told = None if weights is None else weights[rows]
+    told = None if weights is None else normalised(weights)[rows]
     engine.learn_many(scores, labels[rows], domain, segments=names, weights=told)
 
 
@@ -345,9 +345,11 @@ def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
     """Return the weight of each row, shape (n,)."""
     if sample_weight is None:
         return None
-    weights: npt.NDArray[Any] = column_or_1d(sample_weight, dtype=np.float64)
+    weights: npt.NDArray[Any] = column_or_1d(unmasked("sample_weight", sample_weight), dtype=np.float64)
     check_consistent_length(X, weights)
-    as_units(np.where(weights == 0.0, 1.0, weights), len(weights))  # raises where one is out of range
+    as_units(
+        np.where(weights == 0.0, 1.0, normalised(weights)), len(weights)
+    )  # raises if one is out of range
     return weights
 
 
@@ -357,7 +359,7 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"A row must have one label. The type of the target is {kind}.")
-    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    labels: npt.NDArray[Any] = column_or_1d(unmasked("y", y), warn=True)
     return labels
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import Floats, parse_number, shown
+from streamcal.values import Floats, parse_number, shown, unmasked
 
 __all__ = [
     "LATEST",
@@ -128,7 +128,7 @@ def as_times(times: Any, n: int) -> Floats:
         if there are not n times, if one is missing or no time, or if their units differ; the message then
         names its index.
     """
-    given = np.asarray(times)
+    given = unmasked("times", times)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != n):
         raise ValueError(f"{n} scores but times of shape {given.shape}")
     column = np.atleast_1d(given)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ __all__ = [
     "class_name",
     "parse_number",
     "shown",
+    "unmasked",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -168,6 +169,20 @@ def check_domain(value: object) -> Literal["source", "target"]:
     if value == "target":
         return "target"
     raise ValueError(f"a domain must be 'source' or 'target', got {shown(value)}")
+
+
+def unmasked(what: str, given: Any) -> npt.NDArray[Any]:
+    """Return an array-like as an array.
+
+    Raises
+    ------
+    ValueError
+        if a value is masked; the message names its index.
+    """
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        index = int(np.argwhere(np.ma.getmaskarray(given))[0][0])
+        raise ValueError(f"index {index}: {what} must not be masked: leave out the events without a value")
+    return np.asarray(given)
 
 
 def shown(value: object) -> str:

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
-from streamcal import LabelledEvent, Recalibrator, backtest
+from streamcal import LabelledEvent, Recalibrator, backtest, evaluate, evaluate_classes
 from streamcal.engine.emissions import Rejected
 from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.river import Recalibrate
+from streamcal.sklearn import StreamingCalibratedClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 COLUMNS = Columns(weight="weight")
@@ -96,6 +98,7 @@ def _decoded(event: Any) -> None:
 ALONE = (learn_one, learn_many, step, segments, river)
 FILES = (json_line, csv_row)
 TIMED = (learn_one, learn_many, step, segments, frames)
+WITH_IDS = (step, frames, *FILES)
 ALL = (*ALONE, predict, frames, *FILES)
 
 
@@ -119,8 +122,72 @@ ROWS = [
     Row("1 of float32, a step above", {"score": float(np.nextafter(np.float32(1), np.float32(2)))}),
     Row("−1e-17", {"score": -1e-17}),
     Row("no rounding", {"score": 1.001}, r"number in \[0, 1\], got 1\.001"),
+    Row("an id of 61 bits", {"id": 2**60 + 1}, None, WITH_IDS),
+    Row("an id that is no exact float", {"id": 2.0**53}, "9007199254740992.0", (step, frames, json_line)),
     Row("below 0", {"score": -0.01}, r"number in \[0, 1\], got -0\.01"),
 ]
+
+MASKED = np.ma.array([0.0, 1.0, 1.0], mask=[False, True, False])
+RIGHT = {"scores": [0.25, 0.5, 0.75], "labels": [0, 1, 1]}
+
+
+@pytest.mark.parametrize("name", ["scores", "labels", "times", "weights"])
+@pytest.mark.parametrize("engine", [Recalibrator(), Recalibrator(segments=["s"])])
+def test_masked_values_are_refused(engine: Recalibrator, name: str) -> None:
+    options = {} if engine.by_segment is None else {"segments": ["NL", "PL", "NL"]}
+    with pytest.raises(ValueError, match=f"index 1: {name} must not be masked"):
+        engine.learn_many(**RIGHT | {name: MASKED} | options)
+    assert engine.target.labels == 0
+
+
+def test_masked_values_are_refused_elsewhere() -> None:
+    three = Recalibrator(classes=["a", "b", "c"])
+    rows = np.ma.array(np.full((3, 3), 1 / 3), mask=np.eye(3, k=-1) > 1)
+    rows[1, 2] = np.ma.masked
+    for call in (
+        lambda: three.predict_many(rows),
+        lambda: three.learn_many(np.full((3, 3), 1 / 3), MASKED),
+        lambda: evaluate(MASKED, RIGHT["scores"]),
+        lambda: evaluate_classes(RIGHT["labels"], rows),
+        lambda: StreamingCalibratedClassifier().fit(np.eye(3), MASKED),
+        lambda: StreamingCalibratedClassifier().fit(np.eye(3), RIGHT["labels"], sample_weight=MASKED),
+    ):
+        with pytest.raises(ValueError, match=r"index 1: .* must not be masked"):
+            call()
+    Recalibrator().learn_many(np.ma.array(RIGHT["scores"]), np.ma.array(RIGHT["labels"]))
+
+
+def test_weights_that_sum_to_1_are_divided_by_their_mean() -> None:
+    rng = np.random.default_rng(0)
+    scores, weights = rng.random(2_000), rng.random(2_000) + 0.1
+    labels, means = rng.random(2_000) < scores, weights / weights.mean()
+    whole, shares, short = (Recalibrator(mode="target") for _ in range(3))
+    whole.learn_many(scores, labels, weights=means)
+    shares.learn_many(scores, labels, weights=means / 2_000)
+    short.learn_many(scores, labels, weights=(means / 2_000).astype(np.float32))
+    assert whole.to_bytes() == shares.to_bytes()
+    assert short.target.labels == 2_000
+    with pytest.raises(ValueError, match="index 0: a weight must be a number from 1/256"):
+        shares.learn_many(scores, labels, weights=np.full(2_000, 1e-5))
+    model = StreamingCalibratedClassifier(LogisticRegression())
+    model.fit(scores[:, None], labels, sample_weight=means / 2_000)
+    assert model.engine_.source.labels == 2_000
+
+
+@pytest.mark.parametrize("names", [[10, 20, 30], [1, 2, 3], np.array([3, 1, 2])])
+def test_whole_numbers_name_classes(names: Any) -> None:
+    rows, texts = np.full((3, 3), 1 / 3), [*map(str, names)]
+    by_number, by_text = Recalibrator(classes=names), Recalibrator(classes=texts)
+    by_number.learn_many(rows, names)
+    by_text.learn_many(rows, texts)
+    assert by_number.to_bytes() == by_text.to_bytes()
+    for name in names:
+        by_number.learn_one(rows[0], name)
+        Recalibrator.from_bytes(by_text.to_bytes()).learn_one(rows[0], name)
+    with pytest.raises(ValueError, match="a label must be the name of a class, got 0; the classes are"):
+        by_number.learn_one(rows[0], 0)
+    assert evaluate_classes(names, rows, classes=names).labels == 3
+
 
 CLASSES = ("cat", "dog", "fox")
 CLASS_COLUMNS = Columns(classes=CLASSES, class_sums="renormalise")

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamcal.multiclass.rows_c import are_shares, shares_of
 from streamcal.sketch.checks import ROUNDING, rounding_of
-from streamcal.values import Counts, Floats, check_name, shown
+from streamcal.values import Counts, Floats, check_name, shown, unmasked
 
 __all__ = ["MAX_CLASSES", "Classes"]
 
@@ -27,7 +27,8 @@ class Classes:
     Parameters
     ----------
     names
-        2 to 1,000 distinct texts of 1 to 512 bytes.
+        2 to 1,000 distinct texts of 1 to 512 bytes, or whole numbers. If all are numbers, but not 0, 1, …, a
+        label that is a number is a name, and no place.
 
     Raises
     ------
@@ -35,14 +36,19 @@ class Classes:
         if they are not.
     """
 
-    __slots__ = ("_codes", "_doubtful", "_shape", "names", "places")
+    __slots__ = ("_are_numbers", "_codes", "_doubtful", "_shape", "names", "places")
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str | int]) -> None:
         if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
             raise ValueError(  # noqa: TRY004  # one error for all
                 f"classes must be a sequence of names, such as ['cat', 'dog'], got {shown(names)}"
             )
-        self.names = tuple(check_name("a class", name) for name in names)
+        self.names = tuple(
+            check_name(
+                "a class", str(name) if type(name) is not bool and isinstance(name, _INTEGERS) else name
+            )
+            for name in names
+        )
         """Names, in their order."""
         if not 2 <= len(self.names) <= MAX_CLASSES:
             raise ValueError(f"there must be 2 to {MAX_CLASSES:,} classes, got {len(self.names):,}")
@@ -53,6 +59,9 @@ class Classes:
         if len(self._codes) < len(self.names):
             twice = next(name for code, name in enumerate(self.names) if self._codes[name] != code)
             raise ValueError(f"classes must be distinct, got {shown(twice)} twice")
+        self._are_numbers = self.names != tuple(map(str, range(len(self)))) and all(
+            name.removeprefix("-").isdecimal() for name in self.names
+        )
         # Places of classes that are names of other classes.
         self._doubtful = [place for place in range(len(self)) if self._codes.get(str(place), place) != place]
 
@@ -73,7 +82,7 @@ class Classes:
             names = getattr(scores, "index", None)  # a list has a method of this name
             if names is not None and not callable(names) and list(names) != list(range(len(self))):
                 scores = scores[self._ordered(list(names))]
-            scores = np.asarray(scores)
+            scores = unmasked("scores", scores)
         if scores.dtype is _FLOAT64 and scores.shape == self._shape:  # as usual
             row = shares_of(scores, ROUNDING)
             if row is not None:
@@ -94,7 +103,7 @@ class Classes:
         names = getattr(scores, "columns", None)
         if names is not None and list(names) != list(range(len(self))):
             scores = scores[self._ordered(list(names))]
-        array = np.asarray(scores)
+        array = unmasked("scores", scores)
         if 1 <= array.ndim <= 2 and not len(array):
             return np.empty((0, len(self)))
         if array.ndim != 2 or array.shape[1] != len(self):
@@ -130,10 +139,10 @@ class Classes:
             if one is neither a place from 0 on nor the name of a class; the message names the first such
             index and its value.
         """
-        array = np.asarray(labels)
+        array = unmasked("labels", labels)
         if array.ndim != 1:
             raise ValueError(f"labels must be one-dimensional, got an array of shape {array.shape}")
-        if array.dtype.kind in "iu":
+        if array.dtype.kind in "iu" and not self._are_numbers:
             codes = array.astype(np.int64)
             bad = (codes < 0) | (codes >= len(self))
             if bad.any():
@@ -162,8 +171,8 @@ class Classes:
         if isinstance(label, str):
             code = self._codes.get(label, -1)
         elif type(label) is int or (isinstance(label, _INTEGERS) and not isinstance(label, bool)):
-            code = int(label)
-            if code in self._doubtful:
+            code = self._codes.get(str(int(label)), -1) if self._are_numbers else int(label)
+            if code in self._doubtful and not self._are_numbers:
                 raise ValueError(self._twofold(code))
         else:
             code = -1
@@ -188,10 +197,8 @@ class Classes:
         )
 
     def _refused(self, label: object) -> str:
-        return (
-            f"a label must be the name of a class, or its place from 0 to {len(self) - 1:,}, got"
-            f" {shown(label)}; the classes are {self}"
-        )
+        place = "" if self._are_numbers else f", or its place from 0 to {len(self) - 1:,}"
+        return f"a label must be the name of a class{place}, got {shown(label)}; the classes are {self}"
 
     def _refuse_names(self, scores: Mapping[Any, Any]) -> None:
         unknown = [name for name in scores if name not in self._codes]

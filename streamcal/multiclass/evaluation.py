@@ -114,7 +114,7 @@ class ClassEvaluation:
 
 
 def evaluate_classes(
-    labels: Any, probabilities: Any, *, classes: Sequence[str] | None = None, baseline: Any = None
+    labels: Any, probabilities: Any, *, classes: Sequence[str | int] | None = None, baseline: Any = None
 ) -> ClassEvaluation:
     """Evaluate forecasts of many classes by their labels.
 
@@ -144,8 +144,6 @@ def evaluate_classes(
     if classes is None:
         columns = getattr(probabilities, "columns", None)
         classes = [*map(str, range((np.shape(probabilities) or (0,))[-1]) if columns is None else columns)]
-    elif np.asarray(classes).dtype.kind in "iu":  # labels are these numbers, not places
-        classes, labels = ([*map(str, np.asarray(each).tolist())] for each in (classes, labels))
     known = Classes(classes)
     p, codes = known.rows(probabilities), known.codes(labels)
     if len(codes) != len(p):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch.keys_c import first_bad_label, first_bad_score
-from streamcal.values import Floats, Labels, class_name, shown
+from streamcal.values import Floats, Labels, class_name, shown, unmasked
 
 __all__ = ["ROUNDING", "as_labels", "as_scores", "check_label", "check_score", "clipped", "rounding_of"]
 
@@ -74,7 +74,7 @@ def as_scores(scores: Any) -> Floats:
         if it is not one-dimensional and numeric, or if a value is not in [0, 1], give or take rounding; the
         message then names the first such index and its value.
     """
-    array = np.asarray(scores)
+    array = unmasked("scores", scores)
     if array.ndim == 2 and array.shape[1] == 2:
         raise ValueError(
             f"scores must be one-dimensional, got an array of shape {array.shape}: of predict_proba, take the"
@@ -109,7 +109,7 @@ def as_labels(labels: Any, positive: object = None) -> Labels:
         if it is not one-dimensional, or if a value does not equal 0 or 1, or is the third one; the message
         then names the first such index and its value.
     """
-    array = np.asarray(labels)
+    array = unmasked("labels", labels)
     if positive is not None:
         return _named_labels(array, positive)
     if array.dtype.kind == "O":

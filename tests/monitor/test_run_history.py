@@ -13,7 +13,6 @@ from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
-from streamcal.monitor.status import Status
 from streamcal.quality.figures import RATED_KEYS
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -92,13 +91,6 @@ def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:
         assert (*bins.low, *bins.high) == pytest.approx((low, high), abs=1e-5)
 
 
-def test_it_can_be_made_before_the_first_event() -> None:
-    status = build_status(Pipeline(), history=RunHistory())
-    assert msgspec.json.decode(msgspec.json.encode(status), type=Status) == status
-    assert (status.views[0].labels, status.views[0].before.bins.labels) == (0, [])
-    assert (status.delay.median, status.alarms, status.keys) == (None, [], 0)
-
-
 @pytest.mark.slow
 def test_the_first_keys_have_views_of_their_own() -> None:
     pipeline, course = Pipeline(), RunHistory()
@@ -155,7 +147,7 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Ru
     assert len(course.rejects) == LATEST_REJECTS
 
 
-@pytest.mark.parametrize("code", ["label_shift", "monotone", "implied_zeros", "source_law", "target_law"])
+@pytest.mark.parametrize("code", ["label_shift", "source_law"])
 def test_every_alarm_says_what_was_found_and_what_to_do(code: DriftCode) -> None:
     course, alarm = RunHistory(), DriftAlarm(code, "an assumption", "it was refuted", 12)
     course.take(Outcome([], [], [], alarm_rows("north", [alarm])))

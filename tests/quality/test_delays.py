@@ -28,10 +28,3 @@ def test_quantiles_are_exact_to_a_bin_however_labels_come_in_parts() -> None:
     for share in (0.1, 0.5, 0.9):
         assert whole.quantile(share) == pytest.approx(np.quantile(given, share), rel=0.15)
     assert parts.counts == whole.counts
-
-
-def test_delays_of_nothing_and_of_ages_have_their_place() -> None:
-    delays = counted(np.array([0.0, -5.0, 1e12]))
-    assert (delays.quantile(0.5), delays.quantile(1.0)) == (1e-3, 1e9)
-    with pytest.raises(ValueError, match="delays"):
-        Delays([1, 2])

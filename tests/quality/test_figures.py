@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import LabelEvent, PredictionEvent
-from streamcal.errors import DamagedStateError
-from streamcal.events import Event
-from streamcal.events.blocks import Block
-from streamcal.join.join_c import JoinConfig
-from streamcal.monitor.build import build_status
-from streamcal.monitor.metrics import RunMetrics
-from streamcal.quality.figures import (
-    ECE_BINS,
-    WINDOW,
-    ForecastQuality,
-    Quality,
-)
-from streamcal.quality.verdict import Arrival
-from streamcal.run.config import RunConfig
-from streamcal.run.order import MicroBatch, TimesRead
-from streamcal.run.pipeline import Pipeline
+from streamcal.quality.figures import ECE_BINS, WINDOW, ForecastQuality
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
 
@@ -111,15 +94,6 @@ def test_figures_by_hand() -> None:
     assert figures.gap == pytest.approx(0.5 - 0.45)
 
 
-def test_the_calibration_error_of_rare_positives_is_not_that_of_one_bin() -> None:
-    """Bins of equal width would have nearly all of them in the first, where the mean is right."""
-    forecasts = [0.01, 0.02, 0.03] * 2_000
-    labels = ([1] * 6 + [0] * 194) * 30  # 3 of 100, whatever the forecast
-    quality = ForecastQuality()
-    quality.add(forecasts, labels)
-    assert quality.figures.ece == pytest.approx((0.02 + 0.01 + 0.0) / 3, abs=GRAIN)
-
-
 def test_in_bounded_memory_the_calibration_error_is_nearly_that_of_the_raw_forecasts() -> None:
     forecasts, labels = np.array(drawn(50_000)).T
     quality = rated(list(zip(forecasts.tolist(), labels.astype(int).tolist(), strict=True)))
@@ -136,15 +110,6 @@ def constant(gap: float, count: int) -> Pairs:
     """Return pairs of the mean gap: every forecast is a half, so many labels are 1."""
     positives = round(count * (0.5 - gap))
     return [(0.5, 1)] * positives + [(0.5, 0)] * (count - positives)
-
-
-def test_a_window_counts_once_it_is_full() -> None:
-    pairs = constant(0.25, WINDOW)
-    before = rated(pairs[:-1]).figures
-    assert (before.worst_gap, before.latest_gap) == (None, None)
-    assert before.gap is not None
-    full = rated(pairs).figures
-    assert (full.gap, full.worst_gap, full.latest_gap) == (0.25, 0.25, 0.25)
 
 
 def test_the_worst_window_keeps_its_sign_and_the_latest_is_the_last_full_one() -> None:
@@ -172,31 +137,3 @@ def test_the_diagram_has_bins_of_equal_mass_with_exact_means_and_rates() -> None
     assert means == pytest.approx(forecasts[by_rank].reshape(10, -1).mean(axis=1), rel=0.05)
     assert rates == pytest.approx(labels[by_rank].reshape(10, -1).mean(axis=1), abs=0.005)
     assert np.concatenate(made.bins(1)) == pytest.approx([30_000, forecasts.sum(), labels.sum()], rel=1e-6)
-
-
-@pytest.mark.parametrize("in_columns", [False, True])
-def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
-    """A delay that is a bucket's bound is in it; a label without a delay is in none."""
-    delays = [0.5, 1.0, 60.0, 60.5, None, 3e7]
-    events: list[Event] = [PredictionEvent(f"p{n}", 0.5, time=1e9) for n in range(len(delays))]
-    events += [LabelEvent(f"p{n}", 1, None if d is None else 1e9 + d) for n, d in enumerate(delays)]
-    pipeline, metrics = Pipeline(RunConfig(join=JoinConfig(label_ttl=1e8))), RunMetrics([])
-    for part in (events[:8], events[8:]):
-        batch: Any = Block.of(part, "target") if in_columns else part
-        metrics.batch(0.1, pipeline.process(MicroBatch(batch, {}, {}, {}, TimesRead(), (), (), None)))
-    metrics.update(build_status(pipeline, claims=False))
-    (family,) = (each for each in metrics.collect() if each.name == "streamcal_label_delay_seconds")
-    found = {sample.labels.get("le", sample.name[30:]): sample.value for sample in family.samples}
-    bounds = ("1.0", "10.0", "60.0", "600.0", "2592000.0", "+Inf")
-    assert [found[bound] for bound in bounds] == [2, 2, 3, 4, 4, 5]
-    assert (found["count"], found["sum"]) == (5, sum(filter(None, delays)))
-
-
-def test_how_labels_arrive_is_kept_by_key() -> None:
-    """And what is not the class of a label is refused."""
-    quality = Quality()
-    quality.arrivals = [(None, Arrival(1, 600.0, fair=False)), ("k", Arrival(0, fair=False))]
-    assert decoded(encoded(quality, json=True), Quality, "a state", json=True).arrivals == quality.arrivals
-    quality.arrivals[1] = "k", Arrival(2)
-    with pytest.raises(DamagedStateError, match="a state"):
-        decoded(encoded(quality, json=True), Quality, "a state", json=True)

@@ -44,21 +44,6 @@ def test_matured_panes_have_the_sums_of_their_predictions() -> None:
         assert found.gaps("after").mean[start, 0] == pytest.approx(gap)
 
 
-def test_panes_share_no_more_than_all_starts_may() -> None:
-    shares = [filled(0, n).matured(np.inf).shares for n in (1, 300, 3_000)]
-    assert all(each[0] == 0.75 and 0.75 <= each.sum() <= 1.0 for each in shares)
-    forecasts, labels, times = drawn(0, 3_000)
-    made, found = Panes(), []
-    for part in (slice(1_000), slice(1_000, None)):
-        made.add(forecasts[:, part], labels[part], times[part])
-        sums = made.matured(np.inf)
-        found.append(dict(zip(sums.times, sums.shares.tolist(), strict=True)))
-    of_early, of_late = found
-    common = of_early.keys() & of_late.keys()
-    assert len(common) > 3
-    assert all(of_early[time] == of_late[time] for time in common)  # a start keeps its share
-
-
 def test_it_makes_no_difference_how_labels_come_in_parts() -> None:
     forecasts, labels, times = drawn(1, 3_000)
     times[::50] = np.nan

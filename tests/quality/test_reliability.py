@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from streamcal.quality.diagram import draw
 from streamcal.quality.figures import Quality
-from streamcal.quality.intervals import rate_intervals
 from streamcal.values import Floats
 
 figure = pytest.importorskip("matplotlib.figure")
@@ -32,18 +30,6 @@ def curves(axes: Any) -> list[Floats]:
     return [np.array(line.get_xydata()) for line in axes.lines if line.get_linewidth() == 1.0][1:]
 
 
-def test_a_rare_class_is_drawn_in_log_odds() -> None:
-    scores = np.random.default_rng(1).beta(0.5, 20.0, 20_000)
-    axes = drawn(scores, 0.8 * scores)
-    low, high = axes.get_xlim()
-    assert axes.get_xscale() == axes.get_yscale() == "logit"
-    assert axes.get_xlim() == axes.get_ylim()
-    for curve in curves(axes):
-        assert len(curve) > 10
-        assert ((curve >= low) & (curve <= high)).all()
-        assert np.ptp(np.log(curve[:, 0])) / np.log(high / low) > 0.5  # not in one corner
-
-
 def test_the_curve_of_a_run_is_the_isotonic_fit_and_thick_where_forecasts_are_wrong() -> None:
     scores = np.random.default_rng(1).random(20_000)
     axes = drawn(scores, scores**2)
@@ -53,18 +39,3 @@ def test_the_curve_of_a_run_is_the_isotonic_fit_and_thick_where_forecasts_are_wr
     assert np.abs(raw[:, 1] - raw[:, 0] ** 2).max() < 0.06
     thick = [np.array(line.get_ydata()) for line in axes.lines if line.get_linewidth() == 3.5]
     assert [np.isfinite(each).mean() > 0.5 for each in thick] == [False, True]
-
-
-@pytest.mark.parametrize("score", [0.0, 0.01, 0.5, 1.0])
-def test_a_single_forecast_can_be_drawn(score: float) -> None:
-    axes = drawn(np.full(50, score), np.full(50, 0.01))
-    low, high = axes.get_xlim()
-    assert low < high
-    assert all(((each >= low) & (each <= high)).all() for each in curves(axes))
-
-
-def test_intervals_of_rates_are_exact() -> None:
-    for labels, positives in ((10, 0), (10, 10), (300, 7)):
-        exact = binomtest(positives, labels).proportion_ci(0.95, "exact")
-        found = rate_intervals(np.array([float(labels)]), np.array([float(positives)]))
-        assert found[:, 0] == pytest.approx([exact.low, exact.high])

@@ -34,8 +34,9 @@ from streamcal.engine.config import Mode
 from streamcal.join.join_c import JoinConfig
 from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.testing import NormalPair
 
 ROWS: Final = 10  # of the table of a run

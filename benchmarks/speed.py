@@ -48,9 +48,10 @@ from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, Rec
 from streamcal.events.codec import JsonDecoder
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.testing import NormalPair
 
 Work = Callable[[], object]

@@ -35,9 +35,10 @@ from streamcal.quality.watch import ForecastWatch
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.outcome import Outcome
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.values import Floats
 from tests.quality import forecasts
 

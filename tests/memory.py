@@ -208,6 +208,7 @@ class MemoryStore:
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
         self._maps: list[MapRow] = []
         self._rejects: list[RejectRow] = []
+        self._journal: list[bytes] = []
 
     def load(self) -> Checkpoint:
         """Return the last commit."""
@@ -220,9 +221,19 @@ class MemoryStore:
         positions = copy.deepcopy(change.positions)
         sinks = dict(change.sinks)
         self._checkpoint = Checkpoint(self._engines, change.run, positions, sinks, self._segments)
+        self._journal = []
         self._maps += change.maps
         self._rejects += change.rejects
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
+
+    def keep(self, batch: bytes) -> bool:
+        """Keep the entry of a micro-batch."""
+        self._journal.append(batch)
+        return True
+
+    def kept(self) -> Sequence[bytes]:
+        """Return the entries since the last commit."""
+        return list(self._journal)
 
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served."""

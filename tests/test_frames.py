@@ -24,9 +24,10 @@ from streamcal.events.columns import Columns
 from streamcal.frames.sources import FrameSource
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 
 MODE = "composite"
 

@@ -33,9 +33,9 @@ from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
+from streamcal.run.outputs import Outputs
 from streamcal.run.ports import TableSource
 from streamcal.run.rows import RejectRow
-from streamcal.run.runner import Outputs
 
 __all__ = ["apply"]
 

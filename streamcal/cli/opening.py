@@ -26,6 +26,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.outputs import writing
 from streamcal.run.ports import (
     FileSource,
     Role,
@@ -37,7 +38,7 @@ from streamcal.run.ports import (
     Store,
     TableSource,
 )
-from streamcal.run.runner import Inputs, writing
+from streamcal.run.runner import Inputs
 
 __all__ = [
     "begin",

@@ -31,9 +31,10 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.page.report import MARK, Report, as_html, make_report
 from streamcal.run.config import RunConfig
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
 
 __all__ = ["is_report", "report", "run_through", "write_report"]

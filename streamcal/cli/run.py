@@ -73,10 +73,12 @@ from streamcal.page.latest_status import LatestStatus
 from streamcal.page.report import make_report
 from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
+from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.runner import Outputs, Runner
+from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
     from streamcal.page.server import PageServer
@@ -147,8 +149,6 @@ def run(given: _RunOptions) -> None:
         latest = None
         if server is not None:
             latest = LatestStatus(pipeline, options.shown(), sources)
-            if state is not None:
-                latest.take_maps(state.maps())
             server.show(latest)
         log.info("%s", version_line())
         warn_if_slow()
@@ -170,7 +170,12 @@ def run(given: _RunOptions) -> None:
                 history.take(outcome)
 
         with meter.line, ending(stop):
-            Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
+            runner = Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after)
+            if again := runner.resume():
+                log.info(AGAIN, again)
+            if latest is not None and state is not None:
+                latest.take_maps(state.maps())
+            runner.run()
         # While the store is open: it holds the engines that this run did not touch.
         with failing(Exit.UNUSABLE, StoreError, DamagedStateError):
             past = None

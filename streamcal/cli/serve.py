@@ -27,7 +27,7 @@ from streamcal.cli.options import (
 from streamcal.cli.terminal import Exit, fail, set_up_logging, version_line
 from streamcal.page.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.ports import JournalStore, OutboxSink, Sink
+from streamcal.run.ports import OutboxSink, Sink
 
 __all__ = ["serve"]
 
@@ -80,8 +80,6 @@ def serve(given: _ServeOptions) -> None:
         if given.calibration is not None:
             calibration = [open_source(connectors, given.calibration, "calibration", options.columns, stack)]
         state = open_store(connectors, given.store, stack)
-        if not isinstance(state, JournalStore):
-            fail(f"--store {given.store}: it cannot keep requests; give a SQLite file", Exit.USAGE)
         url = given.alarms
         server = Server(
             options,
@@ -90,7 +88,7 @@ def serve(given: _ServeOptions) -> None:
             listener,
             token=token,
             loopback=loopback,
-            alarms=None if url is None else lambda: _open_webhook(connectors, url, stack),
+            alarms=None if url is None else _open_webhook(connectors, url, stack),
         )
         log.info("%s", version_line())
         log.info("listening at %s", http_url(host, listener.getsockname()[1]))

@@ -17,10 +17,11 @@ from streamcal.errors import DamagedStateError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import GROUP_HEAD, group_rows, shown_value
 from streamcal.monitor.status import Status
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import MapRow
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
 from streamcal.segments.stored_rows import with_rows
 from streamcal.sketch.decoding import decoded, encoded

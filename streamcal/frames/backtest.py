@@ -26,9 +26,10 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status
 from streamcal.run.config import RunConfig, SegmentsConfig, problems
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.times import show_duration
 from streamcal.values import shown
 

@@ -21,9 +21,10 @@ from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.config import problems
 from streamcal.run.kinds import Kind, kind_of
+from streamcal.run.outputs import Outputs, writing
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, reject_row
-from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
+from streamcal.run.runner import MAX_EVENTS, PATIENCE
 from streamcal.times import LIMIT, seconds_of
 
 __all__ = ["Maps", "apply_maps"]

@@ -86,6 +86,10 @@ class KeyedEngines(Mapping[Key, Engine]):
         """Whether a key has an engine, or may have one."""
         return key in self._keys or len(self._keys) < self._config.limit
 
+    def changed(self, key: Key) -> bool:
+        """Whether the engine of a key has been used since the last snapshot or rest."""
+        return key in self._used or (self._stored is not None and key in self._parked)
+
     def snapshot(self) -> dict[Key, bytes]:
         """Return the states that have changed since the last call; they are to be committed at once.
 

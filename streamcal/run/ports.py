@@ -25,8 +25,10 @@ steps. Whatever step the process dies at, the restart gives what the run that ne
    A sink that delivers at its own pace (`OutboxSink`) is at least once: step 3 records what it has not
    delivered, and on restart `Sink.resume` is given that.
 
-3. `Store.commit` of states, join, positions, sink positions, maps and rejects in one transaction. From here
-   on the batch is done.
+3. `Store.keep` of the positions after the batch, those of sinks, and the events of a `PushSource`. From here
+   on the batch is done. Now and then it is `Store.commit` instead: states, join, positions, sink positions,
+   maps and rejects in one transaction, which empties the journal. A restart takes the state of the last
+   commit and processes the batches of the journal again, without output (`streamcal.run.journal`).
 
 Positions are JSON: what was handed out comes back equal, though from another process.
 """
@@ -55,11 +57,11 @@ __all__ = [
     "Feed",
     "FileSource",
     "Format",
-    "JournalStore",
     "OutboxSink",
     "Position",
     "PositionError",
     "Positions",
+    "PushSource",
     "Role",
     "Row",
     "RowKind",
@@ -188,6 +190,17 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release; may be called twice."""
+
+
+@runtime_checkable
+class PushSource(Source, Protocol):
+    """A source that cannot be read again: the journal of the store keeps its events."""
+
+    def taken(self) -> bytes:
+        """Return the events that `poll` returned last."""
+
+    def again(self, events: bytes) -> Batch:
+        """Return events as `poll` did, from what `taken` gave, after those of all calls before."""
 
 
 @runtime_checkable
@@ -376,26 +389,8 @@ class Store(Protocol):
             if that cannot be done; the store is then as after the commit before.
         """
 
-    def maps(self) -> Iterable[MapRow]:
-        """Return every map version that was served, in order."""
-
-    def rejects(self) -> Iterable[RejectRow]:
-        """Return the latest rejects, in order."""
-
-    def close(self) -> None:
-        """Release without a commit; may be called twice."""
-
-
-@runtime_checkable
-class JournalStore(Store, Protocol):
-    """A store that can also keep what was taken since its last commit, at less cost than a commit.
-
-    Who answers at once, for many requests one after the other, keeps what they hold before it answers. A run
-    that resumes takes that again before anything else.
-    """
-
     def keep(self, batch: bytes) -> bool:
-        """Make bytes last until the next `Store.commit`; False if that has to come first.
+        """Make the entry of a micro-batch last until the next `commit`; False if that has to come first.
 
         Raises
         ------
@@ -411,6 +406,15 @@ class JournalStore(Store, Protocol):
         StoreError
             if it cannot be read, or is damaged.
         """
+
+    def maps(self) -> Iterable[MapRow]:
+        """Return every map version that was served, in order."""
+
+    def rejects(self) -> Iterable[RejectRow]:
+        """Return the latest rejects, in order."""
+
+    def close(self) -> None:
+        """Release without a commit; may be called twice."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):

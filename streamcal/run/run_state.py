@@ -64,6 +64,8 @@ class RunState:
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
+        self.batch_options = options.model_dump_json(include={"join", "keys", "columns", "segments"})
+        """Options on which the outcome of a micro-batch depends, beside those of engines, as JSON."""
         self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
@@ -181,10 +183,10 @@ class RunState:
         unrated, self._unrated = self._unrated, Unrated()
         count = len(self.options.fields)
         names = [names_of(unrated.memos, count, field) for field in range(count)]
-        keys = dict.fromkeys(unrated.keys)
-        rated = (key for key in dict.fromkeys([*self._quality.by_key, *keys]) if key is not None)
-        for key in keys.keys() & {None, *islice(rated, RATED_KEYS)}:
-            self._see_arrival(key)
+        rated = (key for key in dict.fromkeys([*self._quality.by_key, *unrated.keys]) if key is not None)
+        for key in (None, *islice(rated, RATED_KEYS)):
+            if self.engines.changed(key):  # with labels or without, whenever they are rated
+                self._see_arrival(key)
         self._raised += self._quality.add(unrated, names)
 
     def _see_arrival(self, key: str | None) -> None:

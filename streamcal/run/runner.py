@@ -1,7 +1,8 @@
 """Drives sources through a pipeline into sinks and a store, exactly once; see `streamcal.run.ports`.
 
 The positions in the store are those of the last event processed, not of the last one read. So the next run
-reads again what was still in memory when a run stopped or was killed.
+reads again what was still in memory when a run stopped or was killed. An entry in the store's journal commits
+a micro-batch; the whole state is committed now and then (`streamcal.run.journal`).
 
 The watermark of a micro-batch, up to which predictions expire in it, is computed when the batch before is
 committed, and is part of that commit. So a batch that is processed again gives the same result, even if more
@@ -11,24 +12,24 @@ events have arrived meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.guard import GuardState
+from streamcal.run.journal import AllPositions, Journal, KeptBatch, moved
 from streamcal.run.order import Merge, MicroBatch, watermark
+from streamcal.run.outputs import Outputs, writing
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import (
     Change,
     Checkpoint,
     CutBackSink,
-    JournalStore,
     OutboxSink,
-    Position,
     PositionError,
     Positions,
+    PushSource,
     Sink,
     Source,
     StoppedError,
@@ -38,7 +39,7 @@ from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.stored import StoredRun
 from streamcal.sketch.decoding import decoded
 
-__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "writing"]
+__all__ = ["Inputs", "Runner"]
 
 MAX_EVENTS: Final = 65_536
 """The approximate maximum number of events in a micro-batch."""
@@ -51,7 +52,6 @@ _BEGINNING: Final = float("-inf")
 _NO_SOURCE: Final = ""
 """The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
-AllPositions = dict[str, dict[str, object]]
 Process = Callable[[MicroBatch], Outcome]
 
 
@@ -67,41 +67,6 @@ class Inputs(msgspec.Struct):
     def sources(self) -> list[Source]:
         """All of them, in the order in which they are read."""
         return [*self.calibration, *self.deployment]
-
-
-class Outputs(msgspec.Struct):
-    """Where a run's rows go."""
-
-    answers: Sink
-    rejects: Sink | None = None
-    maps: Sink | None = None
-    alarms: Sink | None = None
-
-    @property
-    def sinks(self) -> list[Sink]:
-        """The sinks that are given."""
-        given = self.answers, self.rejects, self.maps, self.alarms
-        return [sink for sink in given if sink is not None]
-
-
-class NullSink:
-    """A sink that drops its rows."""
-
-    name = "nowhere"
-
-    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
-        """Do nothing."""
-        return None
-
-    def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Do nothing."""
-
-    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
-        """Do nothing."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class Runner:
@@ -123,9 +88,6 @@ class Runner:
     linger
         seconds that the first events of a micro-batch wait for more, so that a trickle of events is not
         committed one by one.
-    due
-        asked after each micro-batch whether to commit it to the store; if not, its source gives it again to a
-        run that resumes (`streamcal.run.ports.JournalStore`). The run's end always commits.
     """
 
     def __init__(
@@ -139,7 +101,6 @@ class Runner:
         stop: Callable[[], bool] = lambda: False,
         after: Callable[[Outcome, float], None] = lambda _, __: None,
         linger: float = LINGER,
-        due: Callable[[], bool] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._inputs = inputs
@@ -149,7 +110,7 @@ class Runner:
         self._stop = stop
         self._after = after
         self._linger = linger
-        self._due = due
+        self._journal = Journal(store, pipeline.batch_options, clock)
         self._maps: list[MapRow] = []  # of the micro-batches that are not committed yet
         self._rejects: list[RejectRow] = []
         self._ends_uncommitted = False
@@ -159,9 +120,22 @@ class Runner:
         self._watermark = _BEGINNING
         self._calibrations = 0
         self._opened: set[str] = set()  # names of sources
+        self._resumed = self._repeating = False
         self._ahead: Mapping[str, Positions] | None = None  # input positions of sinks ahead of the store
         self._suppressed: list[Sink] = []  # those sinks
         self._lengths: dict[str, object] = {}  # of sinks, by name, at their last commit
+
+    def resume(self) -> int:
+        """Go to where the store says; `run` does so if it was not called before, and has the errors.
+
+        Returns
+        -------
+        Number of micro-batches since the last commit of the state that were processed again.
+        """
+        self._resumed = True
+        kept = self._restore()
+        self._repeat(kept)
+        return len(kept)
 
     def run(self) -> bool:
         """Run to the end of all sources; return False if stopped earlier.
@@ -175,7 +149,8 @@ class Runner:
         OSError, ValueError
             if a source cannot be read at all.
         """
-        self._resume()
+        if not self._resumed:
+            self.resume()
         calibration, deployment = self._inputs.calibration, self._inputs.deployment
         if self._suppressed:
             self._catch_up()
@@ -191,15 +166,15 @@ class Runner:
             self._record()
         return finished
 
-    def _resume(self) -> None:
-        """Restore pipeline and sinks to the last commit of the store."""
+    def _restore(self) -> list[KeptBatch]:
+        """Restore the pipeline to the last commit of the state, and sinks to the end of the journal.
+
+        Returns
+        -------
+        The journal: what the pipeline has to process again.
+        """
         checkpoint = Checkpoint() if self._store is None else self._store.load()
-        if self._due is None and isinstance(self._store, JournalStore) and (left := self._store.kept()):
-            raise StoreError(
-                f"the store holds {len(left)} micro-batches that `streamcal serve` answered before it was"
-                " killed, and that are not part of its state yet: start `streamcal serve` on it once, and"
-                " stop it"
-            )
+        kept = self._journal.read(_names(self._inputs.sources))
         if self._store is not None:
             try:
                 state = StoredRun(msgspec.Raw(b""), {})
@@ -215,51 +190,111 @@ class Runner:
             self._watermark = _BEGINNING if state.watermark is None else state.watermark
             self._calibrations = state.calibrations
         self._positions = {name: dict(each) for name, each in checkpoint.positions.items()}
-        self._lengths = dict(checkpoint.sinks)
+        reached, ends = self._positions, checkpoint.sinks
+        for batch in kept:
+            reached, ends = moved(reached, batch.positions), batch.sinks
+        self._lengths = dict(ends)
         job = "" if self._store is None else self._store.job
         for sink in self._outputs.sinks:
             try:
                 with writing(sink):
-                    reached = sink.resume(job, checkpoint.sinks.get(sink.name))
+                    own = sink.resume(job, ends.get(sink.name))
             except PositionError as error:
                 raise _unusable(f"{sink.name}: {error}") from error
-            if reached is None or reached == self._marked():
+            if own is None or own == self._marked(reached):
                 continue
-            if self._ahead is not None and reached != self._ahead:
+            if self._ahead is not None and own != self._ahead:
                 raise OutputError(
                     f"{sink.name} and {self._suppressed[0].name} are at different micro-batches"
                 )
-            self._ahead = reached
+            self._ahead = own
             self._suppressed.append(sink)
-        known = _names([*self._inputs.calibration, *self._inputs.deployment])
+        known = _names(self._inputs.sources)
         for name, position in (self._ahead or {}).items():
-            if name and position != self._positions.get(name, {}) and name not in known:
+            if name and position != reached.get(name, {}) and name not in known:
                 raise OutputError(
                     f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store:"
                     " run once more with that source first"
                 )
-        self._begin_outputs()
+        return kept
 
-    def _begin_outputs(self) -> None:
-        """Record where the sinks stand before the first row, so that the next run knows them as its own."""
+    def _repeat(self, kept: Sequence[KeptBatch]) -> None:
+        """Process again what the journal has; then record where sinks begin, before their first row."""
+        self._repeating = bool(kept)
+        for batch in kept:
+            for sources, process in self._phases():
+                if not batch.positions.keys().isdisjoint(_names(sources)):
+                    self._seek(sources)
+                    again = self._read_again(sources, batch.positions, batch.events)
+                    outcome = _processed(process, again)
+                    self._move(again)
+                    self._maps += outcome.maps
+                    self._rejects += outcome.rejects
+            self._watermark = batch.watermark
+        self._repeating = False
         begun = {sink.name: sink.position for sink in self._outputs.sinks if isinstance(sink, CutBackSink)}
-        if any(self._lengths.get(name) != position for name, position in begun.items()):
-            self._lengths |= begun
+        unknown = any(self._lengths.get(name) != position for name, position in begun.items())
+        self._lengths |= begun
+        if kept or unknown:
             self._record()
 
     def _catch_up(self) -> None:
         """Process again, before anything else, the batch that sinks have and the store has not."""
         ahead = self._ahead or {}
-        if ahead.get(_NO_SOURCE) != self._marked().get(_NO_SOURCE):
+        if ahead.get(_NO_SOURCE) != self._marked(self._positions).get(_NO_SOURCE):
             self._publish()
-        for sources, process in (
-            (self._inputs.calibration, self._pipeline.calibrate),
-            (self._inputs.deployment, self._pipeline.process),
-        ):
+        for sources, process in self._phases():
             if any(name in ahead and ahead[name] != self._positions.get(name) for name in _names(sources)):
                 self._seek(sources)
-                self._close_gap(sources, process)
+                batch = self._read_again(sources, ahead)
+                self._commit(_processed(process, batch), batch)
         self._suppressed = []
+
+    def _phases(self) -> Iterator[tuple[Sequence[Source], Process]]:
+        """Yield the sources of calibration and of deployment, and what processes their events."""
+        yield self._inputs.calibration, self._pipeline.calibrate
+        yield self._inputs.deployment, self._pipeline.process
+
+    def _read_again(
+        self,
+        sources: Sequence[Source],
+        until: Mapping[str, Positions],
+        pushed: Mapping[str, bytes] | None = None,
+    ) -> MicroBatch:
+        """Read one micro-batch again, up to the positions after it.
+
+        Raises
+        ------
+        StoreError
+            if a source no longer has all of it.
+        StoppedError
+            if the run is to stop meanwhile.
+        """
+        merge = self._merge(sources)
+        for source in sources:
+            if isinstance(source, PushSource):
+                merge.add(source.name, [source.again((pushed or {})[source.name])], ended=True)
+                continue
+            source.limit(until.get(source.name, {}))
+            while not source.ended:
+                if self._stop():
+                    raise StoppedError("stopped before it had read again what came before")
+                merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
+            source.limit(None)
+            merge.add(source.name, (), ended=True)
+        batch = merge.take(self._watermark)
+        reached = moved(self._positions, batch.positions if batch else {})
+        for name in _names(sources):
+            for partition, position in until.get(name, {}).items():
+                if batch is None or reached[name].get(partition) != position:
+                    where = f"{name}, partition {partition}" if partition else name
+                    raise StoreError(
+                        f"{where} was read up to {position} before, and now ends at"
+                        f" {reached[name].get(partition)}: give it as it was, or move store and outputs away,"
+                        " and run again from the beginning"
+                    )
+        assert batch is not None  # noqa: S101  # positions are to move
+        return batch
 
     def _publish(self) -> None:
         """Publish the maps of a calibration."""
@@ -271,7 +306,7 @@ class Runner:
 
     def _seek(self, sources: Sequence[Source]) -> None:
         """Move sources to the positions in the store, and record new partitions."""
-        moved = False
+        found = False
         for source in sources:
             if source.name in self._opened:
                 continue
@@ -281,9 +316,9 @@ class Runner:
                 now = dict(source.seek(before))
             except PositionError as error:
                 raise _unusable(f"{source.name}: {error}") from error
-            moved |= now != before
+            found |= now != before
             self._positions[source.name] = now
-        if moved:
+        if found and not self._repeating:
             self._record()
 
     def _phase(self, sources: Sequence[Source], process: Process) -> bool:
@@ -292,13 +327,16 @@ class Runner:
             return True
         self._seek(sources)
         merge = self._merge(sources)
+        for source in sources:
+            if source.ended:  # it was read again, and to its end
+                merge.add(source.name, (), ended=True)
         while not self._stop():
             batch = self._collect(merge, sources)
             if batch is None:
                 if _at_end(sources, merge):
                     self._pipeline.end()
                     return True
-                if self._ends_uncommitted and self._due is not None and self._due():
+                if self._ends_uncommitted and self._journal.due:
                     self._record()
                 self._after(Outcome([], [], []), 0.0)
                 continue
@@ -309,23 +347,6 @@ class Runner:
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)
         return False
-
-    def _close_gap(self, sources: Sequence[Source], process: Process) -> None:
-        """Process again the one batch by which sinks are ahead, without writing to those sinks."""
-        ahead = self._ahead or {}
-        merge = self._merge(sources)
-        for source in sources:
-            source.limit(ahead.get(source.name, {}))
-            while not source.ended:
-                merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
-                if self._stop():
-                    return
-            merge.add(source.name, (), ended=True)
-        batch = merge.take(self._watermark)
-        for source in sources:
-            source.limit(None)
-        if batch is not None:
-            self._commit(_processed(process, batch), batch)
 
     def _merge(self, sources: Sequence[Source]) -> Merge:
         lanes = [
@@ -369,8 +390,12 @@ class Runner:
 
     def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:
         """Commit a micro-batch, in the steps of `streamcal.run.ports`."""
+        first = batch is None or self._begins_partition(batch)
         if batch is not None:
             self._move(batch)
+            deployment = self._inputs.deployment
+            if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
+                self._watermark = watermark(deployment, self._times, self._pipeline.join.clock)
         rows = (
             (self._outputs.answers, outcome.answers),
             (self._outputs.rejects, outcome.rejects),
@@ -384,28 +409,31 @@ class Runner:
         for sink in self._outputs.sinks:
             if sink not in self._suppressed:
                 with writing(sink):
-                    self._lengths[sink.name] = sink.commit(self._marked())
+                    self._lengths[sink.name] = sink.commit(self._marked(self._positions))
         self._maps += outcome.maps
         self._rejects += outcome.rejects
-        if self._due is None or self._due():
-            self._record()
-        else:
-            self._ends_uncommitted = True
         self._suppressed = []
+        self._ends_uncommitted = batch is not None and not first and self._keep(batch)
+        if not self._ends_uncommitted:
+            self._record()
+
+    def _begins_partition(self, batch: MicroBatch) -> bool:
+        """Whether a batch has a partition's first events: more may have been read to judge their times."""
+        return any(
+            partition not in self._guards.get(name, {})
+            for name, guards in batch.guards.items()
+            for partition in guards
+        )
 
     def _move(self, batch: MicroBatch) -> None:
-        """Record the positions after a batch, and the watermark of the next one."""
-        for name, each in batch.positions.items():
-            self._positions.setdefault(name, {}).update(each)
+        """Record the positions after a batch."""
+        self._positions = moved(self._positions, batch.positions)
         for name, reached in batch.times.items():
             self._times.setdefault(name, {}).update(
                 {partition: time for partition, time in reached.items() if time > _BEGINNING}
             )
         for name, guards in batch.guards.items():
             self._guards.setdefault(name, {}).update(guards)
-        deployment = self._inputs.deployment
-        if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
-            self._watermark = watermark(deployment, self._times, self._pipeline.join.clock)
 
     def _drain(self) -> bool:
         """Let sinks that deliver at their own pace end; return whether their positions have moved."""
@@ -415,11 +443,22 @@ class Runner:
                 self._lengths[sink.name] = sink.drain()
         return self._lengths != before
 
-    def _marked(self) -> AllPositions:
+    def _keep(self, batch: MicroBatch) -> bool:
+        """Write a micro-batch to the journal; return False if the whole state is to be committed instead."""
+        pushed = {
+            source.name: source.taken()
+            for source in self._inputs.deployment
+            if isinstance(source, PushSource) and source.name in batch.positions
+        }
+        options = self._journal.options
+        entry = KeptBatch(options, batch.positions, self._lengths, self._watermark, pushed)
+        return self._journal.keep(entry, len(batch.events))
+
+    def _marked(self, positions: AllPositions) -> AllPositions:
         """Return what sinks keep with a commit: the input positions, and the number of calibrations."""
         if not self._calibrations:
-            return self._positions
-        return self._positions | {_NO_SOURCE: {_NO_SOURCE: self._calibrations}}
+            return positions
+        return positions | {_NO_SOURCE: {_NO_SOURCE: self._calibrations}}
 
     def _record(self) -> None:
         """Commit to the store, if there is one, all that was processed since the last commit."""
@@ -427,6 +466,7 @@ class Runner:
         self._maps, self._rejects, self._ends_uncommitted = [], [], False
         if self._store is None:
             return
+        began = self._clock()
         own, engines = self._pipeline.snapshot()
         self._store.commit(
             Change(
@@ -447,20 +487,7 @@ class Runner:
                 segments=self._pipeline.changed_segments(),
             )
         )
-
-
-@contextmanager
-def writing(sink: Sink) -> Iterator[None]:
-    """Let what a sink raises be an `OutputError` that names it."""
-    try:
-        yield
-    except StoppedError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise OutputError(
-            f"cannot write {sink.name}: {reason}" if reason else f"cannot write: {error}"
-        ) from error
+        self._journal.committed(began)
 
 
 def _processed(process: Process, batch: MicroBatch) -> Outcome:

@@ -1,8 +1,7 @@
 """Queue of requests: their events wait here, and the run's thread takes all that wait.
 
-Whatever came while a micro-batch was processed is the next one, so that many small requests share a commit. A
-micro-batch is kept in the store's journal before it is answered. The state is committed as a whole every now
-and then: that takes as long as some thousand events. A process that was killed is made good by `replay`.
+Whatever came while a micro-batch was processed is the next one, so that many small requests share a commit.
+Requests are answered when the journal of the store has them; a run that resumes takes them from there again.
 """
 
 from __future__ import annotations
@@ -17,18 +16,16 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome
-from streamcal.run.ports import REQUESTS, JournalStore, Position, Positions, Sink
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.ports import REQUESTS, Position, Positions
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.served_pipeline import Result, ServedPipeline
 
-__all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue", "replay"]
+__all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue"]
 
 MOST_WAITING: Final = 65_536
 """Most events that may wait; a request beyond it is refused, and told to come again."""
@@ -43,10 +40,6 @@ PATIENCE_SECONDS: Final = 5.0
 """Time that a micro-batch may take before further requests are told at once to come again, in seconds."""
 
 _MOST_BYTES: Final = 64 << 20
-_SECONDS: Final = 0.5  # between two commits of the whole state …
-_SHARE: Final = 20  # … or more, so that they take one part in so many of the time
-_MOST_KEPT: Final = 65_536  # events between two such commits …
-_MOST_KEPT_BYTES: Final = 16 << 20  # … and bytes of them
 
 Kind = Literal["predictions", "labels"]
 T = TypeVar("T")
@@ -57,16 +50,6 @@ class _Group(msgspec.Struct, array_like=True):
 
     kind: Kind
     lines: list[bytes]
-
-
-class _Kept(msgspec.Struct, array_like=True):
-    """A micro-batch in the journal."""
-
-    first: int
-    """Number of events before it."""
-    options: str
-    """Options on which its outcome depends, beside the engines', as JSON."""
-    groups: list[_Group]
 
 
 class _Ticket(NamedTuple):
@@ -111,54 +94,22 @@ def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
     return event
 
 
-class _Source:
-    """Base of the sources here; see `streamcal.run.ports.Source`."""
+class RequestQueue:
+    """The requests that wait: an event loop submits them, the run's thread takes and answers them.
+
+    It is the source of that run; see `streamcal.run.ports.PushSource`.
+    """
 
     name = REQUESTS
     endless = True
     ended = False
 
-    def __init__(self, options: RunConfig) -> None:
+    def __init__(self, options: RunConfig, pipeline: ServedPipeline) -> None:
         self._decoders: dict[Kind, JsonDecoder] = {
             "predictions": JsonDecoder("target", options.columns.of("events")),
             "labels": JsonDecoder("target", options.columns.of("labels")),
         }
         self._next = 0
-
-    @property
-    def unknown_fields(self) -> Mapping[str, int]:
-        """Number of times that an unknown field was ignored, by its name."""
-        one, other = (decoder.unknown_fields for decoder in self._decoders.values())
-        return one + other
-
-    def seek(self, positions: Positions) -> Positions:
-        """Go to a position: how many events came before."""
-        self._next = int(positions.get("", 0))
-        return {"": self._next}
-
-    def limit(self, positions: Positions | None) -> None:
-        """Do nothing: no output is ever ahead of the store."""
-
-    def lag(self) -> Mapping[str, float]:
-        """Return 0: the order of requests is that in which they are taken."""
-        return {"": 0.0}
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _batch(self, groups: Sequence[_Group]) -> _Batch:
-        made = _Batch(self._next, groups, self._decoders)
-        self._next += len(made.events)
-        return made
-
-
-class RequestQueue(_Source):
-    """The requests that wait: an event loop submits them, the run's thread takes and answers them."""
-
-    def __init__(self, options: RunConfig, store: JournalStore, pipeline: ServedPipeline) -> None:
-        super().__init__(options)
-        self._options = fingerprint(options)
-        self._store = store
         self._pipeline = pipeline
         self._changed = Condition()
         self._waiting: deque[_Ticket] = deque()
@@ -166,10 +117,6 @@ class RequestQueue(_Source):
         self._events = self._bytes = 0  # that wait
         self._taken: list[_Ticket] = []
         self._taken_at = 0.0
-        self._row: _Kept | None = None  # of the micro-batch in hand
-        self._since = self._since_bytes = 0  # events since the last commit, and their bytes
-        self._commit_at = 0.0
-        self._commits: float | None = None  # when the commit of the micro-batch in hand began
         self.ready = False
         """Whether requests are taken: the store was read, and the source of calibration learned."""
         self._closed = False
@@ -254,6 +201,37 @@ class RequestQueue(_Source):
 
     # The source of the run
 
+    @property
+    def unknown_fields(self) -> Mapping[str, int]:
+        """Number of times that an unknown field was ignored, by its name."""
+        one, other = (decoder.unknown_fields for decoder in self._decoders.values())
+        return one + other
+
+    def seek(self, positions: Positions) -> Positions:
+        """Go to a position: how many events came before."""
+        self._next = int(positions.get("", 0))
+        return {"": self._next}
+
+    def limit(self, positions: Positions | None) -> None:
+        """Do nothing: the journal has what is read again."""
+
+    def taken(self) -> bytes:
+        """Return the requests of the micro-batch in hand."""
+        return msgspec.msgpack.encode([ticket.group for ticket in self._taken])
+
+    def again(self, events: bytes) -> _Batch:
+        """Return the events of requests that were answered before."""
+        return self._batch(msgspec.msgpack.decode(events, type=list[_Group]))
+
+    def lag(self) -> Mapping[str, float]:
+        """Return 0: the order of requests is that in which they are taken."""
+        return {"": 0.0}
+
+    def _batch(self, groups: Sequence[_Group]) -> _Batch:
+        made = _Batch(self._next, groups, self._decoders)
+        self._next += len(made.events)
+        return made
+
     def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:
         """Return the events of the requests that wait, as one batch."""
         self.ready = True
@@ -273,97 +251,13 @@ class RequestQueue(_Source):
             return ()
         self._taken, self._taken_at = taken, time.monotonic()
         groups = [ticket.group for ticket in taken]
-        self._row = _Kept(self._next, self._options, groups)
         return [self._batch(groups)]
-
-    # Commits
-
-    def due(self) -> bool:
-        """Whether a commit of the whole state is due; if not, the micro-batch in hand is kept."""
-        row, self._row = self._row, None
-        size = 0 if row is None else sum(len(group.lines) for group in row.groups)
-        now = time.monotonic()
-        whole = not self.ready or now >= self._commit_at or self._since + size > _MOST_KEPT
-        if row is not None and not whole and self._since_bytes < _MOST_KEPT_BYTES:
-            text = msgspec.msgpack.encode(row)
-            whole = not self._store.keep(text)
-            self._since += size
-            self._since_bytes += len(text)
-        else:
-            whole = whole or row is not None
-        self._commits = now if whole else None
-        return whole
 
     def answer(self, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002  # what the runner calls
         """Answer the requests of a micro-batch, which is kept or committed now."""
-        if self._commits is not None:
-            now = time.monotonic()
-            self._commit_at = now + max(_SECONDS, _SHARE * (now - self._commits))
-            self._commits, self._since, self._since_bytes = None, 0, 0
         results = iter(self._pipeline.results)
         _answer([(each.waiting, list(islice(results, len(each.group.lines)))) for each in self._taken])
         self._taken = []
-
-
-class _Journal(_Source):
-    """The micro-batches of a journal, one after the other."""
-
-    def __init__(self, options: RunConfig, kept: Sequence[_Kept]) -> None:
-        super().__init__(options)
-        self._left = deque(kept)
-
-    def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # as it was taken
-        row = self._left.popleft()
-        if row.first != self._next:
-            raise StoreError(
-                f"the store is damaged: its journal goes on at event {row.first}, not at {self._next}"
-            )
-        return [self._batch(row.groups)]
-
-    def done(self) -> bool:
-        return not self._left
-
-
-def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] | None = None) -> int:
-    """Process what the journal of a store holds as it was answered, and commit; return how many events.
-
-    Alarms go to a sink of their own, which is opened if there is anything to process.
-
-    Raises
-    ------
-    StoreError
-        if the store cannot be used, or the options are not those under which it was answered.
-    """
-    decode = msgspec.msgpack.Decoder(_Kept).decode
-    kept = [decode(row) for row in store.kept()]
-    if not kept:
-        return 0
-    wanted = fingerprint(options)
-    for row in kept:
-        if row.options != wanted:
-            raise StoreError(
-                "the store holds requests that were answered before a server was killed, under other"
-                f" options: {row.options}, now {wanted}. Start once with those, then change them"
-            )
-    pipeline = ServedPipeline(options, store)
-    journal = _Journal(options, kept)
-    runner = Runner(
-        pipeline,
-        Inputs([], [journal]),
-        Outputs(NullSink(), alarms=None if alarms is None else alarms()),
-        store,
-        clock=time.monotonic,
-        stop=journal.done,
-        linger=0.0,
-        due=lambda: False,
-    )
-    runner.run()
-    return pipeline.processed
-
-
-def fingerprint(options: RunConfig) -> str:
-    """Return the options on which the outcome of an event depends, beside those of engines."""
-    return options.model_dump_json(include={"join", "keys", "columns", "segments"})
 
 
 def _busy(why: str) -> RefusedError:

@@ -16,7 +16,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import REQUESTS, JournalStore
+from streamcal.run.ports import REQUESTS, Store
 from streamcal.run.rows import RejectRow
 from streamcal.serve.http_problems import Fault, Problem
 
@@ -42,7 +42,7 @@ Result: TypeAlias = Recalibrated | ClassRow | LabelAnswer | Problem
 class ServedPipeline(Pipeline):
     """The pipeline of a run that can tell what became of each event, and gives an answer again."""
 
-    def __init__(self, options: RunConfig, store: JournalStore) -> None:
+    def __init__(self, options: RunConfig, store: Store) -> None:
         super().__init__(
             options,
             store.tables,

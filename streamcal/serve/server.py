@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Thread
 from typing import Final
 
@@ -21,12 +21,14 @@ from streamcal.page.http_server import HttpServer
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 from streamcal.run.config import RunConfig
+from streamcal.run.journal import AGAIN
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome
-from streamcal.run.ports import JournalStore, Sink, Source
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.ports import Sink, Source, Store
+from streamcal.run.runner import Inputs, Runner
 from streamcal.serve.app import App
 from streamcal.serve.queries import Queries
-from streamcal.serve.request_queue import RequestQueue, replay
+from streamcal.serve.request_queue import RequestQueue
 from streamcal.serve.served_pipeline import ServedPipeline
 
 __all__ = ["Server"]
@@ -52,25 +54,24 @@ class Server:
     token, loopback
         see `App`.
     alarms
-        opens the sink of alarms, a webhook: it takes an alarm again after a kill.
+        the sink of alarms, a webhook.
     """
 
     def __init__(
         self,
         options: RunConfig,
-        store: JournalStore,
+        store: Store,
         calibration: Sequence[Source],
         listener: socket.socket,
         *,
         token: str | None,
         loopback: bool,
-        alarms: Callable[[], Sink] | None = None,
+        alarms: Sink | None = None,
     ) -> None:
         self._options = options
-        self._alarms = alarms
         self._store = store
         pipeline = ServedPipeline(options, store)
-        self._requests = requests = RequestQueue(options, store, pipeline)
+        self._requests = requests = RequestQueue(options, pipeline)
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
         self._latest = latest = LatestStatus(pipeline, options.shown(), sources)
@@ -96,13 +97,12 @@ class Server:
         self._runner = Runner(
             pipeline,
             Inputs(calibration, [requests]),
-            Outputs(NullSink(), alarms=None if alarms is None else alarms()),
+            Outputs(NullSink(), alarms=alarms),
             store,
             clock=time.monotonic,
             stop=requests.done,
             after=after,
             linger=0.0,
-            due=requests.due,
         )
 
     def run(self) -> None:
@@ -132,12 +132,9 @@ class Server:
         """Run, in a thread of its own."""
         try:
             _warm_up(self._options.recalibrator)
-            count = replay(self._options, self._store, self._alarms)
-            if count:
-                log.info(
-                    "%s events that were answered before a server was killed are part of the state now", count
-                )
-            self._latest.take_maps(self._store.maps())  # those of the journal among them
+            if again := self._runner.resume():
+                log.info(AGAIN, again)
+            self._latest.take_maps(self._store.maps())
             self._runner.run()
         except BaseException as error:
             self._error = error

@@ -14,8 +14,9 @@ import pytest
 from streamcal.cli.terminal import version_line
 from streamcal.join.outcomes import Joined
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.command_line import STREAMCAL
 from tests.forks import Fork
 

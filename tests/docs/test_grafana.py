@@ -12,9 +12,10 @@ import pytest
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.command_line import synthetic
 
 pytestmark = pytest.mark.slow

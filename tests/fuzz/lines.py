@@ -16,8 +16,9 @@ from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.input_checks import MeaningError
 from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_text
 from tests.memory import logs, stores

@@ -27,9 +27,10 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.columns import Columns
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import change_state

@@ -16,8 +16,9 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.status import Remark
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.command_line import streamcal
 
 Rows = list[dict[str, Any]]

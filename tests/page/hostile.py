@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.testing import NormalPair
 
 KEYS = (

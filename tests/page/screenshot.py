@@ -19,9 +19,10 @@ from streamcal.page.report import as_html, make_report
 from streamcal.page.server import PageServer
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.command_line import FLIGHTS
 
 if TYPE_CHECKING:

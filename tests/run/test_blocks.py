@@ -36,9 +36,10 @@ from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.sketch.decoding import encoded
 from tests.nightly import one_in
 

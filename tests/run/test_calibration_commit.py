@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.memory import MemorySink, MemorySource, MemoryStore, logs
 
 

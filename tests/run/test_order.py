@@ -15,9 +15,10 @@ from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.order import Merge, watermark
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import pipeline_state
 from tests.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 from tests.nightly import one_in
@@ -151,7 +152,7 @@ class Scene:
         self.learned: list[tuple[float, int]] = []
 
     def run(self, stop: Callable[[], bool] | None = None, *, dies_in: int | None = None) -> None:
-        """Run until all is read, or until told; die after so many commits, before the store's."""
+        """Run until all is read, or until told; die after so many commits or entries, before the store's."""
         store = self.store
         self.pipeline = Pipeline(
             RunConfig(  # the quickest mode
@@ -164,14 +165,15 @@ class Scene:
         outputs = Outputs(MemorySink("answers", Log()), MemorySink("rejects", self.rejects))
         ticks = iter(range(10**9))
         commits = iter(range(10**9))
-        keep = MemoryStore.commit
+        for name in ("commit", "keep"):
+            write = getattr(store, name)
 
-        def commit(change: Any) -> None:
-            if dies_in is not None and next(commits) >= dies_in:
-                raise DiedError
-            keep(store, change)
+            def written(change: Any, write: Any = write) -> Any:
+                if dies_in is not None and next(commits) >= dies_in:
+                    raise DiedError
+                return write(change)
 
-        store.commit = commit  # type: ignore[method-assign]
+            setattr(store, name, written)
         runner = Runner(
             self.pipeline,
             Inputs([], sources),
@@ -183,7 +185,7 @@ class Scene:
         try:
             runner.run()
         finally:
-            del store.commit  # type: ignore[method-assign]
+            del store.commit, store.keep  # type: ignore[attr-defined]
             store.close()
 
     def expire_all(self) -> None:

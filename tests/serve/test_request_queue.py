@@ -13,11 +13,13 @@ import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
+from streamcal.run import journal
 from streamcal.run.config import RunConfig
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.outputs import NullSink, Outputs
+from streamcal.run.runner import Inputs, Runner
 from streamcal.serve import request_queue
 from streamcal.serve.http_problems import RefusedError
-from streamcal.serve.request_queue import Kind, RequestQueue, replay
+from streamcal.serve.request_queue import Kind, RequestQueue
 from streamcal.serve.served_pipeline import Result, ServedPipeline
 from tests.nightly import one_in
 
@@ -54,9 +56,8 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
     """Serve micro-batches as they are; return the results. A killed server leaves all to the journal."""
     results: list[Result] = []
     with closing(SqliteStore(path)) as store:
-        replay(OPTIONS, store)
         pipeline = ServedPipeline(OPTIONS, store)
-        queue = RequestQueue(OPTIONS, store, pipeline)
+        queue = RequestQueue(OPTIONS, pipeline)
         left = iter(batches)
         loop = asyncio.new_event_loop()
         waiting: list[asyncio.Task[list[Result]]] = []
@@ -87,7 +88,6 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
             stop=queue.done,
             after=after,
             linger=0.0,
-            due=queue.due,
         )
         try:
             runner.run()
@@ -112,11 +112,11 @@ def contents(path: Path) -> Any:
 @pytest.mark.parametrize("seed", one_in(3, range(3)))
 def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     batches = requests(150, seed)
-    monkeypatch.setattr(request_queue, "_MOST_KEPT", -1)  # a commit each
+    monkeypatch.setattr(journal, "_MOST_EVENTS", -1)  # a commit each
     often = serve(tmp_path / "often.db", batches)
     assert len({type(each) for each in often}) == 3  # of every kind
-    monkeypatch.setattr(request_queue, "_MOST_KEPT", 1 << 30)
-    monkeypatch.setattr(request_queue, "_SECONDS", 1e9)
+    monkeypatch.setattr(journal, "_MOST_EVENTS", 1 << 30)
+    monkeypatch.setattr(journal, "_SECONDS", 1e9)
     assert serve(tmp_path / "seldom.db", batches) == often
     assert contents(tmp_path / "seldom.db") == contents(tmp_path / "often.db")
     killed = tmp_path / "killed.db"
@@ -128,7 +128,7 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
     async def take(store: SqliteStore) -> None:
-        queue = RequestQueue(OPTIONS, store, ServedPipeline(OPTIONS, store))
+        queue = RequestQueue(OPTIONS, ServedPipeline(OPTIONS, store))
         queue.seek({})
         queue.ready = True
         waiting = [
@@ -155,7 +155,7 @@ def test_what_was_taken_is_answered_however_long_it_takes(
 
     async def take(store: SqliteStore) -> None:
         pipeline = ServedPipeline(OPTIONS, store)
-        queue = RequestQueue(OPTIONS, store, pipeline)
+        queue = RequestQueue(OPTIONS, pipeline)
         queue.seek({})
         queue.ready = True
         taken = asyncio.create_task(queue.submit("predictions", [b'{"id":"a","score":0.5}']))

@@ -260,7 +260,7 @@ def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
     run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
     done = streamcal(*run, "--store", tmp_path / "store.db")
     assert done.returncode == 3
-    assert "start `streamcal serve` on it once" in done.stderr
+    assert "start `streamcal serve` once more" in done.stderr
     other = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--label-ttl", 5)
     assert other.returncode == 3
     assert "under other options" in other.stderr

@@ -129,7 +129,7 @@ class SqliteStore:
         self._sealed = sealed
 
     def keep(self, batch: bytes) -> bool:
-        """Keep what was taken until the next commit; see `streamcal.run.ports.JournalStore`."""
+        """Keep the entry of a micro-batch until the next commit; see `streamcal.run.ports.Store`."""
         if self._db.in_transaction:
             return False
         with self._db.errors("written"):
@@ -138,7 +138,7 @@ class SqliteStore:
         return True
 
     def kept(self) -> list[bytes]:
-        """Return what was kept since the last commit; see `streamcal.run.ports.JournalStore`."""
+        """Return what was kept since the last commit; see `streamcal.run.ports.Store`."""
         with self._db.errors("read"):
             rows = self._db.execute("SELECT * FROM journal ORDER BY seq")
             return [batch for _, batch, _ in self._db.checked("journal", rows)]

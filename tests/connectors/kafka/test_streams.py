@@ -17,9 +17,10 @@ import msgspec
 import pytest
 
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.clients import rows_of, unique, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics

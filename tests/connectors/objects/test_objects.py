@@ -15,9 +15,9 @@ from streamcal_connectors.objects import ObjectConnector
 
 from streamcal.errors import OutputError
 from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import writing
 from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import Recalibrated
-from streamcal.run.runner import writing
 from tests.command_line import streamcal, synthetic
 from tests.connectors.objects.server import KEY, SECRET, fetched, served
 

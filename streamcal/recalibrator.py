@@ -23,13 +23,13 @@ from streamcal.engine.config import (
     RecalibratorConfig,
     RecalibratorOptions,
     names_options,
-    unlike,
     with_join,
 )
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
+from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
 from streamcal.join.join_c import Join, JoinConfig
@@ -647,16 +647,12 @@ def engine_of(
     Raises
     ------
     DamagedStateError
-        if the bytes are no state of such an engine.
-    ValueError
-        if it was stored with other options; the message names them.
+        if the bytes are no state of an engine with these options.
     """
     kind = ClassesEngine if options.classes else SegmentedEngine if options.fields else Engine
     engine = kind.make(options, key, data, rows)
-    found = msgspec.structs.replace(options, config=engine.config)
-    if differences := unlike(found, options):
-        which = "" if key is None else f" of key {key!r}"
-        raise ValueError(f"the stored engine{which} was made with other options: {differences}")
+    if engine.config != options.config:
+        raise DamagedStateError(f"the state of the engine of key {key!r} is one of other options")
     return engine
 
 

@@ -367,8 +367,6 @@ class Engine(EventRules):
         ------
         DamagedStateError
             If the bytes are no such state.
-        ValueError
-            If they are of other fields.
         """
         del rows
         return cls(options.config, key) if data is None else cls.from_bytes(data, key)

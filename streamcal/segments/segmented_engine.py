@@ -17,7 +17,7 @@ from streamcal.segments.calls import SegmentCalls, SegmentView
 from streamcal.segments.fields_c import SegmentRules
 from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
-from streamcal.sketch.decoding import restoring
+from streamcal.sketch.decoding import require, restoring
 
 __all__ = ["SegmentedEngine"]
 
@@ -42,11 +42,7 @@ class SegmentedEngine(SegmentRules, Engine):
             state = unpacked(*unpack(data, 4)[2:])
             with restoring("not the state of segments"):
                 own = Segments.restored(state, read_row)
-            if own.names != options.fields:
-                raise ValueError(
-                    f"the stored engine has segments by {', '.join(own.names)}, not by"
-                    f" {', '.join(options.fields)}: give these, or begin with a new store"
-                )
+                require(own.names == options.fields, "those of other fields")
         made.begin(own, options.places)
         made._rows, made._of = rows, key
         return made

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamcal import RecalibrationMap, ScoreSketch
 from streamcal.maps.shift import shift_correction
 from streamcal.sketch import grid
-from streamcal.sketch.atoms_c import pack_atoms
+from streamcal.sketch.counts_c import pack_atoms
 
 __all__ = ["cells_of", "predict", "sketch_of"]
 

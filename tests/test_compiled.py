@@ -14,13 +14,13 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import streamcal
-from streamcal.certificates import paths_c, shift_likelihood_c
+from streamcal.certificates import likelihoods_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
-from streamcal.maps import curves_c, steps_c
+from streamcal.maps import fits_c, functions_c
 from streamcal.maps.platt import expit, logit
 from streamcal.mixture import forecasts_c
-from streamcal.sketch import atoms_c, grid, keys_c, tally_c
+from streamcal.sketch import counts_c, grid
 from tests.uncompiled import classed, joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ def test_paths_of_a_likelihood_set() -> None:
     last[-1] = m
     nodes = int(np.maximum(last - first, 0).sum())
     by_point, by_cell, by_tilt = rng.random((4, 9)), rng.random((10, m)), rng.random((4, tilts))
-    for module in (paths_c, uncompiled("streamcal.certificates.paths_c")):
+    for module in (likelihoods_c, uncompiled("streamcal.certificates.likelihoods_c")):
         for slack in (1e3, 1.0):
             lowest, highest, deviance = np.zeros(m), np.zeros(m), np.zeros(nodes)
             risk, reached = np.zeros((nodes, tilts)), np.full((m + 1, 9), -np.inf)
@@ -55,7 +55,7 @@ def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
     rng, found = np.random.default_rng(5), []
     totals = rng.integers(0, 50, (2, 12)).astype(float)
     hits = rng.binomial(totals.astype(int), 0.3).astype(float)
-    for module in (shift_likelihood_c, uncompiled("streamcal.certificates.shift_likelihood_c")):
+    for module in (likelihoods_c, uncompiled("streamcal.certificates.likelihoods_c")):
         entropy = module.entropy(hits[0], totals[0])
         likelihood = module.largest_likelihood(hits[0], totals[0], hits[1], totals[1])
         found.append(msgspec.json.encode([entropy, likelihood]))
@@ -104,10 +104,10 @@ def test_steps() -> None:
         edges = np.unique(inner)[: None if len(inner) < 400 else -1]
         values = tuple(np.sin(np.arange(len(edges) + 1.0)).tolist())
         given, made = np.concatenate((scores, edges, np.nextafter(edges, 0.0))), []
-        for module in (steps_c, uncompiled("streamcal.maps.steps_c")):
+        for module in (functions_c, uncompiled("streamcal.maps.functions_c")):
             steps, out = module.StepFunction(tuple(edges.tolist()), values), np.empty(len(given))
             steps.apply(given, (1.0, 1.0), out)
-            again = pickle.loads(pickle.dumps(steps)) if module is steps_c else steps
+            again = pickle.loads(pickle.dumps(steps)) if module is functions_c else steps
             assert [again.one(score) for score in given.tolist()] == out.tolist()
             made.append(out)
         assert np.array_equal(*made)
@@ -119,7 +119,7 @@ def test_keys_and_checks() -> None:
     scores = np.concatenate(
         (rng.random(500), rng.random(99) ** 300, 1.0 - rng.random(99) ** 40, [0.0, -0.0, 5e-324, 0.5, 1.0])
     )
-    for module in (keys_c, uncompiled("streamcal.sketch.keys_c")):
+    for module in (counts_c, uncompiled("streamcal.sketch.counts_c")):
         assert [module.key_of(score) for score in scores.tolist()] == grid.keys_of(scores).tolist()
         keys = np.array([module.key_of(score) for score in scores.tolist()])
         smallest = np.array([module.score_of(key) for key in keys.tolist()])
@@ -141,17 +141,14 @@ def test_tallies_and_atoms(level: int) -> None:
     )
     labels = (rng.random(len(scores)) < scores).astype(np.int8)
     empty = np.empty(0, np.int32), np.empty((2, 0), np.int64), np.empty(0)
-    for modules in (
-        (tally_c, atoms_c),
-        [uncompiled(f"streamcal.sketch.{name}_c") for name in ("tally", "atoms")],
-    ):
-        tally, found = modules[0].Tally(*empty, level, 64, len(scores)), []
+    for module in (counts_c, uncompiled("streamcal.sketch.counts_c")):
+        tally, found = module.Tally(*empty, level, 64, len(scores)), []
         for part in np.array_split(np.arange(len(scores)), 3):
             tally.add(scores[part], labels[part])
             cells, counts, atoms = tally.contents
-            data = modules[1].pack_atoms(atoms, tally.level)
-            again = modules[1].unpack_atoms(data, cells, tally.level)
-            other = modules[0].Tally(cells, counts, again, tally.level, 64, 0)
+            data = module.pack_atoms(atoms, tally.level)
+            again = module.unpack_atoms(data, cells, tally.level)
+            other = module.Tally(cells, counts, again, tally.level, 64, 0)
             other.merge(cells, counts, again, tally.level)
             other.coarsen(min(58, tally.level + 1))
             found.append([tally.level, cells.tolist(), counts.tolist(), data, str(again.tolist())])
@@ -169,7 +166,7 @@ def test_isotonic_regression_is_that_of_scipy() -> None:
             rng.normal(0.0, 1.0, size) + np.linspace(0.0, 2.0, size),
             rng.uniform(0.1, 9.0, size),
         )
-        starts, means = curves_c.isotonic(values, weights)
+        starts, means = fits_c.isotonic(values, weights)
         fitted = isotonic_regression(values, weights=weights)
         assert np.array_equal(starts, fitted.blocks)
         assert np.repeat(means, np.diff(starts)) == pytest.approx(fitted.x, rel=1e-12, abs=1e-14)

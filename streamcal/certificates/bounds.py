@@ -20,7 +20,7 @@ from streamcal.certificates.prequential import Forecasts, replayed
 from streamcal.certificates.source import Centre, RiskBound
 from streamcal.certificates.target import LabelCounts, shift_limits
 from streamcal.events import Domain
-from streamcal.maps.curves_c import isotonic
+from streamcal.maps.fits_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.inequalities import log_kt
-from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood
+from streamcal.certificates.likelihoods_c import entropy, largest_likelihood
 from streamcal.sketch.decoding import MOST, Part, within
 from streamcal.values import Counts, Floats
 

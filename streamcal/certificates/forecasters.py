@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
-from streamcal.maps.curves_c import isotonic
+from streamcal.maps.fits_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit, wide_logit
 from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.certificates.paths_c import plausible
+from streamcal.certificates.likelihoods_c import plausible
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
-from streamcal.certificates.paths_c import best_paths, deviances, gains
+from streamcal.certificates.likelihoods_c import best_paths, deviances, gains
 from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Floats

@@ -16,8 +16,8 @@ import numpy as np
 
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.unlabelled_scores import BUFFERED
-from streamcal.sketch import buffers_c, checks
-from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
+from streamcal.sketch import checks, counts_c
+from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import MOST, Part, require, within
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -62,7 +62,7 @@ class DomainState(Part):
     mass: Mass = NONE
 
 
-class DomainLabels(buffers_c.LabelBuffer):
+class DomainLabels(counts_c.LabelBuffer):
     """Running counts of a domain's labels, its log, and the buffer in front of all readers.
 
     Parameters

@@ -27,7 +27,7 @@ from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.release.label_delays import LabelDelays, label_delays
-from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
+from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, unit_weights

@@ -2,7 +2,7 @@
 cimport cython
 from streamcal.engine cimport served_map_c
 from streamcal.release cimport label_release_c
-from streamcal.sketch cimport buffers_c
+from streamcal.sketch cimport counts_c
 
 cdef double _NEVER, _NO_TIME
 cdef long long _AT_ONCE
@@ -10,8 +10,8 @@ cdef int _ONE, _INDEX_BYTES
 
 
 cdef class EventRules:
-    cdef public buffers_c.LabelBuffer _source, _target
-    cdef public buffers_c.ScoreBuffer _unlabelled
+    cdef public counts_c.LabelBuffer _source, _target
+    cdef public counts_c.ScoreBuffer _unlabelled
     cdef public served_map_c.ServedMap served
     cdef public label_release_c.LabelRelease release
     cdef public double _latest
@@ -38,7 +38,7 @@ cdef class EventRules:
     cpdef tuple learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, memo=*
     )
-    @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
+    @cython.locals(labels=counts_c.LabelBuffer, stop=cython.longlong)
     cdef bint _is_due(self, bint is_target) except -1
     @cython.locals(came=double)
     cdef _learn_joined(
@@ -59,5 +59,5 @@ cdef class EventRules:
     cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
     @cython.locals(index=cython.longlong)
     cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, memo=*)
-    @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
+    @cython.locals(labels=counts_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)

@@ -27,7 +27,7 @@ from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
 from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats, Labels

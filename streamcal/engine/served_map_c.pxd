@@ -1,15 +1,15 @@
 # The types with which served_map_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.maps cimport line_c, shift_c, steps_c
+from streamcal.maps cimport functions_c, functions_c, functions_c
 from streamcal.mixture cimport forecasts_c
-from streamcal.sketch cimport buffers_c
+from streamcal.sketch cimport counts_c
 
 @cython.final
 cdef class ClassPriors:
-    cdef buffers_c.LabelBuffer _source, _target
+    cdef counts_c.LabelBuffer _source, _target
     cdef readonly object tracker
 
-    @cython.locals(labels=buffers_c.LabelBuffer, positives=double, n=double)
+    @cython.locals(labels=counts_c.LabelBuffer, positives=double, n=double)
     cpdef of(self, str domain)
     cpdef tuple weights(self)
 
@@ -20,8 +20,8 @@ cdef class ServedMap:
     cdef tuple _weights
     cdef object _mixed, _base
     cdef forecasts_c.MixedSteps _mixture
-    cdef steps_c.StepFunction _steps
-    cdef line_c.LinearFunction _line
+    cdef functions_c.StepFunction _steps
+    cdef functions_c.LinearFunction _line
     cdef public bint shifts
     cdef public long long version
 

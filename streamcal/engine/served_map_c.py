@@ -11,11 +11,10 @@ from typing import Any
 
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.events import Domain
-from streamcal.maps import shift_c
-from streamcal.maps.line_c import LinearFunction
+from streamcal.maps import functions_c
+from streamcal.maps.functions_c import LinearFunction, StepFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
-from streamcal.maps.steps_c import StepFunction
 from streamcal.mixture.forecasts_c import MixedSteps
 from streamcal.mixture.mixture import Mixed
 from streamcal.priors.score_tracker import ScoreTracker
@@ -53,7 +52,7 @@ class ClassPriors:
         positives, n = float(labels.positives), float(labels.n)
         if labels.windowed or labels.weighted:
             positives, n = labels.remembered
-        return shift_c.class_prior(positives, n)
+        return functions_c.class_prior(positives, n)
 
     @property
     def from_scores(self) -> float | None:
@@ -62,7 +61,7 @@ class ClassPriors:
 
     def weights(self) -> tuple[float, float]:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
-        return shift_c.shift_weights(self.of("source"), self.of("target"))
+        return functions_c.shift_weights(self.of("source"), self.of("target"))
 
     def read_scores(self, scores: Floats) -> None:
         """Read the scores of the latest predictions, float64[k], where they are evidence."""
@@ -160,7 +159,7 @@ class ServedMap:
             probability = self._line.one(score)
         if not self.shifts:
             return probability
-        return shift_c.shift_correction_one(probability, self.weights_now())
+        return functions_c.shift_correction_one(probability, self.weights_now())
 
     def predict_many(self, scores: Floats) -> Floats:
         """Return the probabilities of checked scores, float64[n]."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch import buffers_c, checks
+from streamcal.sketch import checks, counts_c
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
@@ -24,7 +24,7 @@ BUFFERED: Final = 4096
 _NO_SCORES: Final = np.empty(0)
 
 
-class UnlabelledScores(buffers_c.ScoreBuffer):
+class UnlabelledScores(counts_c.ScoreBuffer):
     """An unlabelled sketch with a buffer in front.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.curves_c import put_losses_left_out
+from streamcal.maps.fits_c import put_losses_left_out
 from streamcal.values import Counts, Floats
 
 __all__ = [

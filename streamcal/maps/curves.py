@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamcal.maps import binning
-from streamcal.maps.curves_c import BENT, LINE, STEPS, Curves
+from streamcal.maps.fits_c import BENT, LINE, STEPS, Curves
 from streamcal.maps.platt import cell_logits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import step_map

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from streamcal.maps.logistic_c import minimise
+from streamcal.maps.fits_c import minimise
 from streamcal.values import Floats
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.maps import logistic_c
+from streamcal.maps import fits_c
 from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.values import Cells, Floats
 
@@ -94,7 +94,7 @@ def narrowed(logits: Floats) -> Floats:
 def wide_cell_logits(cells: Cells, level: int) -> Floats:
     """Return the `wide_logit` of the middle of every cell of the grid, float64[m] for int32[m]."""
     out = np.empty(len(cells))
-    logistic_c.cell_logits(cells.astype(np.int64), level, out)
+    fits_c.cell_logits(cells.astype(np.int64), level, out)
     return out
 
 

@@ -15,17 +15,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamcal.maps.line_c import LinearFunction
+from streamcal.maps.functions_c import APART, LinearFunction, StepFunction
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
-from streamcal.maps.steps_c import StepFunction
 from streamcal.sketch import checks, grid
 from streamcal.values import Floats
 
-__all__ = ["APART", "RecalibrationMap", "why_not_whole"]
+__all__ = ["RecalibrationMap", "why_not_whole"]
 
-APART: Final = 1e-9
-"""Least distance between knots: nearer ones would make a line too steep for float64."""
 
 _ROWS: Final = 10  # at most, of the table that a notebook shows
 

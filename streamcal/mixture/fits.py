@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.curves_c import isotonic
+from streamcal.maps.fits_c import group, isotonic
 from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
-from streamcal.maps.logistic_c import group
 from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior

@@ -40,7 +40,7 @@ from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.updates_c import OnlinePlatt
 from streamcal.mixture.weights import RecentLosses, Slopes, Weights, by_source
 from streamcal.mixture.windows import Windows
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, Count, Number, Part, Positive, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass

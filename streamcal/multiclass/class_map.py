@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.classes import MAX_CLASSES, Classes
-from streamcal.multiclass.rows_c import mix, normalise
 from streamcal.multiclass.simplex import ordered, reweighed
-from streamcal.multiclass.softmax_c import logs, scale
+from streamcal.multiclass.softmax_c import logs, mix, normalise, scale
 from streamcal.values import Floats
 
 __all__ = ["KINDS", "Candidate", "MulticlassMap"]

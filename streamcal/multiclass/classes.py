@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.multiclass.rows_c import are_shares, shares_of
+from streamcal.multiclass.softmax_c import are_shares, shares_of
 from streamcal.sketch.checks import ROUNDING, rounding_of
 from streamcal.values import Counts, Floats, check_name, shown, unmasked
 

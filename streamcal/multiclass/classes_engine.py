@@ -27,8 +27,8 @@ from streamcal.multiclass.calls import ClassCalls, ClassView
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.many import Many
-from streamcal.multiclass.rows_c import largest
 from streamcal.multiclass.simplex import ordered
+from streamcal.multiclass.softmax_c import largest
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import restoring
 from streamcal.sketch.weighing import ONE, units_of

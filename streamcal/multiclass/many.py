@@ -1,7 +1,7 @@
 """The engine of three classes or more: candidates, each a row of K probabilities, and their mixture.
 
 Candidates: the score itself; online scalings (`softmax_c`) of the score, with short and long memory; K binary
-engines, divided by their sum (`one_vs_rest_c`), and an online scaling of these; and, once there are labels of
+engines, divided by their sum (`OneVsRest`), and an online scaling of these; and, once there are labels of
 the source, the composites of the paper (`simplex`): K maps of the source, divided by their sum, times w_k.
 `mixing` weighs them. Other modes than ``auto`` serve one row.
 
@@ -23,12 +23,10 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.state import compressed, expanded
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import KINDS, Candidate
-from streamcal.multiclass.many_c import STEP, ManyRules
+from streamcal.multiclass.many_c import STEP, ManyRules, OneVsRest, OneVsRestState
 from streamcal.multiclass.mixing import ClassWeights
-from streamcal.multiclass.one_vs_rest_c import OneVsRest, OneVsRestState
-from streamcal.multiclass.rows_c import normalise
 from streamcal.multiclass.simplex import class_priors, likeliest_priors, shift_weights, shifted
-from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax
+from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax, normalise
 from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring, within
 from streamcal.values import Counts, Floats
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.multiclass.rows_c import normalise
+from streamcal.multiclass.softmax_c import normalise
 from streamcal.values import Floats
 
 __all__ = ["class_priors", "likeliest_priors", "ordered", "reweighed", "shift_weights", "shifted"]

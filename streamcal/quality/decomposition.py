@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamcal.maps.curves_c import isotonic
+from streamcal.maps.fits_c import isotonic
 from streamcal.values import Floats
 
 __all__ = ["Parts", "decompose", "isotonic_rates"]

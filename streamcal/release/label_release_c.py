@@ -27,7 +27,7 @@ from streamcal.release.delay_laws_c import COHORT, COMPLETE, DelayLaws, complete
 from streamcal.release.first_labels import FirstLabels, Observed
 from streamcal.release.release_state import ReleaseState
 from streamcal.sketch import checks
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats, Labels

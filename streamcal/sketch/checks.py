@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.keys_c import first_bad_label, first_bad_score
+from streamcal.sketch.counts_c import first_bad_label, first_bad_score
 from streamcal.values import Floats, Labels, class_name, shown, unmasked
 
 __all__ = ["ROUNDING", "as_labels", "as_scores", "check_label", "check_score", "clipped", "rounding_of"]

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch import keys_c
-from streamcal.sketch.keys_c import FIRST_KEY, LAST_KEY
+from streamcal.sketch import counts_c
+from streamcal.sketch.counts_c import FIRST_KEY, LAST_KEY
 from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
@@ -54,7 +54,7 @@ def keys_of(scores: Floats) -> Counts:
     int64[n], each in [`FIRST_KEY`, `LAST_KEY`], non-decreasing in the score.
     """
     keys = np.empty(len(scores), np.int64)
-    keys_c.keys_of(scores, keys)
+    counts_c.keys_of(scores, keys)
     return keys
 
 
@@ -83,7 +83,7 @@ def left_edges(cells: Cells | Counts, level: int) -> Floats:
     z.
     """
     edges = np.empty(len(cells))
-    keys_c.left_edges_of(cells.astype(np.int64), level, edges)
+    counts_c.left_edges_of(cells.astype(np.int64), level, edges)
     return edges
 
 
@@ -93,5 +93,5 @@ def middles(cells: Cells | Counts, level: int, ends: Cells | Counts | None = Non
     ``ends`` are the cells before which others end that begin with ``cells``, int[m]; None: each is one cell.
     """
     out, first = np.empty(len(cells)), cells.astype(np.int64)
-    keys_c.middles_of(first, first + 1 if ends is None else ends.astype(np.int64), level, out)
+    counts_c.middles_of(first, first + 1 if ends is None else ends.astype(np.int64), level, out)
     return out

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from streamcal.sketch import grid
+from streamcal.sketch.counts_c import count_sorted
 from streamcal.sketch.decoding import Part, Positive, require, within
-from streamcal.sketch.tally_c import count_sorted
 from streamcal.sketch.weighing import ONE, Weighed, check_units, heavy, squares, weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 

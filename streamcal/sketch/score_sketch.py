@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch import checks, grid, weighing
-from streamcal.sketch.atoms_c import pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
     count_width,
@@ -28,8 +27,8 @@ from streamcal.sketch.cells import (
     sum_runs,
     unpack_numbers,
 )
+from streamcal.sketch.counts_c import Tally, pack_atoms, unpack_atoms
 from streamcal.sketch.decoding import MOST, require, restoring
-from streamcal.sketch.tally_c import Tally
 from streamcal.sketch.weighing import Mass, Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
+from streamcal.sketch.counts_c import ONE
 from streamcal.sketch.decoding import require
 from streamcal.values import Cells, Counts, Floats, Labels, shown, unmasked
 
@@ -42,9 +43,6 @@ __all__ = [
     "unpack_extra",
     "weighed",
 ]
-
-ONE: Final = 256
-"""Units of weight 1."""
 
 LIGHTEST: Final = 1.0 / ONE
 """Smallest weight."""

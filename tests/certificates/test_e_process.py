@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from streamcal.certificates.e_process import LabelShiftTest
-from streamcal.certificates.shift_likelihood_c import largest_likelihood
+from streamcal.certificates.likelihoods_c import largest_likelihood
 from tests.certificates.truths import Truth, _gaussian, gaussian
 
 ALPHA = 0.05

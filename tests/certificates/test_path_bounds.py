@@ -21,9 +21,9 @@ import pytest
 from streamcal.certificates.forecasters import FORECASTERS, Forecasters, Levels, log_likelihoods
 from streamcal.certificates.inequalities import version_delta
 from streamcal.certificates.likelihood_set import LikelihoodSet, equal_points, likelihood_set, log_majorants
+from streamcal.certificates.likelihoods_c import best_paths
 from streamcal.certificates.monotone_maximum import TILTS, MapValues, MassLimits, _Lattice, largest_risk
 from streamcal.certificates.path_bounds import PathBounds
-from streamcal.certificates.paths_c import best_paths
 from streamcal.certificates.prequential import LEVELS, Prequential
 from streamcal.certificates.target import NO_SHIFT, LabelCounts, Shift, shift_limits
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit

@@ -12,7 +12,7 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import START, STRIDE, STRIDE_AT_ONCE
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.testing import NormalPair
 from tests.inside import memo_of, memos_of
 from tests.mixture.plain import limits_of

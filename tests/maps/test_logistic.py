@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from streamcal.maps.fits_c import group
 from streamcal.maps.logistic import (
     FEATURES,
     HINGE,
@@ -15,7 +16,6 @@ from streamcal.maps.logistic import (
     Family,
     fit_logistic,
 )
-from streamcal.maps.logistic_c import group
 from tests.maps.cases import CASES, Case, Floats, drawn
 
 FAMILIES = pytest.mark.parametrize("family", [PLATT, HINGE], ids=["platt", "hinge"])

@@ -20,7 +20,7 @@ from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import LAST, Table, choose_partition
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
-from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
+from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture.plain import (

@@ -10,7 +10,7 @@ import pytest
 from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.weights import SLOPE_RATE, Slopes
-from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.sketch.counts_c import AT_ONCE
 from tests.mixture.test_regret import (
     ADVERSARIES,
     BLOCK,

@@ -1,0 +1,100 @@
+# The types with which fits_c.py is compiled; see docs/architecture.md.
+cimport cython
+cimport libc.math as math
+from streamcal.sketch.counts_c cimport middle_of
+
+cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
+cdef int _LINE, _STEPS
+cdef double _APART, _NOWHERE
+
+@cython.locals(last=Py_ssize_t, i=Py_ssize_t, mean=double, size=double, start=Py_ssize_t, total=double)
+cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)
+
+
+@cython.locals(weight=double, others=double, misses=double)
+cdef double loss_left_out(double positives, double totals, double squares) noexcept
+@cython.locals(b=Py_ssize_t)
+cpdef put_losses_left_out(
+    const double[::1] positives, const double[::1] totals, const double[::1] squares, double[::1] out
+)
+
+
+@cython.final
+cdef class Curves:
+    cdef const double[:, ::1] _cells
+    cdef double[:, ::1] _bins, _blocks, _scratch, _values
+    cdef double[::1] _moved
+    cdef long long[::1] _splits, _ends, _block
+    cdef long long[:, ::1] _starts
+    cdef Py_ssize_t _drawn, _lined, _knots
+    cdef bint _monotone
+
+    @cython.locals(bins=Py_ssize_t, apart=Py_ssize_t, before=double, b=Py_ssize_t, k=Py_ssize_t, rate=double)
+    cpdef draw(self, const long long[::1] splits)
+    @cython.locals(
+        b=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double, logits=double,
+    )
+    cdef void _sum(
+        self, const double[:, ::1] cells, const long long[::1] splits, Py_ssize_t count, double[:, ::1] out
+    ) noexcept
+    @cython.locals(
+        count=Py_ssize_t, blocks="double[:, ::1]", b=Py_ssize_t, k=Py_ssize_t, rate=double, totals=double,
+        doubt=double, above=double, below=double,
+    )
+    cdef Py_ssize_t _pool(self, Py_ssize_t bins, const long long[::1] splits, Py_ssize_t of) except -1
+    cpdef double judge(self, int curve, double[::1] forecasts) except -1
+    @cython.locals(
+        lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double,
+    )
+    cdef double _judge_steps(self, double[::1] forecasts) noexcept
+    @cython.locals(
+        is_line=bint, knots="double[::1]", last=Py_ssize_t, lost=double, own=Py_ssize_t, passed=Py_ssize_t,
+        i=Py_ssize_t, x=double, left=Py_ssize_t, right=Py_ssize_t, width=double, part=double, below=Py_ssize_t,
+        above=Py_ssize_t, log_odds=double, forecast=double, positives=double, noise=double, misses=double,
+        weight=double,
+    )
+    cdef double _judge_line(self, int curve, double[::1] forecasts) noexcept
+
+
+@cython.locals(least=double, most=double, i=Py_ssize_t, score=double)
+cpdef cell_logits(const long long[::1] cells, int level, double[::1] out)
+
+@cython.locals(
+    most_steps=Py_ssize_t, most_halvings=Py_ssize_t, d=Py_ssize_t, m=Py_ssize_t, h=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t,
+    tolerance=double, sufficient=double, loss=double, decrease=double, scale=double, after=double,
+    curvature="double[:, ::1]", vectors="double[:, ::1]", rates="double[:, ::1]", lines="double[:, ::1]",
+    sums="double[:, ::1]", places="long long[::1]", place="long long", slope="double[::1]", step="double[::1]",
+    trial="double[::1]", now="double[::1]", new="double[::1]",
+)
+cpdef minimise(
+    double[::1] fitted, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
+    const double[::1] logits, const double[::1] positives, const double[::1] totals
+)
+
+@cython.locals(i=Py_ssize_t, j=Py_ssize_t, lost=double, slope=double, intercept=double, exponent=double, small=double)
+cdef double loss_of(
+    double[::1] theta, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
+    const double[::1] logits, const long long[::1] places, const double[::1] positives, const double[::1] totals,
+    double[:, ::1] lines, double[::1] rates
+) noexcept
+
+@cython.locals(last=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, x=double, place=Py_ssize_t, first=double, second=double)
+cdef void add_derivatives(
+    const double[::1] logits, const long long[::1] places, const double[::1] positives, const double[::1] totals,
+    const double[::1] rates, double[:, ::1] sums
+) noexcept
+
+@cython.locals(d=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, above=Py_ssize_t, bend=double, other=double)
+cdef void put_derivatives(
+    const double[::1] theta, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
+    const double[:, ::1] sums, double[::1] slope, double[:, ::1] curvature
+) noexcept
+
+@cython.locals(d=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, root=double, total=double)
+cdef void solve(double[:, ::1] matrix, double[::1] right, double[::1] out) noexcept
+
+@cython.locals(
+    parts=double, apart=double, last=Py_ssize_t, total=double, part=double, place=double, i=Py_ssize_t,
+    passed=double, now=double, here=double,
+)
+cpdef Py_ssize_t group(const double[::1] logits, const double[:, ::1] counts, double[::1] means, double[:, ::1] sums)

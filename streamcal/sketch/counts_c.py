@@ -1,0 +1,516 @@
+"""Counts of labels by cell, atoms, keys of scores and back, checks, and buffers in front of readers.
+
+An *atom* is a cell of a sketch that holds one score only, however often. A sketch keeps that score for each
+cell, NaN where a cell holds several that differ. What is kept depends only on the scores that a cell holds,
+not on their order. An atom is stored by its key. Below 2⁻⁴⁰, a score of more than 47 binary digits is not the
+one that its key stands for, and counts as several; those of a float32 are.
+
+Compiled where there is a C compiler; `counts_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.values import Cells, Counts, Floats, Labels
+
+__all__ = [
+    "AT_ONCE",
+    "FIRST_KEY",
+    "IN_CALL",
+    "LAST_KEY",
+    "ONE",
+    "LabelBuffer",
+    "ScoreBuffer",
+    "Tally",
+    "count_sorted",
+    "first_bad_label",
+    "first_bad_score",
+    "key_of",
+    "keys_of",
+    "left_edges_of",
+    "middle_of",
+    "middles_of",
+    "pack_atoms",
+    "score_of",
+    "unpack_atoms",
+]
+
+_memory = np.zeros(1)
+_REAL, _BITS = _memory, _memory.view(np.int64)  # a number, and its bits
+_LEAST: Final = 2.0**-1022
+_TAIL_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
+# A multiple of 2⁵², as are then the keys of all powers of 2 from 2⁻⁴⁰ to ½: they are edges of cells.
+_TAIL_KEY: Final = 16 << 52
+_HALF_KEY: Final = 55 << 52  # as ½ is 39 octaves above 2⁻⁴⁰
+_FIRST_KEY: Final = _TAIL_KEY - (982 << 46)  # as _LEAST is so many octaves below 2⁻⁴⁰
+_LAST_KEY: Final = 2 * _HALF_KEY - (_TAIL_KEY - (13 << 46))
+FIRST_KEY: Final = _FIRST_KEY
+"""The key of score 0, and of all below 2⁻¹⁰²², where doubles begin to have fewer digits."""
+
+LAST_KEY: Final = _LAST_KEY
+"""The key of score 1, and of 1 − 2⁻⁵³, the double below."""
+
+
+def key_of(score: float) -> int:
+    """Return the key of a checked score, as `streamcal.sketch.grid` has it."""
+    _REAL[0] = max(min(score, 1.0 - score), _LEAST)
+    key = _BITS[0] - _TAIL_BITS
+    key = max(key, key >> 6) + _TAIL_KEY  # below 2⁻⁴⁰, 64 doubles share a key
+    # Not as a branch, which the processor would guess wrong for half of the scores.
+    return min(key + 2 * (_HALF_KEY - key) * (score > 0.5), _LAST_KEY)  # type: ignore[no-any-return]
+
+
+def score_of(key: int) -> float:
+    """Return the smallest score that has this key, from 0 to `LAST_KEY`, or a larger one."""
+    if key <= _FIRST_KEY:
+        return 0.0
+    above = min(key, 2 * _HALF_KEY - key) - _TAIL_KEY
+    _BITS[0] = (above if above >= 0 else 64 * above) + _TAIL_BITS
+    distance = _REAL[0]
+    if key <= _HALF_KEY:
+        return distance  # type: ignore[no-any-return]
+    # 1 − distance may round to below the true boundary: the smallest score is then the next float.
+    _REAL[0] = 1.0 - distance
+    if 1.0 - _REAL[0] > distance:
+        _BITS[0] += 1
+    return _REAL[0]  # type: ignore[no-any-return]
+
+
+def left_edges_of(cells: Counts, level: int, edges: Floats) -> None:
+    """Put the smallest score of each cell, int64[n], into ``edges``, float64[n]; 1 for those beyond."""
+    for i in range(len(cells)):
+        edges[i] = score_of(cells[i] << level) if cells[i] <= _LAST_KEY >> level else 1.0
+
+
+def middle_of(first: int, end: int) -> float:
+    """Return a score with a key from ``first`` to below ``end``: in the middle, if there is one.
+
+    There must be a score with such a key. Close to 1 there are fewer scores than keys.
+    """
+    score = score_of(min((first + end) >> 1, _LAST_KEY))
+    if end <= _LAST_KEY and score >= score_of(end):
+        return score_of(first)
+    return score
+
+
+def middles_of(cells: Counts, ends: Counts, level: int, middles: Floats) -> None:
+    """Put the `middle_of` cells from each of ``cells`` to below ``ends`` into ``middles``; int64[n] each."""
+    for i in range(len(cells)):
+        middles[i] = middle_of(cells[i] << level, ends[i] << level)
+
+
+def keys_of(scores: Floats, keys: Counts) -> None:
+    """Put the key of each checked score, float64[n], into ``keys``, int64[n]."""
+    for i in range(len(scores)):
+        keys[i] = key_of(scores[i])
+
+
+def first_bad_score(scores: Floats) -> int:
+    """Return the index of the first number outside [0, 1]; -1 if there is none."""
+    inside = True
+    for i in range(len(scores)):
+        inside &= (scores[i] >= 0.0) & (scores[i] <= 1.0)
+    if inside:
+        return -1
+    i = 0
+    while 0.0 <= scores[i] <= 1.0:
+        i += 1
+    return i
+
+
+def first_bad_label(labels: Labels) -> int:
+    """Return the index of the first number that is neither 0 nor 1; -1 if there is none."""
+    bits = 0
+    for i in range(len(labels)):
+        bits |= labels[i]
+    if bits & ~1 == 0:
+        return -1
+    i = 0
+    while labels[i] & ~1 == 0:
+        i += 1
+    return i
+
+
+def pack_atoms(atoms: Floats, level: int) -> bytes:
+    """Return them as bytes: a bit for each cell, and of each atom where in its cell it lies, 4 to 8 bytes.
+
+    Those that their key does not tell are left out.
+    """
+    width, packed = _width(level), 0
+    flags = np.zeros((len(atoms) + 7) // 8, np.uint8)
+    places = np.empty(width * len(atoms), np.uint8)
+    bits, offsets = flags, places
+    for i in range(len(atoms)):
+        atom = atoms[i]
+        if atom == atom and _told(key_of(atom)) == atom:
+            bits[i >> 3] |= 128 >> (i & 7)
+            offset = key_of(atom)
+            for _ in range(width):
+                offsets[packed] = offset & 255
+                offset >>= 8
+                packed += 1
+            offsets[packed - 1] &= 255 >> (8 * width - level)
+    return flags.tobytes() + places[:packed].tobytes()
+
+
+def unpack_atoms(data: bytes, cells: Cells, level: int) -> Floats:
+    """Return the atoms of these cells, int32[m], from `pack_atoms`; −0.0 has become the 0.0 that it equals.
+
+    Raises
+    ------
+    ValueError
+        if the bytes do not hold them.
+    """
+    bits, width, size = data, _width(level), (len(cells) + 7) // 8
+    atoms = np.full(len(cells), np.nan)
+    first, out, end, inside = cells.astype(np.int64) << level, atoms, size, len(bits) >= size
+    for i in range(len(cells) if inside else 0):
+        if bits[i >> 3] & (128 >> (i & 7)):
+            end += width
+            inside = inside and end <= len(bits)
+            offset = 0
+            for k in range(width if inside else 0):
+                offset = (offset << 8) | bits[end - 1 - k]
+            key = first[i] | offset
+            inside = inside and offset >> level == 0 and key <= _LAST_KEY
+            out[i] = _told(key)
+    if not inside or end != len(bits) or (len(cells) & 7 and bits[size - 1] & (255 >> (len(cells) & 7))):
+        raise ValueError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
+    return atoms
+
+
+def _told(key: int) -> float:
+    """Return the score that a key stands for."""
+    return 1.0 if key >= _LAST_KEY else score_of(key)
+
+
+def _width(level: int) -> int:
+    """Return how many bytes a place in a cell needs."""
+    return (level + 7) // 8
+
+
+_EMPTY: Final = -1.0  # in place of the atom of a cell without scores
+_SEVERAL: Final = float("nan")
+_MULTIPLIER: Final = 0x9E3779B1  # 2³² over the golden ratio, which spreads the cells (Knuth, volume 3, 6.4)
+_WORD: Final = 0xFFFFFFFF
+
+
+class Tally:
+    """Cells with their counts and atoms, at most ``max_cells`` of them: one more coarsens the grid first.
+
+    What it holds in the end depends only on what was added, not on the order: a coarser level is taken only
+    where the cells so far do not fit, and then all of them do not fit either.
+
+    Parameters
+    ----------
+    cells, counts, atoms, level
+        what it begins with: int32[m] that differ, int64[rows, m], float64[m] and their level.
+    max_cells
+        how many cells may be occupied, at least 64 and m.
+    more
+        how many scores or cells are to be added at the most.
+    """
+
+    def __init__(
+        self, cells: Cells, counts: Counts, atoms: Floats, level: int, max_cells: int, more: int
+    ) -> None:
+        size, room = len(cells), min(max_cells, len(cells) + more)
+        self.level = level
+        """The level of the cells."""
+        self.appended = False
+        """Whether the order of the cells has changed: they are not in that of the beginning any more."""
+        self._size, self._room = 0, room
+        self._cells = np.empty(room, np.int64)
+        self._counts = np.empty((room, len(counts)), np.int64)
+        self._atoms = np.empty(room)
+        bits, every = max(4, (4 * room - 1).bit_length()), (LAST_KEY >> level) + 1
+        self._shift = 32 - bits
+        # Most often the level is so coarse that each cell can have a slot of its own.
+        self._direct = every <= 8 * room
+        self._slots = np.full(every if self._direct else 1 << bits, -1, np.int32)
+        np.asarray(self._cells)[:size] = cells
+        np.asarray(self._counts)[:size] = counts.T
+        np.asarray(self._atoms)[:size] = atoms
+        self._index(size)
+
+    @property
+    def contents(self) -> tuple[Cells, Counts, Floats]:
+        """The cells, ascending, with their counts, int64[rows, m], and their atoms."""
+        cells, atoms = np.asarray(self._cells)[: self._size], np.asarray(self._atoms)[: self._size]
+        counts = np.asarray(self._counts)[: self._size]
+        if self.appended:
+            order = np.argsort(cells, kind="stable")
+            cells, counts, atoms = cells[order], counts[order], atoms[order]
+        return cells.astype(np.int32), counts.T, atoms
+
+    def add(self, scores: Floats, labels: Labels) -> None:
+        """Add checked scores, float64[n], with their labels, int8[n]; without labels, all count as 0."""
+        labelled, size = len(labels) > 0, len(scores)
+        slots, counts, atoms = self._slots, self._counts, self._atoms
+        direct, level = self._direct, self.level
+        for i in range(size):
+            score = scores[i]
+            key = key_of(score)
+            place = slots[key >> level] if direct else -1
+            if place < 0:
+                place = self._place(key)
+                direct, level = self._direct, self.level
+            counts[place, labels[i] if labelled else 0] += 1
+            atom = atoms[place]
+            if atom == atom and atom != score:
+                atoms[place] = score if atom == _EMPTY else _SEVERAL
+
+    def merge(self, cells: Cells, counts: Counts, atoms: Floats, level: int) -> None:
+        """Add cells of any level, int32[m], with their counts, int64[rows, m], and atoms."""
+        if level > self.level:
+            self.coarsen(level)
+        keys = cells.astype(np.int64) << level
+        for i in range(len(keys)):
+            place = self._place(keys[i])
+            self._join(place, atoms[i])
+            for row in range(len(counts)):
+                self._counts[place, row] += counts[row, i]
+
+    def coarsen(self, level: int) -> None:
+        """Raise the level: cells that become equal are joined."""
+        size, up = self._size, level - self.level
+        self.level, self._size = level, 0
+        self._direct = LAST_KEY >> level < len(self._slots)
+        self._slots[:] = -1
+        for i in range(size):
+            cell = self._cells[i] >> up
+            slot = self._slot(cell)
+            place = self._slots[slot]
+            if place < 0:  # places are taken in turn, so that none is overwritten before it was read
+                place = self._take(slot, cell)
+                self._atoms[place] = self._atoms[i]
+                for row in range(self._counts.shape[1]):
+                    self._counts[place, row] = self._counts[i, row]
+            else:
+                self._join(place, self._atoms[i])
+                for row in range(self._counts.shape[1]):
+                    self._counts[place, row] += self._counts[i, row]
+
+    def _index(self, size: int) -> None:
+        """Enter the first so many cells into the hash table."""
+        for i in range(size):
+            self._take(self._slot(self._cells[i]), self._cells[i])
+
+    def _place(self, key: int) -> int:
+        """Return the place of a key's cell, which becomes occupied; the grid may be coarsened for it."""
+        slot = self._slot(key >> self.level)
+        place = self._slots[slot]
+        while place < 0:
+            if self._size < self._room:
+                place = self._take(slot, key >> self.level)
+                self.appended = True
+                self._atoms[place] = _EMPTY
+                for row in range(self._counts.shape[1]):
+                    self._counts[place, row] = 0
+                break
+            self.coarsen(self.level + 1)
+            slot = self._slot(key >> self.level)
+            place = self._slots[slot]
+        return place  # type: ignore[no-any-return]
+
+    def _slot(self, cell: int) -> int:
+        """Return the slot of a cell in the hash table: the one that has it, or the one to put it into."""
+        last = len(self._slots) - 1
+        slot = cell if self._direct else ((cell * _MULTIPLIER) & _WORD) >> self._shift
+        while self._slots[slot] >= 0 and self._cells[self._slots[slot]] != cell:
+            slot = (slot + 1) & last
+        return slot
+
+    def _take(self, slot: int, cell: int) -> int:
+        """Put a cell into an empty slot; return its place."""
+        place = self._size
+        self._slots[slot] = place
+        self._cells[place] = cell
+        self._size += 1
+        return place
+
+    def _join(self, place: int, atom: float) -> None:
+        """Add the atom of more scores to a cell."""
+        own = self._atoms[place]
+        if own == _EMPTY:
+            self._atoms[place] = atom
+        elif own != atom:
+            self._atoms[place] = _SEVERAL
+
+
+def count_sorted(packed: Cells, cells: Cells, counts: Counts) -> int:
+    """Count labels by cell and class; return how many cells there are.
+
+    Parameters
+    ----------
+    packed
+        int32[m], ascending: the cell of each label, with the label in the lowest bit.
+    cells, counts
+        int32[m] and int64[2, m], whose first columns get the cells, ascending, and their labels 0 and 1.
+    """
+    last = -1
+    for i in range(len(packed)):
+        cell, label = packed[i] >> 1, packed[i] & 1
+        if last < 0 or cells[last] != cell:
+            last += 1
+            cells[last] = cell
+            counts[0, last] = counts[1, last] = 0
+        counts[label, last] += 1
+    return last + 1
+
+
+ONE: Final = 256
+"""Units of weight 1."""
+_ONE: Final = ONE
+AT_ONCE: Final = -1
+"""Stand-in for the number of scores observed before a prediction: its label came together with it."""
+
+IN_CALL: Final = -2
+"""Stand-in like `AT_ONCE` for a label that came in one call with the label before it: both were predicted
+before the call."""
+
+_FEWEST: Final = 16  # that there is memory for at first: of many keys most have few labels
+_HEAVY: Final = 64  # memory that is let go when nothing is buffered
+
+
+class Buffer:
+    """Columns of one length that grow at the end and are dropped at the front.
+
+    Parameters
+    ----------
+    *types
+        type of the numbers of each column.
+    """
+
+    def __init__(self, *types: Any) -> None:
+        self.n = 0
+        """Number of rows that came, in the buffer or not."""
+        self._types, self._held = types, 0
+        self._clear()
+
+    def _part(self, column: int, first: int) -> Any:
+        """Return a view of the rows of a column from this place on: do not keep it."""
+        return self._columns[column][first : self._held]
+
+    def _put(self, *parts: Any) -> None:
+        """Append rows that `n` already counts; values for a column that there is not are left out."""
+        end = self._held + len(parts[0])
+        if end > self._limit:
+            self._widen(end)
+        for column, part in zip(self._columns, parts, strict=False):
+            column[self._held : end] = part
+        self._held = end
+
+    def _drop(self, count: int) -> None:
+        """Forget this many rows at the front."""
+        kept = [column[count : self._held].copy() for column in self._columns]
+        self._held = 0
+        if not len(kept[0]) and self._limit > _HEAVY:
+            self._clear()
+        self._put(*kept)
+
+    def _clear(self) -> None:
+        """Forget all rows."""
+        self._held = 0
+        self._hold([np.empty(0, kind) for kind in self._types])
+
+    def _widen(self, length: int) -> None:
+        """Make memory for so many rows, and some more."""
+        limit = max(_FEWEST, self._limit + (self._limit >> 1), length)
+        longer = [np.empty(limit, kind) for kind in self._types]
+        for column, before in zip(longer, self._columns, strict=True):
+            column[: self._held] = before[: self._held]
+        self._hold(longer)
+
+    def _hold(self, columns: Any) -> None:
+        """Take columns as memory: as arrays, and for single rows as views, which are not made anew."""
+        self._columns, self._limit = columns, len(columns[0])
+        self._scores = columns[0]
+        if len(columns) > 1:
+            self._labels, self._units = columns[1:3]
+        if len(columns) > 3:
+            self._index = columns[3]
+
+
+class ScoreBuffer(Buffer):
+    """Scores in order of arrival, and their number."""
+
+    def __init__(self, remaining: int) -> None:
+        super().__init__(np.float64)
+        self.remaining = remaining
+        """Number of scores that may still be appended before a reader must read, at least 1."""
+
+    def append(self, score: float) -> bool:
+        """Take one checked score; return whether none remains to be appended."""
+        if self._held == self._limit:
+            self._widen(self._held + 1)
+        self._scores[self._held] = score
+        self._held += 1
+        self.n += 1
+        self.remaining -= 1
+        return self.remaining == 0
+
+    def extend(self, scores: Floats) -> bool:
+        """Take at most `remaining` checked scores, float64[k]; return whether none remains."""
+        self._put(scores)
+        self.n += len(scores)
+        self.remaining -= len(scores)
+        return self.remaining == 0
+
+    def _since(self, first: int) -> Any:
+        """Return a copy of the buffered scores from this place on."""
+        return self._part(0, first).copy()
+
+
+class LabelBuffer(Buffer):
+    """Labels with their scores and weights in order of arrival, by number.
+
+    The columns are scores, labels, units of weights, and the numbers of the predictions if a reader asks for
+    them.
+
+    Parameters
+    ----------
+    keeps_index
+        whether a reader asks how many scores had been observed at each prediction.
+    """
+
+    def __init__(self, keeps_index: bool) -> None:
+        super().__init__(np.float64, np.int8, np.int32, *((np.int64,) if keeps_index else ()))
+        self.positives = 0
+        """Number of labels 1."""
+        self.windowed = False
+        """Whether the log is a sliding window: the pane is then checked before every label."""
+        self.weighted = False
+        """Whether a label had a weight other than 1: labels without a weight are then no fair sample
+        either."""
+        self.start = 0
+        """Number of the first label that is still buffered; `end` if none is."""
+        self._keeps_index = keeps_index
+
+    @property
+    def end(self) -> int:
+        """Number of the next label."""
+        return self.start + self._held
+
+    def append(self, score: float, label: int, prediction_index: int, units: int) -> int:
+        """Take one checked label with the units of its weight; return the number of labels."""
+        if self._held == self._limit:
+            self._widen(self._held + 1)
+        self._scores[self._held] = score
+        self._labels[self._held] = label
+        self._units[self._held] = units
+        if units != _ONE:
+            self._weigh(label, units)
+        if self._keeps_index:
+            self._index[self._held] = prediction_index
+        self._held += 1
+        self.positives += label
+        self.n += 1
+        return self.n
+
+    def _weigh(self, _label: int, _units: int) -> None:
+        """Count the weight of a label."""
+        self.weighted = True

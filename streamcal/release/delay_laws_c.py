@@ -58,6 +58,18 @@ _THREE_QUARTERS: Final = 4.0 * math.log2(0.75)
 # statistic; predictions pending and all, and labels of each class, at its end.
 _N, _R, _U, _V, _M, _A, _S = 0, 2, 4, 5, 6, 7, 8
 _ROWS: Final = 10
+_MOST_OF_COHORT: Final = (
+    MOST,
+    MOST,
+    1e300,
+    MOST,
+    MOST,
+    BINS - 1,
+    1 << 30,
+    1e300,
+    1 << 30,
+    1 << 30,
+)  # in its columns
 _MARKS: Final = 3  # greatest mark of a cohort
 _ROUNDS: Final = 4  # of EM
 _PSEUDO: Final = 8.0  # labels at the rate of all, for the rate of a cohort
@@ -459,54 +471,15 @@ class DelayLaws:
 
     # State
 
-    def _laws_state(self) -> dict[str, Any]:
-        """Return the fields of `ReleaseState` that are of cohorts and laws."""
-        k = int(self.k)
-        columns = [np.asarray(column)[:k] for column in self._columns]
-        start, size, time, told, released, following, _, _, waiting, expected, risk, open_ = columns
-        bins, marks = following.astype(np.int64), waiting[:, 1].astype(np.int64)
-        numbers = (
-            self.now,
-            self.origin,
-            self.spacing,
-            self.z,
-            self.power,
-            self.never,
-            self.p,
-            self.full,
-            self.most,
-        )
-        return {
-            "n": int(self.n),
-            "numbers": [*map(float, numbers)],
-            "flags": [bool(self.by_time), bool(self.on), bool(self.known)],
-            "bins": [int(self.late), int(self._first), int(self._low), int(self._high)],
-            "sums": np.asarray(self._sums).ravel().copy(),
-            "laws": np.asarray(self._laws).ravel().copy(),
-            "histogram": np.asarray(self._histogram).copy(),
-            "counts": np.concatenate([start, size, told.ravel(), released.ravel(), bins, marks]),
-            "reals": np.concatenate([time, expected.ravel(), [self._earlier, self._before, self._latest]]),
-            "cells": np.concatenate([risk.ravel(), open_.ravel()]),
-        }
+    def _cohorts(self, k: int) -> list[Any]:
+        """Return the columns of the first k cohorts, but for the labels that each holds."""
+        return [np.asarray(column)[:k] for column in (*self._columns[:6], *self._columns[8:])]
 
     def _restore_laws(self, state: ReleaseState) -> None:
-        """Restore cohorts and laws."""
-        k, rest = divmod(len(state.counts), 8)
-        require(rest == 0 and len(state.held) == 3 * k + 1, f"{len(state.counts)} counts of cohorts")
-        counts = within(state.counts, 0, MOST, "counts of cohorts")
-        require(np.isfinite(state.numbers).all(), "numbers of the release are not finite")
-        self.n = state.n
-        self.now, self.origin, self.spacing, self.z, *others = state.numbers
-        self.power, self.never, self.p, self.full, self.most = others
-        self.by_time, self.on, self.known = state.flags
-        self.late, self._first, self._low, self._high = state.bins
-        none = self._low, self._high
-        require(
-            self.late in (0, 1)
-            and 0 <= self._first < BINS
-            and (0 <= self._low <= self._high < BANDS or none == (BANDS, -1)),
-            f"bins {state.bins}",
-        )
+        """Restore cohorts and laws; scalars must be restored before."""
+        k, none = len(state.cohorts[0]), (self._low, self._high)
+        range_ = 0 <= self._low <= self._high < BANDS or none == (BANDS, -1)
+        require(0 <= self._first < BINS and range_, f"bins {(self._first, *none)}")
         rows = _ROWS if len(state.histogram) else 0
         lengths = len(state.sums), len(state.laws), len(state.histogram)
         require(lengths == ((_ROWS * BINS, 2 * BINS, 2 * BINS) if rows else (0, 2, 0)), "sums of the delays")
@@ -517,21 +490,17 @@ class DelayLaws:
         self.k = 0
         self._allot(k)
         self.k = k
-        columns = [np.asarray(column) for column in self._columns]
-        start, size, time, told, released, following, _, _, waiting, expected, risk, open_ = columns
-        start[:], size[:] = counts[:k], counts[k : 2 * k]
-        told[:], released[:] = counts[2 * k : 4 * k].reshape(k, 2), counts[4 * k : 6 * k].reshape(k, 2)
-        following[:] = within(counts[6 * k : 7 * k], 0, BINS - 1, "bins of cohorts")
-        waiting[:, 1] = within(counts[7 * k :], 0, _MARKS, "marks of cohorts")
+        columns: list[Any] = self._cohorts(k)
+        values: Any
+        for column, values, most in zip(columns, state.cohorts, _MOST_OF_COHORT, strict=True):
+            least = 0 if column.dtype.kind == "i" else -most
+            column[:] = within(values, least, most, "columns of cohorts", column.size).reshape(column.shape)
+        start, size, _, told, released, _, waiting, *_ = columns
+        require((waiting[:, 1] <= _MARKS).all(), "marks of cohorts")
         require((released <= told).all(), "more labels of a cohort are released than told")
         require((np.diff(start) > 0).all() and (k > 0) == (self.n > 0), "cohorts out of order")
         require((start[1:] == (start + size)[:-1]).all(), "cohorts with gaps")
         require(k == 0 or 0 <= self.n - start[k - 1] < _COHORT, "cohorts of other predictions")
-        require(len(state.reals) == 4 * k + 3 and len(state.cells) == 4 * BANDS * k, "sums of cohorts")
-        time[:], expected[:] = state.reals[:k], state.reals[k : 4 * k].reshape(k, 3)
-        require(np.isfinite(state.reals[: 4 * k]).all(), "times of cohorts are not finite")
-        self._earlier, self._before, self._latest = state.reals[4 * k :].tolist()
-        risk[:], open_[:] = within(state.cells, 0, 1 << 30, "labels of cohorts").reshape(2, k, BANDS, 2)
 
 
 def _median(first: float, second: float, third: float) -> float:

@@ -25,7 +25,7 @@ import numpy as np
 from streamcal.join.entries import Memo
 from streamcal.release.delay_laws_c import COHORT, COMPLETE, DelayLaws, completeness
 from streamcal.release.first_labels import FirstLabels, Observed
-from streamcal.release.release_state import ReleaseState
+from streamcal.release.release_state import SCALARS, ReleaseState
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
@@ -293,7 +293,7 @@ class HeldLabels(DelayLaws):
 
     # State
 
-    def _held_state(self) -> dict[str, Any]:
+    def _held_columns(self) -> dict[str, Any]:
         """Return the fields of `ReleaseState` that are of the labels held."""
         places, sizes = list[int](), list[int]()
         for cohort in range(self.k):
@@ -305,24 +305,16 @@ class HeldLabels(DelayLaws):
                 sizes.append(len(places) - before)
         sizes.append(len(self._loose))
         places += self._loose
-        scores, labels, index, units, stands, at = (np.asarray(column)[places] for column in self._store[:6])
-        return {
-            "more": np.asarray(self.more).ravel().copy(),
-            "held": np.array(sizes, np.int64),
-            "scores": scores,
-            "labels": labels,
-            "index": index,
-            "units": units,
-            "stands": stands,
-            "times": at,
-            "memos": {place: self.memos[i] for place, i in enumerate(places) if i in self.memos},
-        }
+        names = "scores", "labels", "index", "units", "stands", "times"
+        columns = {name: np.asarray(column)[places] for name, column in zip(names, self._store, strict=False)}
+        memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
+        return columns | {"held": np.array(sizes, np.int64), "memos": memos}
 
     def _restore_held(self, state: ReleaseState) -> None:
         """Restore the labels held, and the scores noted, after the laws."""
         k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
         self.more = within(state.more, 0, MOST, "labels by class", 6).reshape(3, 2).copy()
-        sizes = within(state.held, 0, MOST, "held labels")
+        sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
         rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
         number = int(sizes.sum())
         columns = state.scores, state.labels, state.index, state.units, state.stands, state.times
@@ -341,7 +333,7 @@ class HeldLabels(DelayLaws):
         require(not np.isposinf(state.times).any(), "times of held labels")
         require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
         self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
-        np.asarray(self.waiting)[:, 0] = rows[:, 2]
+        require((np.asarray(self.waiting)[:, 0] == rows[:, 2]).all(), "other scores noted than held")
         self.noted = int(rows[:, 2].sum())
         del self._store
         self._give(number)
@@ -718,35 +710,25 @@ class LabelRelease(HeldLabels):
 
     def to_state(self) -> ReleaseState:
         """Return the state; no label is `ready`."""
-        timed = self._moment == self._moment
         return ReleaseState(
-            **self._laws_state(),
-            **self._held_state(),
-            settled=[bool(self.unsettled), bool(self.late_class), timed, self._came == self._came],
-            found=[int(self.excluded), int(self.mistaken)],
-            observed=[
-                float(self.sum),
-                float(self.squares),
-                float(self._moment) if timed else 0.0,
-                float(self._came) if self._came == self._came else 0.0,
-            ],
-            first=self.first,
+            **{name: getattr(self, name) for name in SCALARS},
+            sums=np.array(self._sums).ravel(),
+            laws=np.array(self._laws).ravel(),
+            histogram=np.array(self._histogram),
+            more=np.array(self.more).ravel(),
+            cohorts=tuple(self._cohorts(int(self.k))),
+            **self._held_columns(),
         )
 
     def restore(self, state: ReleaseState) -> Self:
         """Replace the state by another."""
+        for name in SCALARS:
+            setattr(self, name, getattr(state, name))
         self._restore_laws(state)
         self._restore_held(state)
-        self.unsettled, self.late_class, timed, came = state.settled
-        self.excluded, self.mistaken = state.found
-        self.sum, self.squares, moment, last = state.observed
-        self._moment, self._came = moment if timed else _NO_TIME, last if came else _NO_TIME
-        self.first = state.first
         self.first.check()
-        require(
-            0 <= self.mistaken <= self.excluded <= MOST, f"{self.mistaken} of {self.excluded} by exclusion"
-        )
-        require(np.isfinite(state.observed).all(), "sums of what was expected are not finite")
+        require(self.mistaken <= self.excluded, f"{self.mistaken} of {self.excluded} by exclusion")
+        require(not math.isinf(self._moment) and not math.isinf(self._came), "times of labels are not finite")
         require(self.held == 0 or self.holds, "labels are held though no class is late")
         require(not self._loose or self.unsettled, "labels are held that came at once")
         marks = np.asarray(self.waiting)

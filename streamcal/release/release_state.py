@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
 
 from streamcal.release.first_labels import FirstLabels
-from streamcal.sketch.decoding import Count
+from streamcal.sketch.decoding import Count, Finite, Part
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["ReleaseState"]
+__all__ = ["SCALARS", "ReleaseState"]
+
+Small = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
 
 
-class ReleaseState(msgspec.Struct, array_like=True):
-    """The state of `LabelRelease`."""
+class ReleaseState(Part, array_like=True):
+    """The state of `LabelRelease`: its scalars, its cohorts, and its held labels, each by its name there."""
 
     n: Count
-    """Number of predictions."""
-    numbers: list[float]
-    """Numbers of `DelayLaws`: now, origin, spacing, z, power, never, p, full, most."""
-    flags: list[bool]
-    """Flags of `DelayLaws`: by_time, on, known."""
-    bins: list[int]
-    """Places of `DelayLaws`: late, and bins."""
+    now: Finite
+    origin: Finite
+    spacing: Finite
+    z: Finite
+    power: Finite
+    never: Finite
+    p: Finite
+    full: Finite
+    most: Finite
+    by_time: bool
+    on: bool
+    known: bool
+    late: Annotated[int, msgspec.Meta(ge=0, le=1)]
+    _first: Small
+    _low: Small
+    _high: Small
+    _earlier: float
+    _before: float
+    _latest: float
+    unsettled: bool
+    late_class: bool
+    excluded: Count
+    mistaken: Count
+    sum: Finite
+    squares: Finite
+    _moment: float
+    _came: float
+    first: FirstLabels
     sums: Floats
     laws: Floats
     histogram: Floats
-    counts: Counts
-    """By cohort: first prediction, predictions, labels told and released of each class, bin, and mark."""
-    reals: Floats
-    """By cohort: time, and sums of what was expected; then the times of the latest predictions."""
-    cells: Cells
-    """By cohort, band and class: labels up to the bin before, and of the bin."""
     more: Counts
-    """`HeldLabels.more`."""
+    cohorts: tuple[Counts, Counts, Floats, Counts, Counts, Cells, Cells, Floats, Cells, Cells]
+    """Columns of cohorts but for the first and last label that each holds."""
     held: Counts
     """By cohort: labels held of each class, and scores noted; then labels held that came at once."""
     scores: Floats
@@ -43,10 +63,7 @@ class ReleaseState(msgspec.Struct, array_like=True):
     times: Floats
     memos: dict[int, bytes]
     """Values kept with held labels, by their place."""
-    settled: list[bool]
-    """Flags of `LabelRelease`: unsettled, late_class, and whether a label had a time."""
-    found: list[int]
-    """Numbers of labels by exclusion, and of those that were mistaken."""
-    observed: list[float]
-    """Sums of what was expected of predictions, and of its squares; latest time of a label."""
-    first: FirstLabels
+
+
+SCALARS: Final = ReleaseState.__struct_fields__[: ReleaseState.__struct_fields__.index("sums")]
+"""Names of the attributes that a release is restored with as they are."""

@@ -147,28 +147,27 @@ def put(kind: str, at: int, value: float) -> Callable[[bytes], bytes]:
     return change
 
 
-def renamed(place: int, value: object) -> Callable[[list[Any]], list[Any]]:
-    return lambda values: [*values[:place], value, *values[place + 1 :]]
-
-
 def long_cohort(data: bytes) -> bytes:
     """Let the last cohort begin behind the start of the one before it."""
-    counts = np.frombuffer(data, "<i8").copy()
-    last = len(counts) // 8 - 1
-    counts[last] = counts[last - 1] + 1
-    return counts.tobytes()
+    starts = np.frombuffer(data, "<i8").copy()
+    starts[-1] = starts[-2] + 1
+    return starts.tobytes()
+
+
+def column(place: int, change: Callable[[bytes], bytes]) -> Callable[[list[bytes]], list[bytes]]:
+    """Return what changes one column of cohorts."""
+    return lambda columns: [*columns[:place], change(columns[place]), *columns[place + 1 :]]
 
 
 RELEASE = [
     ("n", lambda n: n + 64, "cohorts of other predictions"),
-    ("numbers", renamed(0, float("nan")), "not finite"),
-    ("numbers", renamed(8, float("inf")), "not finite"),
-    ("numbers", lambda numbers: numbers[:-1], "need more than"),
-    ("flags", lambda flags: flags[:-1], "need more than"),
-    ("bins", renamed(0, 2), "bins"),
-    ("bins", renamed(1, BINS), "bins"),
-    ("bins", renamed(2, -1), "bins"),
-    ("bins", renamed(3, BANDS), "bins"),
+    ("now", lambda _: float("nan"), "release"),
+    ("most", lambda _: float("inf"), "release"),
+    ("by_time", lambda _: 7, "release"),
+    ("late", lambda _: 2, "release"),
+    ("_first", lambda _: BINS, "bins"),
+    ("_low", lambda _: -1, "bins"),
+    ("_high", lambda _: BANDS, "bins"),
     ("first", lambda first: {**first, "newest": -3}, "first labels"),
     ("first", lambda first: {**first, "before": 10**6}, "first labels"),
     ("first", lambda first: {**first, "positives": 10**6}, "first labels"),
@@ -179,15 +178,15 @@ RELEASE = [
     ("laws", put("<f8", 5, 1.5), "laws"),
     ("histogram", put("<f8", 5, -1.0), "delays"),
     ("histogram", lambda data: b"", "sums of the delays"),
-    ("counts", lambda data: data[:-8], "counts of cohorts"),
-    ("counts", put("<i8", 3, -1), "counts of cohorts"),
-    ("counts", put("<i8", 3, 0), "out of order"),
-    ("counts", put("<i8", -1, 9), "marks of cohorts"),
-    ("counts", long_cohort, "cohorts"),
-    ("reals", lambda data: data[:-8], "sums of cohorts"),
-    ("reals", put("<f8", 0, float("inf")), "not finite"),
-    ("cells", put("<i4", 0, -1), "labels of cohorts"),
-    ("cells", lambda data: data[:-4], "sums of cohorts"),
+    ("cohorts", column(0, lambda data: data[:-8]), "columns of cohorts"),
+    ("cohorts", column(1, put("<i8", 3, -1)), "columns of cohorts"),
+    ("cohorts", column(0, put("<i8", 1, 0)), "out of order"),
+    ("cohorts", column(6, put("<i4", -1, 9)), "marks of cohorts"),
+    ("cohorts", column(0, long_cohort), "cohorts"),
+    ("cohorts", column(2, put("<f8", 0, float("inf"))), "columns of cohorts"),
+    ("cohorts", column(7, lambda data: data[:-8]), "columns of cohorts"),
+    ("cohorts", column(8, put("<i4", 0, -1)), "columns of cohorts"),
+    ("cohorts", column(9, lambda data: data[:-4]), "columns of cohorts"),
     ("held", put("<i8", -1, 1), "held"),
     ("held", put("<i8", 0, -1), "held"),
     ("scores", put("<f8", 0, 1.5), "a score must be a number"),
@@ -222,8 +221,8 @@ def test_labels_are_held_only_while_they_may_be(engine: int, on: bool, why: str)
     """While one class is late; at first, also those that came at once."""
     data = unpack(corpus()[engine])
     release, fields = found(data, f"{ENGINE}/release"), ReleaseState.__struct_fields__
-    release[fields.index("flags")][1] = on
-    release[fields.index("settled")][0] = False
+    release[fields.index("on")] = on
+    release[fields.index("unsettled")] = False
     with pytest.raises(DamagedStateError, match=f"labels are held {why}"):
         Recalibrator.from_bytes(pack(data))
 

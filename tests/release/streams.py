@@ -221,9 +221,7 @@ class Cohorts:
 
     def __init__(self, release: LabelRelease) -> None:
         state: ReleaseState = release.to_state()
-        k, counts = len(state.counts) // 8, state.counts
-        self.start, self.size, self.mark = counts[:k], counts[k : 2 * k], counts[7 * k :]
-        self.told, self.released = counts[2 * k : 4 * k].reshape(k, 2), counts[4 * k : 6 * k].reshape(k, 2)
-        self.held = state.held[: 3 * k].reshape(k, 3)
-        self.ages = release.now - state.reals[:k]
+        self.start, self.size, times, self.told, self.released, _, waiting, *_ = state.cohorts
+        self.mark, self.ages = waiting[:, 1], release.now - times
+        self.held = state.held[:-1].reshape(-1, 3)
         self.state = state

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import Any, Self, Unpack
 
 import msgspec
@@ -63,6 +64,9 @@ __all__ = [
 
 class Recalibrator:
     """Turn scores into probabilities, and keep doing so while labels arrive.
+
+    Calls that change the state, from several threads, wait for one another; `predict_one` and `predict_many`
+    wait for none.
 
     Parameters
     ----------
@@ -150,6 +154,7 @@ class Recalibrator:
         join = Join(config) if waiting is None else Join.from_bytes(waiting, config, classes)
         join.rows.classes = classes
         self._join, self._engine_of = join, lambda _: engine
+        self._lock = RLock()  # of whatever changes the state
         self._seeks_source = engine.config.needs_source
         self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
 
@@ -303,22 +308,24 @@ class Recalibrator:
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
             unchanged.
         """
-        if segments is not None or not self._engine.learn_usual(
-            score, label, domain, time, weight, memo, positive
-        ):
-            rows, known = self._calls.one(score, segments, memo), self._calls.label(label, positive)
-            check_domain(domain)
-            moment, units = check_time(time), ONE if weight is None else units_of(check_weight(weight))
-            self._learn(
-                rows,
-                np.array([known]),
-                domain,
-                None if moment is None else np.array([moment]),
-                None if units == ONE else np.array([units]),
-                None if memo is None else [memo],
-            )
-        if self._seeks_source:
-            self._seek_source()
+        with self._lock:
+            if segments is None and self._engine.learn_usual(
+                score, label, domain, time, weight, memo, positive
+            ):
+                if self._seeks_source:
+                    self._seek_source()
+                return
+        rows, known = self._calls.one(score, segments, memo), self._calls.label(label, positive)
+        check_domain(domain)
+        moment, units = check_time(time), ONE if weight is None else units_of(check_weight(weight))
+        self._learn(
+            rows,
+            np.array([known]),
+            domain,
+            None if moment is None else np.array([moment]),
+            None if units == ONE else np.array([units]),
+            None if memo is None else [memo],
+        )
 
     def learn_many(
         self,
@@ -382,20 +389,21 @@ class Recalibrator:
         moments = None if times is None else as_times(times, size)
         units = None if weights is None else as_units(weights, size)
         self._learn(rows, known, domain, moments, units, memos)
-        if self._seeks_source:
-            self._seek_source()
 
     def _learn(
         self, rows: Any, labels: Any, domain: Domain, times: Any, units: Any, memos: list[bytes] | None
     ) -> None:
         """Learn checked rows and labels."""
-        if units is not None:
-            self._check_weighs()
-        if times is not None and len(times) and self.config.needs_time:
-            like = date_like(float(times[0]))
-            if like and not (self.source if domain == "source" else self.target).labels:
-                raise ValueError(Refusal("bad_time", like).reason)
-        self._calls.learn(rows, labels, domain, times, units, memos)
+        with self._lock:
+            if units is not None:
+                self._check_weighs()
+            if times is not None and len(times) and self.config.needs_time:
+                like = date_like(float(times[0]))
+                if like and not (self.source if domain == "source" else self.target).labels:
+                    raise ValueError(Refusal("bad_time", like).reason)
+            self._calls.learn(rows, labels, domain, times, units, memos)
+            if self._seeks_source:
+                self._seek_source()
 
     def _check_weighs(self) -> None:
         """Check that labels may have weights."""
@@ -411,7 +419,8 @@ class Recalibrator:
         ValueError
             as `predict_one`.
         """
-        self._calls.observe_one(score, segments)
+        with self._lock:
+            self._calls.observe_one(score, segments)
 
     def observe_many(self, scores: Any, segments: Any = None) -> None:
         """Observe n target scores, as n calls of `observe_one` would.
@@ -421,7 +430,9 @@ class Recalibrator:
         ValueError
             as `predict_many`; nothing is noted then.
         """
-        self._calls.observe(self._calls.many(scores, segments))
+        rows = self._calls.many(scores, segments)
+        with self._lock:
+            self._calls.observe(rows)
 
     def learn_sketch(self, sketch: ScoreSketch, domain: Domain = "target") -> None:
         """Learn labelled scores that were counted elsewhere, as one batch: their order does not matter.
@@ -446,7 +457,8 @@ class Recalibrator:
         """
         self._check_sketch(sketch, labelled=True)
         check_domain(domain)
-        self._engine.learn_sketch(sketch, domain)
+        with self._lock:
+            self._engine.learn_sketch(sketch, domain)
 
     def observe_sketch(self, sketch: ScoreSketch) -> None:
         """Observe target scores, labels not known (yet), that were counted elsewhere.
@@ -457,7 +469,8 @@ class Recalibrator:
             as `learn_sketch`; or if the sketch has labels.
         """
         self._check_sketch(sketch, labelled=False)
-        self._engine.observe_sketch(sketch)
+        with self._lock:
+            self._engine.observe_sketch(sketch)
 
     def _check_sketch(self, sketch: ScoreSketch, *, labelled: bool) -> None:
         why = self._engine.why_unsketched
@@ -472,7 +485,8 @@ class Recalibrator:
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
-        self._engine.refresh()
+        with self._lock:
+            self._engine.refresh()
 
     # Predicting
 
@@ -533,7 +547,8 @@ class Recalibrator:
         ValueError
             as `predict_one`; nothing is observed then.
         """
-        return self._calls.answer_one(score, segments)
+        with self._lock:
+            return self._calls.answer_one(score, segments)
 
     def answer_many(self, scores: Any, segments: Any = None, *, observes: bool = True) -> Answers:
         """Answer n predictions of the target, made together: `predict_many`, `observe_many`, and memos.
@@ -551,7 +566,8 @@ class Recalibrator:
         ValueError
             as `predict_many`; nothing is observed then.
         """
-        return self._calls.answer_many(scores, segments, observes=observes)
+        with self._lock:
+            return self._calls.answer_many(scores, segments, observes=observes)
 
     # Events
 
@@ -584,15 +600,16 @@ class Recalibrator:
             refused = self._join.refuses(event) or refuses_weight(event, self.config)
         if refused is not None:
             raise ValueError(refused.reason)
-        if given is not None:
-            time = self._join.guard.take(given)
-            if isinstance(time, Refusal):
-                return (Rejected(time.code, time.fields, event=event),)
-            if time != given:
-                event = msgspec.structs.replace(event, time=time)
-        outcomes = step(event, self._join, self._engine_of)
-        if self._seeks_source:
-            self._seek_source()
+        with self._lock:
+            if given is not None:
+                time = self._join.guard.take(given)
+                if isinstance(time, Refusal):
+                    return (Rejected(time.code, time.fields, event=event),)
+                if time != given:
+                    event = msgspec.structs.replace(event, time=time)
+            outcomes = step(event, self._join, self._engine_of)
+            if self._seeks_source:
+                self._seek_source()
         return emitted(outcomes)
 
     def _seek_source(self) -> None:
@@ -613,8 +630,9 @@ class Recalibrator:
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        join = self._join.config.model_dump_json().encode(), self._join.to_bytes()
-        return pack([self._engine.to_bytes(), *join, encoded(self._options)])
+        with self._lock:
+            join = self._join.config.model_dump_json().encode(), self._join.to_bytes()
+            return pack([self._engine.to_bytes(), *join, encoded(self._options)])
 
     def __reduce__(self) -> tuple[Callable[[bytes], Recalibrator], tuple[bytes]]:
         """Copy and pickle by way of `to_bytes`."""

@@ -9,8 +9,10 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,6 +189,44 @@ def test_whole_numbers_name_classes(names: Any) -> None:
     with pytest.raises(ValueError, match="a label must be the name of a class, got 0; the classes are"):
         by_number.learn_one(rows[0], 0)
     assert evaluate_classes(names, rows, classes=names).labels == 3
+
+
+@pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
+def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
+    """Six threads learn while one predicts; without a lock, all but a few calls fail or end the process."""
+    rng, engine, failures, done = np.random.default_rng(0), Recalibrator(**kind), list[Exception](), Event()
+    scores = rng.dirichlet(np.ones(3), 20) if "classes" in kind else rng.random(20)
+    more: dict[str, Any] = {"segments": ["NL", "PL"] * 10} if "segments" in kind else {}
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            failures.append(error)
+
+    def learn() -> None:
+        for _ in range(30):
+            run(lambda: engine.learn_many(scores, rng.integers(0, 2, 20), **more))
+            run(engine.to_bytes)
+
+    def predict() -> None:
+        while not done.is_set():
+            run(lambda: engine.predict_many(scores, **more))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        learners, reader = [Thread(target=learn) for _ in range(6)], Thread(target=predict)
+        for thread in (*learners, reader):
+            thread.start()
+        for thread in learners:
+            thread.join()
+        done.set()
+        reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+    assert engine.target.labels == 6 * 30 * 20
 
 
 CLASSES = ("cat", "dog", "fox")

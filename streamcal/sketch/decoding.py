@@ -119,8 +119,10 @@ def ascending(values: A, what: str) -> A:
     return values
 
 
-def _leaf(value: Any) -> bytes:
-    """Return a leaf as bytes."""
+def _leaf(value: Any) -> Any:
+    """Return a leaf as bytes, or as a number: uncompiled loops leave those of numpy."""
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, np.ndarray):
         return value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
     return bytes(value.to_bytes())

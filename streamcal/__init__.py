@@ -76,6 +76,9 @@ if TYPE_CHECKING:
     """The version of the installed package."""
 else:  # hidden from type checkers, which would otherwise accept any name
 
+    def __dir__() -> list[str]:
+        return __all__
+
     def __getattr__(name: str) -> object:
         """Return what takes milliseconds to import, when it is asked for, and the installed version."""
         if name == "backtest":

@@ -23,6 +23,7 @@ from streamcal.engine.config import (
     EngineOptions,
     RecalibratorConfig,
     RecalibratorOptions,
+    every_option,
     names_options,
     with_join,
 )
@@ -94,11 +95,11 @@ class Recalibrator:
     Raises
     ------
     ValueError
-        if an option is unknown or out of range (pydantic.ValidationError), or not for this kind of engine; if
+        if an option is out of range (pydantic.ValidationError), or not for this kind of engine; if
         both ``config`` and options, or both ``classes`` and ``segments`` are given; or if names are not
         distinct texts.
     TypeError
-        if ``config`` is anything else.
+        if ``config`` is anything else, or an option is unknown.
 
     Examples
     --------
@@ -139,7 +140,7 @@ class Recalibrator:
         join = join or JoinConfig()
         fields = () if segments is None else check_fields(segments)
         own = check_own_engines(own_engines) if fields else 0
-        whole = with_join(config or RecalibratorConfig(**options), join)
+        whole = with_join(config or RecalibratorConfig(**every_option(options)), join)
         names = () if classes is None else Classes(classes).names
         self._use(EngineOptions(whole, names, fields, tuple(range(len(fields))), own), join)
 

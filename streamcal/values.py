@@ -176,9 +176,17 @@ def unmasked(what: str, given: Any) -> npt.NDArray[Any]:
 
     Raises
     ------
+    TypeError
+        if it is a lazy frame.
     ValueError
         if a value is masked; the message names its index.
     """
+    if hasattr(given, "collect"):
+        kind = type(given)
+        raise TypeError(
+            f"{what} are a {kind.__module__.partition('.')[0]} {kind.__qualname__}, which is not computed yet"
+            ": give a column of what its method collect() returns"
+        )
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         index = int(np.argwhere(np.ma.getmaskarray(given))[0][0])
         raise ValueError(f"index {index}: {what} must not be masked: leave out the events without a value")

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from streamcal import LabelledEvent, Recalibrator, backtest, evaluate, evaluate_classes
+import streamcal
+from streamcal import LabelledEvent, Recalibrator, backtest, evaluate, evaluate_classes, onnx, sql
 from streamcal.engine.emissions import Rejected
 from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
@@ -227,6 +229,31 @@ def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
         sys.setswitchinterval(interval)
     assert not failures
     assert engine.target.labels == 6 * 30 * 20
+
+
+@pytest.mark.parametrize("export", [onnx.model, lambda map_: sql.query(map_, "postgres")])
+@pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
+def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:
+    engine = Recalibrator(**kind)
+    with pytest.raises(TypeError, match=r"only a RecalibrationMap .*, got Recalibrator\("):
+        export(engine)
+    if "classes" in kind:
+        with pytest.raises(TypeError, match=r"got MulticlassMap\(.*applied by its predict_many"):
+            export(engine.map)
+    else:
+        export(engine.map)
+
+
+def test_messages_name_what_there_is() -> None:
+    with pytest.raises(TypeError, match="unknown option 'bin': did you mean 'bins'"):
+        Recalibrator(bin=3)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"'ja'.*; positive= names the one that counts as 1"):
+        evaluate(["ja", "nein"], [0.9, 0.2])
+    assert evaluate(["ja", "nein"], [0.9, 0.2], positive="ja").brier == pytest.approx(0.025)
+    lazy = pl.DataFrame({"label": [0, 1]}).lazy()
+    with pytest.raises(TypeError, match="labels are a polars LazyFrame, which is not computed yet"):
+        evaluate(lazy, [0.9, 0.2])
+    assert {"evaluate", "backtest"} <= {*dir(streamcal)}
 
 
 CLASSES = ("cat", "dog", "fox")

@@ -44,5 +44,5 @@ def test_an_engine_shows_as_one_line() -> None:
 
 
 def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(ValueError, match="modez"):
+    with pytest.raises(TypeError, match="modez"):
         Recalibrator(modez="target")  # type: ignore[call-arg]

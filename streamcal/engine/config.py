@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_type_hints
 
 import msgspec
@@ -237,7 +238,8 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
     fields = RecalibratorConfig.model_fields
     unknown = sorted(set(given) - set(fields))
     if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(fields)}")
+        near = "".join(f"did you mean {name!r}? " for name in get_close_matches(unknown[0], fields, 1))
+        raise TypeError(f"unknown option {unknown[0]!r}: {near}the options are {', '.join(fields)}")
     return {name: given.get(name, field.default) for name, field in fields.items()}
 
 

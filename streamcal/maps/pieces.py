@@ -9,6 +9,7 @@ import numpy as np
 from streamcal.maps.platt import expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction
+from streamcal.values import shown
 
 __all__ = ["Line", "Pieces", "pieces"]
 
@@ -36,7 +37,17 @@ def pieces(recalibration: RecalibrationMap) -> Pieces:
     """Return the pieces of a map; none of the identity.
 
     Values are those of `RecalibrationMap.predict_many` to the bit. Lines are its up to rounding.
+
+    Raises
+    ------
+    TypeError
+        if it is no `RecalibrationMap`, which alone can be written as SQL, ONNX or a column of Spark.
     """
+    if not isinstance(recalibration, RecalibrationMap):
+        raise TypeError(
+            "only a RecalibrationMap can be written elsewhere, such as the map of an engine of two classes,"
+            f" got {shown(recalibration)}; a map of many classes is applied by its predict_many"
+        )
     if recalibration.values:
         values = shift_correction(np.array(recalibration.values), recalibration.weights)
         return Pieces(recalibration.edges[1:-1], tuple(values.tolist()), ())

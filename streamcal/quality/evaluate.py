@@ -202,7 +202,13 @@ def interval_lines(found: Any, names: Sequence[str]) -> list[str]:
 
 
 def evaluate(
-    labels: Any, probabilities: Any, *, baseline: Any = None, segments: Any = None, weights: Any = None
+    labels: Any,
+    probabilities: Any,
+    *,
+    baseline: Any = None,
+    segments: Any = None,
+    weights: Any = None,
+    positive: object = None,
 ) -> Evaluation:
     """Evaluate forecasts by their labels.
 
@@ -216,9 +222,13 @@ def evaluate(
         segment of each label, to evaluate them apart; None: no segments.
     weights
         number of predictions that each label stands for, above 0; None: 1 each.
+    positive
+        the label that counts as 1, a number or a text; the other one counts as 0. None: labels are 0 and 1.
 
     Raises
     ------
+    TypeError
+        if a column is lazy.
     ValueError
         if a value is out of range, or lengths differ; the message says which, and where.
 
@@ -230,7 +240,7 @@ def evaluate(
     """
     if np.ndim(probabilities) == 2:
         raise ValueError("probabilities must be those of label 1; evaluate_classes takes many classes")
-    y, p = as_labels(labels), as_scores(probabilities)
+    y, p = as_labels(labels, positive), as_scores(probabilities)
     w = np.ones(len(p)) if weights is None else np.ascontiguousarray(weights, np.float64)
     other = None if baseline is None else as_scores(baseline)
     of = None if segments is None else np.asarray(segments)

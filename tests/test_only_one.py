@@ -39,9 +39,7 @@ COMMAND = (
 )
 
 
-@pytest.mark.parametrize(
-    ("code", "last"), [("import streamcal", "this one"), (COMMAND, "this one"), (COMMAND, "the other")]
-)
+@pytest.mark.parametrize(("code", "last"), [("import streamcal", "this one"), (COMMAND, "the other")])
 def test_where_both_are_installed_one_error_says_so(site: Path, code: str, last: str) -> None:
     (site / "streamcal-1.4.dist-info").mkdir()
     if last == "the other":

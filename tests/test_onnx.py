@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
-from tests.spark.maps import (
-    EXACT,
-    LARGEST_DIFFERENCE,
-    LINEAR,
-    REFUSED,
-    bits,
-    scores_for,
-)
+from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
 if not os.environ.get("CI"):
     pytest.importorskip("onnx", reason="needs onnx: pip install '.[onnx]'")
@@ -51,7 +44,7 @@ def test_lines_differ_in_the_last_bits_at_most(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])
+@pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots, g"])
 def test_what_predict_many_refuses_is_nan(name: str) -> None:
     refused = [each for each in REFUSED if each is not None]
     assert np.isnan(run((EXACT | LINEAR)[name], refused)).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pydoc
 from typing import get_type_hints
 
 import pytest
@@ -24,12 +23,6 @@ def test_the_signature_names_every_option_with_its_default() -> None:
     options = {name: parameters[name].default for name in RecalibratorConfig.model_fields}
     assert options == RecalibratorConfig().model_dump()
     assert set(parameters) - set(options) == {"config", "classes", "segments", "own_engines", "join"}
-
-
-def test_help_documents_every_option() -> None:
-    text = pydoc.plain(pydoc.render_doc(RecalibratorConfig))
-    for name in RecalibratorConfig.model_fields:
-        assert f"\n |  {name}\n |      " in text
 
 
 def test_an_engine_shows_as_one_line() -> None:

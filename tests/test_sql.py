@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -23,8 +22,6 @@ if not os.environ.get("CI"):
 import duckdb
 
 from streamcal.sql import query, segmented_query
-
-Floats = npt.NDArray[np.float64]
 
 
 def by_duckdb(text: str, scores: list[float | None]) -> list[Any]:
@@ -70,7 +67,7 @@ def test_lines_differ_in_the_last_bits_at_most(dialect: Any, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", RUN)
-@pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])
+@pytest.mark.parametrize("name", ["g", "40 knots, g"])
 def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
     text = query((EXACT | LINEAR)[name], dialect)
     # DuckDB's numpy shows a null of a column of doubles as NaN or masked.
@@ -79,22 +76,15 @@ def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
 
 
 def test_the_command_prints_the_query(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text(EXACT["2 bins"].model_dump_json())
+    (tmp_path / "map.json").write_text(EXACT["31 bins"].model_dump_json())
     printed = streamcal(
         "sql", tmp_path / "map.json", "--dialect", "bigquery", "--table", "a`b", "--score", "p"
     )
-    assert printed.stdout == query(EXACT["2 bins"], "bigquery", table="a`b", score="p") + ";\n"
+    assert printed.stdout == query(EXACT["31 bins"], "bigquery", table="a`b", score="p") + ";\n"
     assert "FROM `a\\`b`" in printed.stdout
 
 
-def test_a_file_that_is_no_map_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text('{"version": 1, "values": [2]}')
-    done = streamcal("sql", tmp_path / "map.json", "--dialect", "duckdb")
-    assert done.returncode == 2
-    assert "is not a map" in done.stderr
-
-
-@pytest.mark.parametrize("dialect", ["bigquery", "postgres", "snowflake", "spark"])
+@pytest.mark.parametrize("dialect", ["bigquery", "postgres"])
 def test_every_dialect_is_written(dialect: Any) -> None:
     text = query(RecalibrationMap(version=1, edges=(0.0, 0.1, 1.0), values=(0.2, 0.7)), dialect)
     double = {"bigquery": "FLOAT64", "postgres": "DOUBLE PRECISION"}.get(dialect, "DOUBLE")

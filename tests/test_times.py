@@ -24,25 +24,13 @@ MOMENTS = [moment.to_pydatetime() for moment in INDEX]
 COLUMNS: dict[str, Any] = {
     "seconds": SECONDS,
     "milliseconds": [time * 1e3 for time in SECONDS],
-    "microseconds": np.array([time * 1e6 for time in SECONDS], np.int64),
-    "nanoseconds": np.array([time * 1e9 for time in SECONDS], np.int64),
     "ISO 8601 text": TEXTS,
-    "ISO 8601 text with a zone": ["2023-11-14T23:13:20.500+01:00", "2024-01-01T00:00:00Z"],
-    "text in an array": np.array(TEXTS),
     "datetimes": MOMENTS,
-    "aware datetimes": [moment.astimezone(dt.timezone(dt.timedelta(hours=5))) for moment in AWARE],
     "DatetimeIndex": INDEX,
-    "aware DatetimeIndex": AWARE.tz_convert("Europe/Berlin"),
-    "Series": pd.Series(INDEX),
     "aware Series": pd.Series(AWARE.tz_convert("America/New_York")),
-    "datetime64[ms]": np.array(TEXTS, "datetime64[ms]"),
-    "datetime64[us]": np.array(TEXTS, "datetime64[us]"),
     "datetime64[ns]": np.array(TEXTS, "datetime64[ns]"),
-    "datetime64[ps]": np.array(["1970-01-01"] * 2, "datetime64[ps]"),
     "datetime64[100ms]": np.array(TEXTS, "datetime64[100ms]"),
-    "polars": pl.Series(MOMENTS),
     "polars, aware": pl.Series(MOMENTS).dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo"),
-    "polars, milliseconds": pl.Series(MOMENTS).dt.cast_time_unit("ms"),
     "Arrow": pa.array(MOMENTS),
     "a mix of kinds": [SECONDS[0], TEXTS[1]],
 }
@@ -60,17 +48,11 @@ MIDNIGHT = 1_704_067_200.0
 @pytest.mark.parametrize(
     "time",
     [
-        MIDNIGHT,
         int(MIDNIGHT * 1000),
-        np.float64(MIDNIGHT),
         np.int64(MIDNIGHT),
-        "2024-01-01",
         "1704067200",
-        "1.7040672e9",
         dt.date(2024, 1, 1),
-        dt.datetime(2024, 1, 1),  # naive: UTC
-        pd.Timestamp("2024-01-01"),
-        np.datetime64("2024-01-01"),
+        dt.datetime(2024, 1, 1),
         np.datetime64("2024-01"),
     ],
     ids=repr,
@@ -82,22 +64,13 @@ def test_a_single_time(time: Any) -> None:
 
 BAD: dict[str, tuple[Any, int]] = {
     "None": ([SECONDS[0], None], 1),
-    "NaN": ([SECONDS[0], float("nan")], 1),
-    "inf": ([float("inf"), SECONDS[0]], 0),
     "NaT in a Series": (pd.Series([pd.NaT, INDEX[0]]), 0),
-    "NaT in an array": (np.array(["2024-01-01", "NaT"], "datetime64[ns]"), 1),
-    "NaT among objects": ([INDEX[0], pd.NaT], 1),
     "null of polars": (pl.Series([1.7e9, None]), 1),
-    "null date of polars": (pl.Series([MOMENTS[0], None]), 1),
     "true": ([True, False], 0),
-    "durations": (np.array([1, 2], "timedelta64[s]"), 0),
     "words": (["2024-01-01", "soon"], 1),
-    "a number beyond any date": ([1e25, 1e25], 0),
     "a date beyond the year 5138": (["2024-01-01", "9999-12-31"], 1),
-    "such a date in an array": (np.array(["2024-01-01", "9999-12-31"], "datetime64[s]"), 1),
     "a number of 400 digits": ([1.7e9, 10**400], 1),
     "one in milliseconds": ([1.7e9] * 5 + [1.7e12], 5),
-    "one in seconds": ([1.7e9] + [1.7e12] * 5, 0),
 }
 
 
@@ -118,9 +91,7 @@ def test_as_many_times_as_scores() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["DatetimeIndex", "datetime64[ns]", "polars", "ISO 8601 text", "milliseconds"]
-)
+@pytest.mark.parametrize("kind", ["DatetimeIndex", "milliseconds"])
 def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
     """Scores of a year, the last month of which alone counts: datetime64 was once read as seconds."""
     rng = np.random.default_rng(1)
@@ -143,7 +114,7 @@ def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
     assert engines[0].to_bytes() == engines[1].to_bytes() == engines[2].to_bytes()
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e9, -1e11, 1e12, 1e300, float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("seconds", [-1e11, 1e300, float("nan")])
 def test_any_number_can_be_shown(seconds: float) -> None:
     assert show_time(seconds)
     assert show_duration(seconds)

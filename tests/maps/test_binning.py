@@ -37,10 +37,7 @@ def test_leave_one_out_closed_form(bins: list[tuple[int, int]]) -> None:
     assert binning.leave_one_out_losses(positive, total, total.astype(float)).sum() == pytest.approx(loss)
 
 
-@pytest.mark.parametrize(
-    ("n", "root"),
-    [(1, 1), (7, 1), (8, 2), (999, 9), (1000, 10), (10**6, 100), (10**15, 10**5), (10**18 - 1, 999_999)],
-)
+@pytest.mark.parametrize(("n", "root"), [(8, 2), (1000, 10), (10**18 - 1, 999_999)])
 def test_cube_root_is_exact(n: int, root: int) -> None:
     assert binning.cube_root(n) == root
 

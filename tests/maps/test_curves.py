@@ -40,10 +40,9 @@ def test_it_never_decreases_and_never_says_0_or_1(sample: list[tuple[float, int]
     assert everywhere[-1] <= 1.0 - min(0.5 / (n + 1), 1.0 - positives / n or 1.0) + 1e-12
 
 
-@pytest.mark.parametrize("score", [0.0, 0.3, 1.0])
-def test_a_single_score(score: float) -> None:
-    assert formed([score], [1]).predict_one(0.7) == pytest.approx(0.75)  # 1 − ½/(1+1)
-    assert formed([score] * 4, [0, 1, 0, 0]).predict_one(0.7) == pytest.approx(0.25)
+def test_a_single_score() -> None:
+    assert formed([0.3], [1]).predict_one(0.7) == pytest.approx(0.75)  # 1 − ½/(1+1)
+    assert formed([0.3] * 4, [0, 1, 0, 0]).predict_one(0.7) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("monotone", [True, False])

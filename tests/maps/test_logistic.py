@@ -153,7 +153,7 @@ def test_a_hinge_map_bends_where_a_line_cannot() -> None:
     assert (beyond[2] - beyond[1]) / 15.0 == pytest.approx(beyond[1] - beyond[0])
 
 
-@pytest.mark.parametrize("n", [200, 5000, 300_000])
+@pytest.mark.parametrize("n", [200, 300_000])
 def test_groups_keep_counts_and_mean_logits_and_are_narrow(n: int) -> None:
     logits, positives, totals = drawn(10, 1.0, 0.0, 2.5, n, 2000)
     held = totals > 0

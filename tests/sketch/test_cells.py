@@ -38,8 +38,6 @@ def test_other_bytes_are_refused_or_numbers(data: bytes) -> None:
     [
         (b"", "0 bytes do not hold 0 numbers"),
         (b"\x01\0\0\0\x03abc", "8 bytes do not hold 1 numbers of 3 bytes"),
-        (b"\x02\0\0\0\x01a", "6 bytes do not hold 2 numbers of 1 bytes"),
-        (b"\x01\0\0\0\x01\xff1234567", "13 bytes do not hold 1 large numbers of 1"),
         (b"\x01\0\0\0\x01\xff" + bytes(8), "numbers marked as large: not all in"),
     ],
 )

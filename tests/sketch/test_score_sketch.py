@@ -152,8 +152,7 @@ def test_damaged_bytes_are_refused(events: Events, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("score", [
-    0.0, 1.0, 0.5, 0.37, 2.0**-39, 1.0 - 2.0**-39, 1.0 - 1e-13, 1.0 - 2.0**-52,
-    float(np.float32(1e-13)), float(np.float32(1e-45)), 2.0**-1021,
+    1.0, 0.37, 1.0 - 2.0**-52, float(np.float32(1e-45)), 2.0**-1021,
 ])  # fmt: skip
 def test_an_atom_is_known_to_the_last_bit_however_often_and_however_coarse(score: float) -> None:
     sketch = ScoreSketch()
@@ -164,7 +163,7 @@ def test_an_atom_is_known_to_the_last_bit_however_often_and_however_coarse(score
     assert len(sketch.to_bytes()) < 100
 
 
-@pytest.mark.parametrize("score", [0.37, 0.9, 3e-12])
+@pytest.mark.parametrize("score", [0.37, 3e-12])
 def test_two_neighbouring_floats_are_two_scores(score: float) -> None:
     near = np.nextafter(score, 1.0)
     for start in (near, score):  # both in one call, and one in a later call
@@ -174,7 +173,7 @@ def test_two_neighbouring_floats_are_two_scores(score: float) -> None:
         assert np.isnan(both.atoms).tolist() == [True]
 
 
-@pytest.mark.parametrize("score", [1e-13, 5e-324, 2.0**-1022, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("score", [1e-13, 1.0 - 2.0**-53])
 def test_a_score_whose_key_stands_for_another_is_no_atom(score: float) -> None:
     assert np.isnan(sketch_of([(score, 0)]).atoms).all()
 
@@ -194,7 +193,6 @@ def test_any_bytes_are_safe(noise: bytes) -> None:
     ("change", "message"),
     [
         (lambda s: s._cells.__setitem__(0, 99_999_999), "cells: not all in"),
-        (lambda s: setattr(s, "_max_cells", 1), "max_cells must be at least 64, got 1"),
         (lambda s: setattr(s, "_level", 60), "level 60"),
     ],
 )

@@ -62,16 +62,6 @@ def test_a_map_is_replaced_as_a_whole_and_keeps_its_link_and_its_mode(tmp_path: 
     assert [each.name for each in path.parent.iterdir()] == ["map.json"]
 
 
-def test_what_is_no_map_is_not_replaced_not_even_by_that_of_a_key(tmp_path: Path) -> None:
-    (tmp_path / "map.a.json").write_bytes(GOOD)
-    failed = write_maps(engines("a", "b"), tmp_path / "map.json")
-    assert len(failed) == 1
-    assert "the map of key 'a'" in failed[0]
-    assert "that is not a map: move it away" in failed[0]
-    assert (tmp_path / "map.a.json").read_bytes() == GOOD
-    assert (tmp_path / "map.b.json").exists()
-
-
 @pytest.mark.slow
 def test_a_map_that_cannot_be_written_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_bytes(GOOD)
@@ -115,11 +105,3 @@ def test_a_map_that_cannot_be_written_in_the_end_costs_no_other_and_no_report(tm
     assert "predictions" in done.stdout
     assert json.loads((tmp_path / "o.c.json").read_bytes())["version"] == 0
     assert len((tmp_path / "o.a.json").read_bytes().splitlines()) == 3
-
-
-def test_a_map_to_standard_output(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_bytes(GOOD)
-    command = ["run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o"]
-    done = streamcal(*command, "--map", "/dev/stdout")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["version"] == 0

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.command_line import GOOD, read_lines, streamcal, synthetic, table, wait_for
+from tests.command_line import read_lines, streamcal, synthetic, wait_for
 from tests.forks import Fork
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     return Fork(
-        [*arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
+        [*arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
     )
 
 
@@ -112,12 +108,6 @@ def test_apply_follows_the_newest_map(tmp_path: Path) -> None:
     process.stderr.close()
 
 
-def test_apply_needs_one_of_map_and_follow() -> None:
-    done = streamcal("apply")
-    assert done.returncode == 2
-    assert "give either --map or --follow" in done.stderr
-
-
 @pytest.mark.slow
 def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     source, _, _ = synthetic(tmp_path)
@@ -179,17 +169,6 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_metrics_that_cannot_be_served(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_bytes(GOOD)
-    for address in ("99999", "x", "256.0.0.1:80"):
-        done = streamcal(
-            *("run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o", "--metrics", address)
-        )
-        assert done.returncode == 2
-        assert "cannot serve metrics" in done.stderr
-
-
-@pytest.mark.slow
 def test_show_and_replay(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     inputs = ["--calibration", source, "--events", events, "--labels", labels]
@@ -217,31 +196,7 @@ def test_show_and_replay(tmp_path: Path) -> None:
     assert not (tmp_path / "absent.db").exists()
 
 
-@pytest.mark.slow
-def test_the_next_days_files_go_on_from_the_same_store(tmp_path: Path) -> None:
-    for day in (1, 2):
-        events = "".join(event(f"d{day}-{i}", day * 100 + i, score=0.5) for i in range(5))
-        (tmp_path / f"{day}.jsonl").write_text(events)
-    (tmp_path / "labels.jsonl").write_text(event("d1-0", 150, label=1))
-    base = ["run", "--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db"]
-    assert streamcal(*base, "--events", tmp_path / "1.jsonl").returncode == 0
-    done = streamcal(*base, "--events", tmp_path / "2.jsonl", "--labels", tmp_path / "labels.jsonl")
-    assert table(done)["joined"] == "1"
-    assert [row["id"] for row in read_lines(tmp_path / "o.jsonl")] == [
-        f"d{d}-{i}" for d in (1, 2) for i in range(5)
-    ]
-
-
-def test_a_password_in_a_url_is_not_shown(tmp_path: Path) -> None:
-    done = streamcal(
-        "run", "--events", "carrier://me:hunter2@host/x?token=hunter2", "--output", tmp_path / "o"
-    )
-    assert done.returncode == 2
-    assert "carrier://…@host/x?…" in done.stderr
-    assert "hunter2" not in done.stderr + done.stdout
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_connector_of_the_examples(tmp_path: Path) -> None:
     """The whole package, installed as it stands: the command line finds it."""
     package = tmp_path / "package"

@@ -57,14 +57,3 @@ def test_poison_ends_as_rejects_also_at_a_restart(tmp_path: Path, name: str) -> 
     assert raw <= 4096
     assert reason <= 400
     assert early <= 4096 * 4 / 3 + 4  # base64
-
-
-def test_poison_does_not_end_apply(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text('{"version":0,"edges":[],"values":[],"weights":[1.0,1.0]}')
-    (tmp_path / "e.jsonl").write_text("\n".join([*POISON[:-1], '{"id":"b","score":0.5}']) + "\n")
-    done = streamcal(
-        "apply", "--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl", "--output",
-        tmp_path / "o.jsonl",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert [row["id"] for row in read_lines(tmp_path / "o.jsonl")] == ["b"]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ import pytest
 
 from streamcal import RecalibrationMap, evaluate
 from tests.command_line import read_lines, streamcal, synthetic, table
-from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -50,58 +46,15 @@ def test_the_same_finished_command_again(tmp_path: Path) -> None:
     assert (tmp_path / "m.json").read_bytes() == served
 
 
-def test_following_again_with_nothing_new_until_sigterm(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text(labelled("a"))
-    arguments = base(tmp_path, "e.jsonl")
-    first = streamcal(*arguments)
-    process = Fork(
-        [*arguments, "--follow", "--metrics", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={"COLUMNS": "200", "PATH": ""},
-    )
-    assert process.stderr is not None
-    assert "metrics at" in process.stderr.readline()  # from here on, it minds signals
-    process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert stdout == first.stdout
-
-
-@pytest.mark.parametrize("more", [(), ("--log-json",), ("--map", "m.json")], ids=str)
-def test_a_day_without_one_of_the_keys(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_day_without_one_of_the_keys(tmp_path: Path) -> None:
     (tmp_path / "1.jsonl").write_text(labelled("a") + labelled("b"))
     (tmp_path / "2.jsonl").write_text(labelled("a"))
-    paths = [tmp_path / each if each.endswith(".json") else each for each in more]
     assert streamcal(*base(tmp_path, "1.jsonl")).returncode == 0
-    done = streamcal(*base(tmp_path, "2.jsonl"), *paths)
+    done = streamcal(*base(tmp_path, "2.jsonl"), "--map", tmp_path / "m.json")
     assert done.returncode == 0, done.stderr
-    if more == ("--log-json",):
-        logged = json.loads(done.stderr.splitlines()[-1])
-        assert set(logged["map_versions"]) == {"a", "b"}
-    else:
-        assert "map version [b]" in table(done)
-    if "--map" in more:
-        for key in ("a", "b"):
-            RecalibrationMap.model_validate_json((tmp_path / f"m.{key}.json").read_bytes())
-
-
-@pytest.mark.parametrize("more", [(), ("--log-json",)], ids=str)
-def test_engines_that_are_parked(tmp_path: Path, more: tuple[str, ...]) -> None:
-    (tmp_path / "c.toml").write_text("[keys]\nactive = 1\n")
-    (tmp_path / "e.jsonl").write_text("".join(map(labelled, "abcdefg")))
-    done = streamcal(*base(tmp_path, "e.jsonl"), "--config", tmp_path / "c.toml", *more)
-    assert done.returncode == 0, done.stderr
-    assert "map version [a]" in table(done) or '"keys":7' in done.stderr
-
-
-@pytest.mark.slow
-def test_more_keys_than_stay_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text("".join(labelled(f"k{i}", 3) for i in range(1_500)))
-    done = streamcal(*base(tmp_path, "e.jsonl"))
-    assert done.returncode == 0, done.stderr
-    assert table(done)["keys"] == "1,500"
+    assert "map version [b]" in table(done)
+    for key in ("a", "b"):
+        RecalibrationMap.model_validate_json((tmp_path / f"m.{key}.json").read_bytes())
 
 
 def stream(folder: Path, n: int = 300) -> list[dict[str, Any]]:
@@ -164,15 +117,6 @@ def test_the_figures_of_a_run_in_parts_are_those_of_one(tmp_path: Path) -> None:
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "w.json").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "begin"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
-def test_a_picture_of_the_reliability(tmp_path: Path, name: str, begin: bytes) -> None:
-    stream(tmp_path)
-    done = streamcal(*base(tmp_path, "e.jsonl"), "--plot", tmp_path / name)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / name).read_bytes().startswith(begin)
-    assert not list(tmp_path.glob(".*"))  # nothing is left beside it
-
-
 def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     stream(tmp_path)
     (tmp_path / "notes.png").write_text("notes")
@@ -189,57 +133,3 @@ def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> 
         assert said in done.stderr
         assert re.search(rf"{option} \S*", done.stderr)
     assert not (tmp_path / "o.jsonl").exists()
-
-
-def test_a_summary_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
-    """What was open before still shows the old content: the file was replaced, not written over."""
-    stream(tmp_path)
-    old, link = tmp_path / "s.json", tmp_path / "link.json"
-    old.write_text('{"events": 1, "remarks": []}')
-    link.symlink_to(old)
-    with old.open() as held:
-        assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", link).returncode == 0
-        assert held.read() == '{"events": 1, "remarks": []}'
-    assert link.is_symlink()
-    assert json.loads(old.read_bytes())["join"]["joined"] == 300
-
-
-BLOCK = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-"""
-
-
-def without(blocked: str, folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Python where a package is not installed."""
-    return subprocess.run(
-        [sys.executable, "-c", BLOCK.format(blocked=(blocked,)) + code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=300,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    ("package", "code", "extra"),
-    [
-        ("river", "import streamcal.river", "river"),
-        ("sklearn", "import streamcal.sklearn", "sklearn"),
-    ],
-)
-def test_a_missing_extra_is_named_in_one_line(tmp_path: Path, package: str, code: str, extra: str) -> None:
-    done = without(package, tmp_path, code)
-    assert done.returncode == 1
-    assert f"pip install '.[{extra}]' in a checkout" in done.stderr.splitlines()[-1]
-
-
-def config(folder: Path) -> Path:
-    path = folder / "streamcal.toml"
-    path.write_text('[recalibrator]\nmode = "source"\n')
-    return path

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -17,22 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamcal_connectors.encoding import RowEncoder
 
-from streamcal import (
-    JoinConfig,
-    LabelEvent,
-    LabelledEvent,
-    PredictionEvent,
-    RecalibrationMap,
-    RecalibratorConfig,
-)
+from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
 from streamcal.engine.stepping_c import step
-from streamcal.events import Event, Origin, codec
+from streamcal.events import Event, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run import runner
-from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
@@ -166,10 +157,7 @@ def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Mal
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"mode": "composite"},
-    {"mode": "label_shift", "prior": "scores"},
     {"mode": "composite", "window": 300},
-    {"mode": "target", "window": 500},
-    {"mode": "source"},
     {"prior": "scores"},
 ]
 
@@ -220,14 +208,13 @@ def test_any_stream_with_segments(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [("shop",), ("shop", "device")], ids=str)
 @pytest.mark.parametrize("seed", one_in(2, [1, 2]))
-def test_segments(seed: int, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     join = JoinConfig(max_pending=400, label_ttl=300.0)
     events = with_segments(delayed(900, seed))
     options = {
-        "segments": SegmentsConfig(fields=fields, own_engines=3),
-        "columns": Columns().with_segments(fields),
+        "segments": SegmentsConfig(fields=("shop", "device"), own_engines=3),
+        "columns": Columns().with_segments(("shop", "device")),
         "join": join,
     }
     assert_same(events, [400, 700], **options)
@@ -241,58 +228,12 @@ def test_segments(seed: int, fields: tuple[str, ...], monkeypatch: pytest.Monkey
     assert len(alone) < 0.2 * len(events)
 
 
-@pytest.mark.parametrize("keyed", [False, True])
-def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
-    maps = Maps(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
-    lines = [
-        f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (f',"key":"{n}"' if keyed else "") + "}"
-        for n in range(200)
-    ]
-    written = []
-    for fewest in (64, 1000):  # as columns, and one by one
-        path = tmp_path / "in.jsonl"
-        path.write_text("\n".join(lines) + "\n")
-        with patch.object(codec, "FEWEST", fewest):
-            source = Connectors().source(str(path))
-            sink = Connectors().sink(str(tmp_path / f"{fewest}.jsonl"), "answers")
-            assert apply_maps(maps, source, Outputs(sink), lambda: False, lambda *_: None) == (200, 0)
-            sink.close()
-        written.append((tmp_path / f"{fewest}.jsonl").read_bytes())
-    assert written[0] == written[1]
-
-
-@pytest.mark.parametrize("odd", [False, True])
-def test_the_source_of_calibration(odd: bool) -> None:
-    rng = random.Random(3)
-    events: list[Event | Malformed] = [
-        LabelledEvent(rng.random(), rng.randrange(2), domain="source") for _ in range(300)
-    ]
-    if odd:
-        bad = Malformed("malformed", {"error": "bad"})
-        events[100:100] = [LabelEvent("a", 1), bad, LabelledEvent(0.5, 1, "b", 3.0, "k")]
-    found = []
-    for part in (events, Block.of(events, "source")):
-        pipeline = Pipeline()
-        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[list-item]
-        outcome = pipeline.calibrate(batch)
-        rows = [msgspec.structs.astuple(row) for row in pipeline.calibrated().maps]
-        engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
-        found.append((outcome, rows, pipeline.tally, pipeline.reasons, pipeline.processed, engines))
-    assert found[0] == found[1]
-
-
-def test_the_values_that_pass_through() -> None:
-    events = [PredictionEvent(f"i{n}", n / 40, kept=(n, "x")) for n in range(40)]
-    assert_same(events, columns=Columns(keep=("row", "text")))
-
-
-@pytest.mark.parametrize("odd", [0.0, 0.02])
-def test_files_with_a_store(tmp_path: Path, odd: float) -> None:
+def test_files_with_a_store(tmp_path: Path) -> None:
     found = []
     for in_columns in (False, True):
         folder = tmp_path / "run"
         folder.mkdir()
-        found.append(run_files(folder, delayed(600, 2, odd=odd), in_columns=in_columns))
+        found.append(run_files(folder, delayed(600, 2, odd=0.02), in_columns=in_columns))
         rmtree(folder)
     assert found[0] == found[1]
 

@@ -110,19 +110,3 @@ def test_the_calibration_has_grown_since_the_run_died() -> None:
     assert len(published) == len({row["version"] for row in published}) == 2
     assert [row["raw"] for row in rows("rejects")] == ["oops"]
     assert [row.version for row in store.maps()] == [row["version"] for row in published]
-
-
-def test_another_calibration_after_a_run_that_died_answering() -> None:
-    """The batch that was answered is done again first: its rows are suppressed, those of no other are."""
-    fill("source", 300, label=True)
-    fill("events", 50)
-    store = MemoryStore("x")
-    with pytest.raises(DiedError):
-        run(store, "source", dies_in=4)
-    assert len(rows("answers")) == 50
-    fill("more", 300, seed=2, label=True)
-    logs["more"].partitions[""].append(b"oops")
-    run(store, "more")
-    assert len(rows("answers")) == 50
-    assert [row["raw"] for row in rows("rejects")] == ["oops"]
-    assert len(rows("maps")) == 2

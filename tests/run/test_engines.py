@@ -86,10 +86,6 @@ def drive(
     return pipeline
 
 
-def rows(name: str) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(row) for row in logs[name].partitions[""]]
-
-
 def outputs() -> list[list[bytes]]:
     found = [list(logs[name].partitions[""]) for name in ("answers", "rejects", "maps")]
     for name in ("answers", "rejects", "maps"):
@@ -196,53 +192,6 @@ class Noted(Mapping[str | None, bytes]):
 
     def __len__(self) -> int:
         return len(self._engines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("calibrate", [True, False])
-def test_a_key_too_many_is_refused(tmp_path: Path, calibrate: bool) -> None:
-    fill(40)
-    store = SqliteStore(tmp_path / "s.db")
-    pipeline = drive(store, KeysConfig(limit=5, active=2), calibrate=calibrate)
-    store.close()
-    admitted = list(pipeline.engines)
-    assert len(admitted) == 5
-    seen = [row["key"] for name in ("source",) * calibrate + ("predictions",) for row in rows(name)]
-    assert admitted == list(dict.fromkeys(seen))[:5]
-    refused = [key for key in seen if key not in admitted]
-    reasons = [row["reason"] for row in rows("rejects")]
-    assert [reason for reason in reasons if "too many keys" in reason] == [
-        f"too many keys: key {key!r} would be one more than the limit of 5" for key in refused
-    ]
-    assert pipeline.tally.refused == len(refused) > 100
-    assert pipeline.tally.rejected == len(reasons)
-    assert {row["id"] for row in rows("answers")} == {
-        row["id"] for row in rows("predictions") if row["key"] in admitted
-    }
-    # The next run knows the keys of this one, and has the same limit.
-    logs["predictions"].partitions[""] += [
-        b'{"id":"old","score":0.5,"key":%s}' % msgspec.json.encode(admitted[-1]),
-        b'{"id":"more","score":0.5,"key":"another"}',
-        b'{"id":"both","score":0.5,"label":1,"key":"another"}',
-    ]
-    store = SqliteStore(tmp_path / "s.db")
-    pipeline = drive(store, KeysConfig(limit=5, active=2), calibrate=calibrate)
-    assert rows("answers")[-1]["id"] == "old"
-    assert pipeline.tally.refused == len(refused) + 2
-    assert list(pipeline.engines) == admitted
-    store.close()
-
-
-def test_events_without_a_key_count_as_one() -> None:
-    logs["predictions"].partitions[""] += [
-        b'{"id":"a","score":0.5,"key":""}',
-        b'{"id":"b","score":0.5}',
-        b'{"id":"c","score":0.5,"key":""}',
-    ]
-    drive(None, KeysConfig(limit=1))
-    assert [row["id"] for row in rows("answers")] == ["a", "c"]
-    (reject,) = rows("rejects")
-    assert reject["reason"] == "too many keys: events without a key would be one more than the limit of 1"
 
 
 @pytest.mark.slow

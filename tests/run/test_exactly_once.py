@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
-from tests.memory import Log, MemorySink, logs, stores
+from tests.memory import logs, stores
 from tests.nightly import one_in
 
 
@@ -50,9 +50,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
         connectors.source(f"memory:{name}", SourceOptions(follow=follow))
         for name in ("predictions", "labels")
     ]
-    outputs = Outputs(
-        *(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")),
-    )
+    outputs = Outputs(*(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")))
 
     def may_die(step: str) -> None:
         if die(step):
@@ -185,16 +183,3 @@ def test_a_sink_ahead_of_the_store_in_a_source_that_is_not_given() -> None:
     )
     with pytest.raises(OutputError, match="memory:answers is one micro-batch of memory:"):
         runner.run()
-
-
-def test_what_another_store_committed_is_none_of_this_run() -> None:
-    log = Log()
-    log.committed["another"] = {"memory:predictions": {"0": 5}}
-    assert MemorySink("memory:x", log).resume("mine", None) is None
-    positions: Mapping[str, Any] = {"memory:predictions": {"0": 5}}
-    sink = MemorySink("memory:x", log)
-    sink.resume("mine", None)
-    written: Sequence[msgspec.Struct] = []
-    sink.write(written)
-    sink.commit(positions)
-    assert log.committed["mine"] == positions

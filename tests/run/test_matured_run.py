@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamcal import JoinConfig, backtest
+from streamcal import JoinConfig
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import closing_rows
@@ -106,14 +106,3 @@ def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> 
         done = streamcal(*given, *more)
         assert done.returncode == 2
         assert said in done.stderr, done.stderr
-
-
-def test_a_backtest_takes_them() -> None:
-    pandas = pytest.importorskip("pandas")
-    times = [600.0 * number for number in range(400)]
-    predictions = pandas.DataFrame({"id": [f"{n}" for n in range(400)], "score": 0.5, "time": times})
-    labels = pandas.DataFrame({"id": ["1", "2"], "label": 1, "time": [1000.0, 2000.0]})
-    join = JoinConfig(missing_labels="negative", label_delay_limit=AFTER)
-    done = backtest(predictions, labels, join=join, mode="target")
-    assert done.summary["join"]["joined"] == 2
-    assert done.summary["join"]["implied"] == 400 - 2 - 61  # 10 hours, both ends among them, still wait

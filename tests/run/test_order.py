@@ -14,12 +14,11 @@ import pytest
 from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
-from streamcal.run.order import Merge, watermark
+from streamcal.run.order import watermark
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
-from streamcal.run.stored import pipeline_state
 from tests.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 from tests.nightly import one_in
 
@@ -41,50 +40,15 @@ TIMES = {"a": {"0": 5.0, "1": 9.0}, "b": {"": 7.0}}
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [
-        ([source("a", {"0": 1, "1": 1}), source("b", {"": 1})], 5.0),
-        ([source("a", {"0": 0, "1": 1}), source("b", {"": 1})], 7.0),
-        ([source("a", {"0": 0, "1": 0}), source("b", {"": 0})], 9.0),
-        ([source("a", {"0": 0, "1": 0}), source("b", {"": math.nan})], 7.0),
-        ([source("a", {"0": 0, "1": 0}), source("c", {"": 1})], -math.inf),
-        ([source("a", {"0": 0, "1": 0}), source("c", {})], 9.0),
-        ([source("a", {"0": 0, "1": 0}), source("b", {"": 0}, endless=False)], 7.0),
+        ([source("a", {"0": 1, "1": 1}), source("b", {"": 1})], 5.0),  # the least of the lanes
+        ([source("a", {"0": 0, "1": 1}), source("b", {"": 1})], 7.0),  # none holds back when read
+        ([source("a", {"0": 0, "1": 0}), source("b", {"": math.nan})], 7.0),  # it cannot tell now
+        ([source("a", {"0": 0, "1": 0}), source("c", {"": 1})], -math.inf),  # nothing was read of it
         ([source("a", {"0": 0, "1": 0}), source("b", {"": 0}, endless=False, ended=True)], 9.0),
-    ],
-    ids=[
-        "the least of the lanes",
-        "a lane read to its end holds nothing back",
-        "all are: the clock",
-        "it cannot tell now",
-        "a lane of which nothing was read",
-        "it never can tell",
-        "a finite source that has not ended",
-        "and one that has",
     ],
 )
 def test_what_a_watermark_is(sources: Sequence[Any], expected: float) -> None:
     assert watermark(sources, TIMES, 9.0) == expected
-
-
-def test_before_the_first_time_there_is_none() -> None:
-    assert watermark([source("a", {"0": 0})], {}, None) == -math.inf
-
-
-def test_how_far_a_lane_has_been_read() -> None:
-    """Is the latest time of all its batches, while the order is that of a batch alone."""
-    read = MemorySource("a", Log(), SourceOptions(follow=True))
-    early, late = (_Records(read, "0", 0, [event("x", time, score=0.5)[1]]) for time in (10.0, 20.0))
-    other = _Records(read, "1", 0, [event("y", 15.0, score=0.5)[1]])
-    merge = Merge([(("a", "0"), 12.0), (("a", "1"), 30.0)], whole=False)
-    merge.add("a", [early, other])
-    batch = merge.take()
-    assert batch is not None
-    assert [each.time for each in batch.events] == [10.0, 15.0]
-    assert batch.times == {"a": {"0": 12.0, "1": 30.0}}
-    merge.add("a", [late, other, early])
-    batch = merge.take()
-    assert batch is not None
-    assert [each.time for each in batch.events] == [15.0, 20.0, 10.0]
-    assert batch.times == {"a": {"0": 20.0, "1": 30.0}}
 
 
 class Ragged(MemorySource):
@@ -207,7 +171,7 @@ def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_labels_within_their_time_meet_their_predictions_however_they_are_read() -> None:
     seen: list[tuple[JoinCounts, list[tuple[float, int]]]] = []
-    for seed in range(20):
+    for seed in range(10):
         logs.clear()
         labelled, doubled = fill(seed)
         scene = Scene(seed)
@@ -259,14 +223,3 @@ def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
         "unmatched_label": counts.unmatched,
         "duplicate_label": counts.duplicate,
     } | ({"late_label": counts.late} if counts.late else {})
-
-
-def test_the_watermark_is_kept_with_the_state() -> None:
-    fill(1)
-    scene = Scene(1)
-    scene.run(lambda: b'"watermark"' in scene.store.load().run)
-    checkpoint = scene.store.load()
-    kept, state = msgspec.json.decode(checkpoint.run), pipeline_state(checkpoint)
-    assert state is not None
-    lanes = [time for each in kept["times"].values() for time in each.values()]
-    assert kept["watermark"] == min(lanes) < max(lanes) == state.join.clock

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamcal import Recalibrator
 from streamcal.testing import NormalPair
 from tests.command_line import STREAMCAL, read_lines
 from tests.figures import OLDER, unlike
@@ -43,12 +42,6 @@ import math, numpy as np
 x = np.random.default_rng(0).random((200, 100))
 for part in (np.exp(x), np.log1p(x), x @ x.T, np.array([math.exp(each) for each in x.ravel().tolist()])):
     print(hash(part.tobytes()))
-"""
-
-SHARD = """
-import sys
-from tests.run.test_other_processor import shard
-sys.stdout.buffer.write(shard(sys.argv[1], int(sys.argv[2])).to_bytes())
 """
 
 
@@ -141,13 +134,3 @@ def test_a_run_goes_on_on_another_machine(name: str, first_is_older: bool, tmp_p
         assert not [*unlike(rows_of(moved, output), rows_of(whole, output), output)]
     if name != "classes":
         assert sum(row["certificate"] is not None for row in read_lines(moved / "maps.jsonl")) > 10
-
-
-def shard(mode: str, seed: int) -> Recalibrator:
-    """Return an engine that has learned labels of both domains."""
-    engine, rng = Recalibrator(mode=mode, prior="scores"), np.random.default_rng(seed)  # type: ignore[arg-type]
-    engine.learn_many(*NormalPair(0.5).sample(1_500, rng), "source")
-    for scores, labels in (NormalPair(0.2).sample(300, rng) for _ in range(5)):
-        engine.observe_many(scores)
-        engine.learn_many(scores, labels)
-    return engine

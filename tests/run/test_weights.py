@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pydantic import ValidationError
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
@@ -56,9 +55,6 @@ def test_every_format_gives_the_same_events() -> None:
     ("given", "reason"),
     [
         ('"w": 0', "a weight must be a number from 1/256 to 10000, got 0"),
-        ('"w": "2"', "a weight must be a number from 1/256 to 10000, got '2'"),
-        ('"p": 1.5', "must be a number from 0.0001 to 1, got 1.5"),
-        ('"p": 0', "must be a number from 0.0001 to 1, got 0"),
         ('"w": 2, "p": 0.5', "an event has a weight or a propensity, not both, got 2 and 0.5"),
     ],
 )
@@ -66,41 +62,6 @@ def test_a_bad_weight_is_refused(given: str, reason: str) -> None:
     found = JsonDecoder("target", COLUMNS).decode(f'{{"id": "a", "score": 0.5, {given}}}'.encode())
     assert isinstance(found, Malformed)
     assert reason in found.reason
-
-
-def test_a_named_column_must_be_there() -> None:
-    columns = Columns(propensity="p", labels={"weight": "w"})
-    assert columns.required("events") == {"p"}
-    assert columns.required("labels") == {"w"}
-    with pytest.raises(ValueError, match="has no column 'p'"):
-        CsvDecoder(b"id,score", "target", columns, columns.required("events"))
-    with pytest.raises(ValueError, match="'p'"):
-        backtest(pd.DataFrame({"id": ["a"], "score": [0.5]}), columns={"propensity": "p"})
-    with pytest.raises(ValidationError, match="score and weight have the same column"):
-        Columns(weight="score")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["predictions", "labels"])
-def test_data_frames_with_weights(where: str) -> None:
-    rng = np.random.default_rng(1)
-    scores = rng.random(3000)
-    chance = np.where(scores > 0.8, 1.0, 0.25)
-    seen = rng.random(3000) < chance
-    ids = [f"i{number}" for number in range(3000)]
-    predictions = pd.DataFrame({"id": ids, "score": scores, "p": chance})
-    labels = predictions[seen].assign(label=(rng.random(seen.sum()) < scores[seen] ** 2).astype(int))
-    side = {"predictions": predictions, "labels": labels[["id", "label", "p"]]}
-    rest = {"predictions": predictions[["id", "score"]], "labels": labels[["id", "label"]]}
-    given = {**rest, where: side[where]}
-    columns = {"propensity": "p"} if where == "predictions" else {"labels": {"propensity": "p"}}
-    with pytest.warns(UserWarning, match="No times are known"):
-        done = [backtest(**given, columns=columns, mode="target"), backtest(**rest, mode="target")]  # type: ignore[arg-type]
-    weighted, plain = (each._pipeline.engines[None].target for each in done)
-    assert weighted.labels == plain.labels == seen.sum()
-    expected = np.average(labels["label"], weights=1.0 / labels["p"])
-    assert weighted.prior == pytest.approx(expected, abs=0.002)
-    assert plain.prior == pytest.approx(labels["label"].mean(), abs=0.002)
 
 
 def test_figures_are_weighted() -> None:

@@ -56,10 +56,7 @@ class LiveFlights:
         files = {"calibration": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
         options = [part for name, file in files.items() for part in (f"--{name}", f"{file}.jsonl")]
         self.process = Fork(
-            ["run", *options, "--follow", "--page", "0"],
-            cwd=self._folder,
-            stderr=subprocess.PIPE,
-            text=True,
+            ["run", *options, "--follow", "--page", "0"], cwd=self._folder, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         said = self.process.stderr.readline()

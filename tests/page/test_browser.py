@@ -219,33 +219,6 @@ def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromi
         assert "310" in viewer.text("#tiles")
 
 
-def test_each_key_has_its_figures(chromium: Browser) -> None:
-    pipeline = Pipeline()
-    processed(pipeline, [*labelled(600, "a", key="north"), *labelled(400, "b", key="<b>south")])
-    server = PageServer("127.0.0.1", 0)
-    server.show(LatestStatus(pipeline, {}))
-    with viewing(chromium, server.url) as viewer:
-        page = viewer.page
-        page.wait_for_selector("#choice:visible")
-        assert "1,000" in viewer.text("#tiles")
-        for name in ("certificate", "mixture"):
-            assert viewer.text(f"#{name} .chart") == "Each key has its own: choose a key."
-        assert "Each key has a certificate of its own: choose a key." in viewer.text("#certified")
-        page.click("#mixture .chart a")
-        assert page.evaluate("document.activeElement.id") == "key"
-        page.select_option("#key", label="<b>south")
-        assert "Each key" not in viewer.text("#certificate") + viewer.text("#mixture") + viewer.text(
-            "#certified"
-        )
-        assert "400" in viewer.text("#tiles")
-        assert "<b>south" in viewer.text("#verdict")
-        assert [row.inner_text().split("\t")[0] for row in page.locator("#keys tbody tr").all()] == [
-            "north",
-            "<b>south",
-        ]
-    server.close()
-
-
 def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Browser) -> None:
     pipeline = Pipeline()
     processed(pipeline, labelled(300))

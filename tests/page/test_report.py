@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import re
 import signal
-from array import array
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,12 +19,10 @@ from typer.testing import CliRunner
 
 from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
-from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.run_history import stored_history
 from streamcal.monitor.shown import Shown
 from streamcal.monitor.status import Remark
 from streamcal.page.report import Report, as_html, make_report
-from streamcal.quality.figures import Unrated
-from streamcal.run.pipeline import Pipeline
 from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
 from tests.page.hostile import KEYS, hostile_store
@@ -168,22 +164,6 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
     assert page.shown.remarks == ["<b>careful</b>"]
 
 
-def test_there_may_be_little_to_report() -> None:
-    def made(pipeline: Pipeline) -> str:
-        text = as_html(make_report(build_status(pipeline, history=RunHistory()), ["x"]))
-        return Page(text).shown.views[0].verdict
-
-    assert "No label has met its prediction yet" in made(Pipeline())
-    pipeline = Pipeline()
-    nan = array("d", [math.nan])
-    zero = array("d", [0.0])
-    pipeline.quality.add(Unrated(zero, zero, array("b", [0]), [None], nan, nan, nan, {}))
-    assert "Too few labels to tell." in made(pipeline)
-    never, once, late = (array("d", [value] * 300) for value in (0.0, 1.0, 1e300))
-    pipeline.quality.add(Unrated(never, once, array("b", [0] * 300), [None] * 300, late, never, late, {}))
-    assert "Since the first label forecasts are 100 points too high" in made(pipeline)
-
-
 @pytest.mark.slow
 def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: Path) -> None:
     writing = SqliteStore(hostile)  # as a run has it: locked
@@ -193,37 +173,6 @@ def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: 
         writing.close()
     assert done.exit_code == 0, done.output
     assert done.stdout == f"report: {tmp_path / 'r.html'}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (["{tmp}/none.db"], 3, "there is no store"),
-        (["{tmp}"], 3, "is a directory: a store is one SQLite file"),
-        (["{tmp}/text"], 3, "file is not a database"),
-        (["{tmp}/empty.db"], 1, "holds nothing yet: no run has committed an event to it"),
-        (["{store}", "-o", "{tmp}/text"], 2, "there is a file of 5 bytes that is not a report"),
-        (["{store}", "-o", "{tmp}"], 2, "that is a directory"),
-        (["{store}", "-o", "{tmp}/no/r.html"], 2, "there is no directory"),
-        (["{store}", "-o", "{store}"], 2, "are one and the same"),
-        ([], 2, "give either a store, or --events with --labels"),
-        (["{store}", "--events", "{tmp}/text"], 2, "give either a store, or --events with --labels"),
-        (["{store}", "--labels", "{tmp}/text"], 2, "a store has its inputs and options"),
-        (["{store}", "--mode", "target"], 2, "a store has its inputs and options"),
-        (["--events", "{tmp}/text", "-o", "{tmp}/r.html"], 1, "no event could be read from"),
-        (["--events", "{tmp}/none", "-o", "{tmp}/r.html"], 1, "cannot read"),
-    ],
-)
-def test_what_cannot_be_reported_is_said(
-    hostile: Path, tmp_path: Path, arguments: list[str], status: int, words: str
-) -> None:
-    (tmp_path / "text").write_text("text\n")
-    SqliteStore(tmp_path / "empty.db").close()
-    done = call("report", *(each.format(tmp=tmp_path, store=hostile) for each in arguments))
-    assert words in done.stderr, done.output
-    assert done.exit_code == status
-    assert (tmp_path / "text").read_text() == "text\n"
-    assert not (tmp_path / "r.html").exists()
 
 
 @pytest.mark.slow

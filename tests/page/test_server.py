@@ -5,17 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
-from streamcal.page.addresses import is_loopback
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -60,24 +57,6 @@ def data(answer: http.client.HTTPResponse) -> Live:
     return msgspec.json.decode(line.removeprefix(b"data: "), type=Live)
 
 
-def test_all_parts_are_there_and_none_is_from_elsewhere(server: PageServer) -> None:
-    answer, connection = asked(server, "/")
-    with closing(connection):
-        page = answer.read().decode()
-        policy = answer.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert "//" not in page.replace("<!doctype html>", "")
-    parts = [part.split('"')[0] for part in page.split('"page/')[1:]]
-    modules = ["charts.js", "words.js", "uPlot.LICENSE"]
-    for name in {*parts, *modules}:
-        status, found = content(server, f"/page/{name}")
-        assert (status, bool(found)) == (200, True), name
-    assert content(server, "/page/nothing")[0] == 404
-    assert content(server, "/page/..%2f__init__.py")[0] == 404
-    assert content(server, "/page/state", "POST")[0] == 405
-
-
 def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, latest: LatestStatus) -> None:
     answer, connection = asked(server, "/page/events")
     with closing(connection):
@@ -112,49 +91,13 @@ def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, latest:
         socket.create_connection(("127.0.0.1", server.port))
 
 
-def test_no_more_viewers_than_it_can_serve(server: PageServer) -> None:
-    with ExitStack() as stack:
-        for _ in range(50):
-            answer, connection = asked(server, "/page/events")
-            stack.callback(connection.close)
-            data(answer)
-        status, words = content(server, "/page/events")
-        assert (status, b"50 viewers" in words) == (503, True)
-        assert content(server, "/page/state")[0] == 200
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("127.0.0.1:{port}", 200),
-        ("localhost:{port}", 200),
-        ("[::1]:{port}", 200),
-        ("127.0.0.1", 200),
-        ("evil.example:{port}", 421),
-        ("127.0.0.1.evil.example", 421),
-        ("", 421),
-    ],
+    ("host", "status"), [("localhost:{port}", 200), ("evil.example:{port}", 421), ("", 421)]
 )
 def test_it_answers_to_its_own_names_only(server: PageServer, host: str, status: int) -> None:
     """Another site may let its name mean 127.0.0.1 (DNS rebinding)."""
     assert content(server, "/page/state", Host=host.format(port=server.port))[0] == status
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_it_listens_on_this_machine_only(host: str) -> None:
-    assert not is_loopback(host)
-    with pytest.raises(ValueError, match=r"has no password.*--token-file"):
-        PageServer(host, 0)
-
-
-def test_an_address_of_version_6_has_brackets() -> None:
-    try:
-        server = PageServer("::1", 0)
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    assert urlsplit(server.url).hostname == "::1"
-    server.close()
 
 
 def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, latest: LatestStatus) -> None:
@@ -164,10 +107,3 @@ def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, latest: L
     assert b"Jane" not in content(server, "/page/state")[1]
     (shown,) = json.loads(content(server, "/page/rejects")[1])
     assert shown["raw"] == row.raw[:300] + "…"
-
-
-def test_records_are_at_most_one_a_second(latest: LatestStatus) -> None:
-    start = time.monotonic()
-    for _ in range(2_000):
-        latest.take(Outcome([], [], []))
-    assert latest.posted.number <= 1 + (time.monotonic() - start)

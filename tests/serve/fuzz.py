@@ -28,14 +28,7 @@ VALUES: list[Any] = [
 NAMES = ["id", "score", "label", "time", "key", "domain", "Score", "", "x", "inputs", "data", "specversion"]
 TYPES = [
     *("application/json", "application/x-ndjson"),
-    *(
-        "application/jsonl",
-        "application/json; charset=utf-16",
-        "text/plain",
-        "",
-        "a/b/c",
-        "\xff",
-    ),
+    *("application/jsonl", "application/json; charset=utf-16", "text/plain", "", "a/b/c", "\xff"),
     "multipart/form-data; boundary=x",
 ]
 PATHS = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -12,7 +10,6 @@ from threading import Thread
 
 import pytest
 
-from streamcal.page.http_server import BACKLOG
 from streamcal.serve.reading import MOST_BYTES, MOST_READ
 from tests.serve.fuzz import memory
 from tests.serve.servers import Served
@@ -48,17 +45,6 @@ def connected(server: Served) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
-def read_to_end(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes the connection."""
-    got = b""
-    try:
-        while part := connection.recv(65536):
-            got += part
-    except ConnectionError:
-        pass
-    return got
-
-
 def flood(connection: socket.socket, lines: bytes, most: int) -> int:
     """Send lines until the server closes the connection, or so many bytes; return how many were sent."""
     sent = 0
@@ -76,9 +62,7 @@ def flood(connection: socket.socket, lines: bytes, most: int) -> int:
     [
         pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", id="trailers"),
         pytest.param(HEAD, id="head"),
-        pytest.param(HEAD + b"X: ", id="one header"),
         pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;", id="chunk extension"),
-        pytest.param(b"POST /", id="target"),
     ],
 )
 def test_header_lines_without_end_are_bounded_in_bytes(server: Served, start: bytes) -> None:
@@ -91,40 +75,20 @@ def test_header_lines_without_end_are_bounded_in_bytes(server: Served, start: by
     assert memory(server.process.pid) <= before + (16 << 10)
 
 
-def test_trailers_are_dropped(server: Served) -> None:
-    """Their fields are none of the request: a token among them is none."""
-    text = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer %s\r\n\r\n"
-    with closing(connected(server)) as stranger:
-        stranger.sendall(text % TOKEN.encode() + HEALTH)
-        got = b""
-        while b"alive" not in got and (part := stranger.recv(65536)):
-            got += part
-    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"401", b"200"]
-
-
-@pytest.mark.parametrize("count", [100, 3_000])
-def test_pipelined_requests_are_all_answered(server: Served, count: int) -> None:
+def test_pipelined_requests_are_all_answered(server: Served) -> None:
     """They have more bytes than a head may have, and come together."""
     fields = b"".join(b"X-%d: %s\r\n" % (i, b"y" * 60) for i in range(3))
     with closing(connected(server)) as client:
         request = HEALTH.replace(b"\r\n\r\n", b"\r\n" + fields + b"\r\n")
-        sending = Thread(target=lambda: client.sendall(request * count))
+        sending = Thread(target=lambda: client.sendall(request * 3_000))
         sending.start()
         got = b""
-        while got.count(b'{"status":"alive"}') < count:
+        while got.count(b'{"status":"alive"}') < 3_000:
             part = client.recv(65536)
             assert part, got.count(b"200 OK")
             got += part
         sending.join()
-    assert count * len(request) > 16 << 10
-
-
-def test_what_is_malformed_takes_no_answer_of_those_before_it(server: Served) -> None:
-    for _ in range(5):
-        with closing(connected(server)) as client:
-            client.sendall(HEALTH * 60 + b"\x00\x01\r\n\r\n")
-            got = read_to_end(client)
-        assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200"] * 60 + [b"400"]
+    assert 3_000 * len(request) > 16 << 10
 
 
 def test_who_was_answered_before_its_body_came_is_left(server: Served) -> None:
@@ -152,20 +116,6 @@ def test_who_was_answered_before_its_body_came_is_left(server: Served) -> None:
             if not left:
                 break
         assert not left
-
-
-def test_a_newcomer_is_let_in_where_all_places_are_taken(server: Served) -> None:
-    """It waits until one of them has had its time, whatever its client was to send."""
-    kinds = [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n", b"\r\n", HEALTH]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * BACKLOG), hard))
-    with ExitStack() as stack:
-        for number in range(BACKLOG):
-            stack.enter_context(closing(connected(server))).sendall(kinds[number % len(kinds)])
-        for _ in range(50):
-            newcomer = stack.enter_context(closing(connected(server)))
-            newcomer.sendall(HEALTH)
-            assert newcomer.recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_who_does_not_read_is_left(server: Served) -> None:
@@ -202,12 +152,3 @@ def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
         assert memory(open_one.process.pid) <= before + (96 << 10)
         assert {each.recv(12) for each in more} <= {b"HTTP/1.1 429", b"HTTP/1.1 408"}  # in time, or late
     assert open_one.ask("POST", "/v1/labels", b" " * MOST_BYTES)[0] != 429
-
-
-def test_a_body_that_is_too_large_is_told_so_before_it_ends(open_one: Served) -> None:
-    with closing(connected(open_one)) as client:
-        client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n" + b" " * (MOST_BYTES + 1))
-        got = b""
-        while not got.endswith(b"}"):
-            got += client.recv(65536)
-    assert got[:12] == b"HTTP/1.1 413"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import MAX_LINE_BYTES, LineSource
 
-from streamcal.events import RAW_BYTES, PredictionEvent
+from streamcal.events import PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
@@ -81,12 +81,7 @@ line = st.one_of(
 
 @pytest.mark.slow
 @settings(max_examples=60)
-@given(
-    st.lists(line, max_size=40),
-    st.booleans(),
-    st.booleans(),
-    st.integers(0, 10**9),
-)
+@given(st.lists(line, max_size=40), st.booleans(), st.booleans(), st.integers(0, 10**9))
 def test_any_way_of_growing_and_restarting_gives_the_same_events_once_each(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], bom: bool, packed: bool, seed: int
 ) -> None:
@@ -175,14 +170,9 @@ def test_a_torn_last_line_is_left_until_it_is_whole(tmp_path: Path, packed: bool
     ("name", "last", "final", "taken"),
     [
         ("e.jsonl", b'{"id":"b","score":0.5}', False, True),
-        ("e.jsonl", b'{"id":"b","score":0.5}  ', False, True),
         ("e.jsonl", b'{"id":"b","score":0.5,"x":{}', False, False),
         ("e.jsonl", b'{"id":"b","score":0.5,"x":{}', True, True),
-        ("e.jsonl", b"[" * 100_000 + b"}", False, False),
-        ("e.jsonl", b"7", False, False),
         ("e.csv", b"b,0.5", False, False),
-        ("e.csv", b"b,0.5", True, True),
-        ("e.csv", b"x" * (MAX_LINE_BYTES + 1), False, False),
         ("e.csv", b"x" * (MAX_LINE_BYTES + 1), True, True),
     ],
 )
@@ -196,12 +186,6 @@ def test_which_last_line_is_taken(tmp_path: Path, name: str, last: bytes, final:
         assert (source.unfinished is None) == taken
 
 
-def test_the_last_line_of_a_pipe_is_whole() -> None:
-    with piped(b"a" * 5) as path, opened(path) as source:
-        assert len(read(source)[0]) == 1
-        assert source.unfinished is None
-
-
 def test_a_pipe_can_be_replayed_but_what_it_held_before_a_crash_is_gone() -> None:
     until = {"": {"offset": len(lines(0, 2)), "line": 2}}
     with piped(lines(0, 3)) as path, opened(path) as source:
@@ -212,14 +196,6 @@ def test_a_pipe_can_be_replayed_but_what_it_held_before_a_crash_is_gone() -> Non
         assert source.ended
         source.limit(None)
         assert read(source)[0] == [("0", 1), ("1", 2), ("2", 3)]
-
-
-def test_a_blank_end_is_no_unfinished_line(tmp_path: Path) -> None:
-    path = tmp_path / "e.csv"
-    path.write_bytes(b"id,score\na,0.5\n  ")
-    with opened(path) as source:
-        assert read(source)[0] == [("a", 2)]
-        assert source.unfinished is None
 
 
 # Limits: what was read before is read again
@@ -240,35 +216,15 @@ def test_a_line_without_an_end_that_was_taken_is_taken_again_up_to_a_limit(tmp_p
         assert read(source)[0] == [("c", 3 + 1)]
 
 
-def test_a_limit_in_another_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "e.jsonl"
-    path.write_bytes(lines(0, 100))
-    with opened(path) as source:
-        _, positions = read(source)
-    path.write_bytes(lines(1, 200))
-    with opened(path) as source:
-        source.limit({"": positions[-1]})
-        with pytest.raises(ValueError, match=r"e\.jsonl: its first \d+ bytes are not those"):
-            read(source)
-    path.write_bytes(lines(0, 10))
-    with opened(path) as source:
-        source.limit({"": positions[-1]})
-        with pytest.raises(
-            ValueError, match=r"e\.jsonl ends at byte \d+, but was read up to byte \d+ before"
-        ):
-            read(source)
-
-
 # Gzip
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.6, 0.999])
-def test_cut_gzip_is_read_on_once_it_is_whole(tmp_path: Path, kept: float) -> None:
+def test_cut_gzip_is_read_on_once_it_is_whole(tmp_path: Path) -> None:
     rng = random.Random(1)
     text = b"".join(b'{"id":"%d","score":%r}\n' % (i, rng.random()) for i in range(5000))
     whole = gzip.compress(text, mtime=0)
     path = tmp_path / "e.jsonl.gz"
-    path.write_bytes(whole[: int(len(whole) * kept)])
+    path.write_bytes(whole[: int(len(whole) * 0.6)])
     with opened(path) as source:
         before, positions = read(source)
         assert source.ended
@@ -311,29 +267,7 @@ def test_all_before_damage_is_taken_however_it_is_read(tmp_path: Path, place: st
 # What is kept, and told
 
 
-def test_an_origin_keeps_as_much_of_a_line_as_a_reject(tmp_path: Path) -> None:
-    path = tmp_path / "e.jsonl"
-    path.write_bytes(b"x" * 500_000 + b"\n" + b"y" * (3 << 20) + b"\n" + lines(0, 1))
-    with opened(path) as source:
-        raws = []
-        while not source.ended:
-            raws += [batch.origin(i).raw for batch in source.poll(1, 0.0) for i in range(len(batch.events))]
-    assert raws == [b"x" * RAW_BYTES, b"y" * RAW_BYTES, lines(0, 1).strip()]
-
-
-def test_the_lag_is_in_bytes_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "e.jsonl.gz"
-    path.write_bytes(gzip.compress(lines(0, 100)))
-    size = path.stat().st_size
-    with opened(path) as source:
-        assert source.lag() == {"": size}
-        read(source)
-        assert source.lag() == {"": 0}
-
-
-@pytest.mark.parametrize(
-    "position", [{"offset": "7"}, {"offset": -1}, {"offset": 1, "line": None}, 7, {"fingerprint": "x"}]
-)
+@pytest.mark.parametrize("position", [{"offset": "7"}, 7])
 def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
     path = tmp_path / "e.jsonl"
     path.write_bytes(lines(0, 3))
@@ -344,10 +278,8 @@ def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
         source.seek({"": position})
 
 
-@pytest.mark.parametrize(
-    "columns", ["id,score,time", "id, label ,time", "score,label", "id,score,time,key,more"]
-)
-@pytest.mark.parametrize("flaw", ["", '"u7",0.5,3', "u7,high,3", "u7"])
+@pytest.mark.parametrize("columns", ["id, label ,time", "score,label", "id,score,time,key,more"])
+@pytest.mark.parametrize("flaw", ["", "u7,high,3"])
 def test_csv_is_read_the_same_as_columns_and_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, flaw: str
 ) -> None:

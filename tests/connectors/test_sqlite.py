@@ -7,9 +7,7 @@ import os
 import random
 import sqlite3
 import subprocess
-from base64 import b64encode
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -64,16 +62,6 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path / "state.db")
-    done = streamcal(*options(tmp_path))
-    assert done.returncode == 3
-    assert "state.db is in use by another process" in done.stderr
-    store.close()
-    assert streamcal(*options(tmp_path)).returncode == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["symlink", "hard link", "lost lock file", "same process"])
 def test_one_run_at_a_time_however_it_names_the_store(tmp_path: Path, how: str) -> None:
     path = other = tmp_path / "state.db"
@@ -109,37 +97,6 @@ def sqlite_locks(path: Path) -> list[str]:
     mine = f"{os.getpid()} ", f":{path.stat().st_ino} "
     locks = Path("/proc/locks").read_text().splitlines()
     return [each for each in locks if "POSIX" in each and all(part in each for part in mine)]
-
-
-def test_a_store_with_two_names_is_refused(tmp_path: Path) -> None:
-    """The log of commits belongs to one name only: by the other, they would be lost."""
-    path = tmp_path / "state.db"
-    opened(path).close()
-    (tmp_path / "link.db").hardlink_to(path)
-    with pytest.raises(StoreError, match=r"link\.db has 2 names \(hard links\)"):
-        opened(tmp_path / "link.db")
-
-
-@pytest.mark.slow
-def test_show_says_in_one_line_what_is_no_store(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    opened(path).close()
-    path.chmod(0)
-    (tmp_path / "closed").mkdir(mode=0)
-    os.mkfifo(tmp_path / "fifo")
-    for name, says in [
-        ("state.db", "cannot be opened: there is no permission to read it"),
-        ("closed/state.db", "Permission denied"),
-        ("absent.db", "there is no store"),
-        (".", "is a directory: a store is one SQLite file"),
-        ("fifo", "is no regular file"),
-        ("state.db/x", "Not a directory"),
-    ]:
-        done = streamcal("show", tmp_path / name, humble=True)
-        assert (done.returncode, done.stdout) == (3, "")
-        (line,) = done.stderr.splitlines()
-        assert says in line
-        assert name.removesuffix(".") in line
 
 
 @pytest.mark.slow
@@ -257,50 +214,6 @@ def _ignore_sigxfsz() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-@pytest.mark.slow
-def test_an_output_on_a_full_disk(tmp_path: Path) -> None:
-    arguments = options(tmp_path)
-    arguments[arguments.index("--output") + 1] = Path("/dev/full")
-    done = streamcal(*arguments)
-    assert done.returncode == 3
-    assert ": No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert streamcal(*options(tmp_path)).returncode == 0
-    assert len(read_lines(tmp_path / "out.jsonl")) == 400
-
-
-def test_a_full_database(tmp_path: Path) -> None:
-    store = opened(tmp_path / "s.db")
-    store.commit(Change({None: b"old"}, b"{}", {}, {}, (), ()))
-    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreError, match=r"s\.db cannot be written: the disk is full"):
-        store.commit(Change({None: b"new" * 100_000}, b'{"a":1}', {}, {}, (), ()))
-    store.close()
-    again = opened(tmp_path / "s.db")
-    assert again.load() == Checkpoint({None: b"old"}, b"{}", {}, {})
-    for i in range(10_000):
-        again.tables.rows.put(f"{i}", Pending(None, 0.5, 0.5, "target", None))
-    again._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreError, match=r"s\.db cannot be written: the disk is full"):
-        again.tables.flush()
-    again.close()
-    again = opened(tmp_path / "s.db")
-    assert (again.load(), again.tables.rows.count(WAITING)) == (Checkpoint({None: b"old"}, b"{}", {}, {}), 0)
-    again.close()
-
-
-@pytest.mark.slow
-def test_a_store_that_can_only_be_read(tmp_path: Path) -> None:
-    assert streamcal(*options(tmp_path)).returncode == 0
-    (tmp_path / "state.db").chmod(0o444)
-    out = (tmp_path / "out.jsonl").read_bytes()
-    done = streamcal(*options(tmp_path), humble=True)
-    assert done.returncode == 3, done.stderr
-    assert "state.db cannot be opened" in done.stderr
-    assert (tmp_path / "out.jsonl").read_bytes() == out
-
-
 def pop_oldest(tables: Tables, queue: int) -> tuple[str, Entry]:
     rows = tables.rows
     row = rows.oldest(queue)
@@ -406,71 +319,19 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     print(f"\n{noticed} of {len(places)} flipped bits noticed")
 
 
-def rounded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """SQLite may read the last digit of a number otherwise than Python does."""
-    return tuple(round(value, 12) if isinstance(value, float) else value for value in row)
-
-
-def test_a_person_can_read_the_tables(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    filled(path)
-    whole: Any = everything(path)
-    with sqlite3.connect(path) as db:
-
-        def rows(columns: str, table: str) -> list[tuple[Any, ...]]:
-            found = db.execute(f"SELECT seq, {columns} FROM {table} ORDER BY seq").fetchall()
-            assert [row[0] for row in found] == sorted({row[0] for row in found})
-            return [rounded(row[1:]) for row in found]
-
-        assert rows("id, since, score, probability, domain, key, time, prediction_index", "pending") == [
-            rounded((id_, *msgspec.structs.astuple(entry)[:7])) for id_, entry in whole["pending"]
-        ]
-        assert rows("id, since, label", "settled") == [
-            (id_, entry.since, entry.label) for id_, entry in whole["settled"]
-        ]
-        assert rows("id, since, label, time, source, line, raw", "early") == [
-            (id_, early.since, event.label, event.time, *where)
-            for id_, early in whole["early"]
-            for event in [early.event]
-            for where in [
-                (event.origin.source, event.origin.line, b64encode(event.origin.raw).decode())
-                if event.origin
-                else (None, None, None)
-            ]
-        ]
-    db.close()
-
-
 DAMAGE = [
     ("pending", "UPDATE pending_blocks SET rows = replace(rows, '0.', '1.') WHERE block = 7"),
-    ("pending", "UPDATE pending_blocks SET rows = rows || ' ' WHERE block = 7"),
-    ("pending", "UPDATE pending_blocks SET rows = CAST(x'ff41' AS TEXT) WHERE block = 7"),
-    ("pending", "UPDATE pending_blocks SET rows = CAST(rows AS BLOB) WHERE block = 7"),
     ("pending", "UPDATE pending_blocks SET block = 5000 WHERE block = 7"),
     ("pending", "UPDATE pending_blocks SET crc = 0 WHERE block = 7"),
     ("pending", "DELETE FROM pending_blocks WHERE block = 7"),
     ("pending", "UPDATE pending_gone SET bits = bits | 1"),
-    ("pending", "UPDATE pending_gone SET bits = bits & ~4"),
-    ("pending", "UPDATE pending_gone SET bits = 8 WHERE bits = 4"),
-    ("pending", "DELETE FROM pending_gone"),
     ("early", "UPDATE early_blocks SET rows = replace(rows, '\"label\":1', '\"label\":0')"),
     ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1,', ',0,') WHERE block = 2"),
-    ("settled", "DELETE FROM settled_blocks"),
-    ("engines", "UPDATE engines SET state = CAST(substr(state, 1, 50) || x'00' AS BLOB) WHERE key = 'k'"),
     ("engines", "UPDATE engines SET key = 'j' WHERE key = 'k'"),
-    ("engines", "DELETE FROM engines WHERE key = 'k'"),
     ("maps", "UPDATE maps SET version = 3 WHERE seq = 7"),
-    ("maps", "UPDATE maps SET mixture = NULL WHERE mixture IS NOT NULL"),
-    ("maps", "DELETE FROM maps WHERE seq = 30"),
-    ("rejects", "UPDATE rejects SET reason = CAST(x'ff' AS TEXT) WHERE seq = 7"),
     ("rejects", "DELETE FROM rejects WHERE seq = 7"),
     ("checksum", "UPDATE positions SET position = '8' WHERE partition = '1'"),
-    ("checksum", "DELETE FROM positions WHERE partition = '1'"),
-    ("checksum", "UPDATE sinks SET position = replace(position, '2', '3')"),
-    ("checksum", "UPDATE meta SET value = 'x' WHERE name = 'job'"),
     ("checksum", "UPDATE meta SET value = x'00' WHERE name = 'run'"),
-    ("checksum", "DELETE FROM meta WHERE name = 'run'"),
-    ("checksum", "DELETE FROM meta WHERE name = 'seal'"),
     ("no such table", "DROP TABLE maps"),
     ("schema version", "PRAGMA user_version = -1"),
 ]
@@ -503,15 +364,6 @@ def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_other_options_are_refused(tmp_path: Path) -> None:
-    assert streamcal(*options(tmp_path)).returncode == 0
-    (tmp_path / "c.toml").write_text("[recalibrator]\nbins = 7\n")
-    done = streamcal(*options(tmp_path, "--config", tmp_path / "c.toml"))
-    assert done.returncode == 3
-    assert "the store was begun with other options: bins ('auto', now 7)" in done.stderr
-
-
-@pytest.mark.slow
 def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     out = tmp_path / "out.jsonl"
@@ -525,15 +377,6 @@ def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_pat
         events.write("new,9999,0.5\n")
     assert streamcal(*options(tmp_path)).returncode == 0
     assert [row["id"] for row in read_lines(out)] == ["new"]
-
-
-@pytest.mark.slow
-def test_an_input_that_shrank_is_refused(tmp_path: Path) -> None:
-    assert streamcal(*options(tmp_path)).returncode == 0
-    (tmp_path / "events.csv").write_text("id,time,score\n1,1,0.5\n")
-    done = streamcal(*options(tmp_path))
-    assert done.returncode == 1
-    assert "events.csv is not the file that was read before" in done.stderr
 
 
 @pytest.mark.slow

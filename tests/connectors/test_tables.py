@@ -11,7 +11,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 from streamcal_connectors.files import FileConnector
-from streamcal_connectors.tables import open_table
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import table_codec
-from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.run.ports import PositionError, SourceOptions
@@ -98,12 +95,8 @@ def test_every_writer_gives_the_same_events(tmp_path: Path, writer: str) -> None
 @pytest.mark.parametrize(
     ("kind", "ids"),
     [
-        (pa.int8(), [1, 2]),
         (pa.uint64(), [1, 2**64 - 1]),
         (pa.decimal128(25, 0), [Decimal(1), Decimal(10**24)]),
-        (pa.large_string(), ["a", "b"]),
-        (pa.string_view(), ["a", "b"]),
-        (pa.dictionary(pa.int8(), pa.string()), ["a", "b"]),
         (pa.dictionary(pa.int32(), pa.large_string()), ["a", "b"]),
     ],
 )
@@ -115,7 +108,7 @@ def test_ids_of_every_type(tmp_path: Path, kind: pa.DataType, ids: list[Any]) ->
     ]
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.decimal128(5, 3), pa.decimal256(50, 3)])
+@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 3)])
 def test_scores_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
     given = [Decimal("0.5"), Decimal("0.125")]
     column = (
@@ -128,17 +121,16 @@ def test_scores_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
     assert read(path) == [PredictionEvent("a", 0.5), PredictionEvent("b", 0.125)]
 
 
-@pytest.mark.parametrize("kind", [pa.decimal128(38, 18), pa.decimal128(38, 25), pa.decimal256(70, 40)])
-def test_decimals_are_exact(tmp_path: Path, kind: pa.DataType) -> None:
+def test_decimals_are_exact(tmp_path: Path) -> None:
     """A cast gives 0.701 as 0.7010000000000001, and at some scales 1 as 0.9999999999999999."""
     given = [Decimal(number) / 1000 for number in range(1001)]
-    scores = pa.array(given, pa.decimal128(4, 3)).cast(kind)
+    scores = pa.array(given, pa.decimal128(4, 3)).cast(pa.decimal256(70, 40))
     columns = {"id": [f"{i}" for i in range(1001)], "score": scores, "time": scores}
     events = read(table_of(columns, tmp_path / "t.parquet"), rows=2000)
     assert [event.score for event in events] == [event.time for event in events] == list(map(float, given))
 
 
-@pytest.mark.parametrize("scale", range(30))
+@pytest.mark.parametrize("scale", [0, 11, 29])
 def test_labels_of_any_scale(tmp_path: Path, scale: int) -> None:
     labels = pa.array([Decimal(1), Decimal(0), None, Decimal(1)], pa.decimal128(1, 0))
     columns = {"id": ["a", "b", "c", "d"], "label": labels.cast(pa.decimal128(38, scale))}
@@ -150,8 +142,6 @@ def test_labels_of_any_scale(tmp_path: Path, scale: int) -> None:
     ("kind", "labels"),
     [
         (pa.bool_(), [True, False]),
-        (pa.uint8(), [1, 0]),
-        (pa.float32(), [1.0, 0.0]),
         (pa.decimal128(2, 1), [Decimal(1), Decimal(0)]),
         (pa.string(), ["Yes", "no"]),
         (pa.dictionary(pa.int8(), pa.string()), ["1", "false"]),
@@ -173,13 +163,9 @@ MOMENT = dt.datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=dt.UTC)
             for unit in ("ms", "us", "ns")
             for zone in ("UTC", "Asia/Tokyo", "+03:30")
         ),
-        (pa.array([MOMENT.replace(tzinfo=None), None], pa.timestamp("us")), 1_700_000_000.25),  # UTC
-        (pa.array([1_700_000_000, None], pa.timestamp("s", "Europe/Paris")), 1.7e9),
+        (pa.array([MOMENT.replace(tzinfo=None), None], pa.timestamp("us")), 1_700_000_000.25),
         (pa.array([MOMENT.date(), None], pa.date32()), 1_699_920_000.0),
-        (pa.array([MOMENT.date(), None], pa.date64()), 1_699_920_000.0),
-        (pa.array([1_700_000_000_250, None]), 1_700_000_000_250.0),  # in milliseconds: `run.order` tells
-        (pa.array([1_700_000_000.25, None]), 1_700_000_000.25),
-        (pa.array(["2023-11-14T22:13:20.25Z", None]), 1_700_000_000.25),
+        (pa.array([1_700_000_000_250, None]), 1_700_000_000_250.0),
     ],
 )
 def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: float) -> None:
@@ -195,17 +181,7 @@ def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: 
             {"id": [1.0], "score": [0.5]},
             "an id must be a text or a whole number, but column 'id' is of type double",
         ),
-        ({"id": [b"a"], "score": [0.5]}, "column 'id' is of type binary"),
-        ({"id": ["a"], "score": ["0.5"]}, "a score must be a number, but column 'score' is of type string"),
         ({"id": ["a"], "score": [[0.5]]}, "column 'score' is of type list<element: double>"),
-        ({"id": [{"x": 1}], "score": [0.5]}, "column 'id' is of type struct<x: int64>"),
-        ({"id": ["a"], "score": [0.5], "time": [dt.time(1)]}, "column 'time' is of type time64"),
-        ({"id": ["a"], "score": [0.5], "time": [True]}, "column 'time' is of type bool"),
-        (
-            {"id": ["a"], "score": [0.5], "key": [3]},
-            "a key must be a text, but column 'key' is of type int64",
-        ),
-        ({"id": ["a"], "label": [dt.date(2020, 1, 1)]}, "a label must be a boolean, a number or a text, but"),
         (
             {"id": ["a"], "prob": [0.5]},
             "a table must name score or label, and each column once, got 'id', 'prob'",
@@ -267,8 +243,8 @@ def test_a_text_that_is_no_utf8_is_a_reject(tmp_path: Path) -> None:
         assert b"score" in batch.origin(1).raw
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all\n" * 9, "cut"])
-@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "stream.arrow"])
+@pytest.mark.parametrize("content", [b"no table at all\n" * 9, "cut"])
+@pytest.mark.parametrize("name", ["t.parquet", "stream.arrow"])
 def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | str) -> None:
     path = tmp_path / name
     if isinstance(content, str):
@@ -281,20 +257,6 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | st
         OSError, match=rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"
     ):
         FileConnector().source(str(path), SourceOptions())
-
-
-def test_a_table_of_no_rows_has_no_events(tmp_path: Path) -> None:
-    for name, write in WRITERS.values():
-        write(
-            pa.table({"id": pa.array([], pa.string()), "score": pa.array([], pa.float64())}), tmp_path / name
-        )
-        assert read(tmp_path / name) == []
-
-
-@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
-def test_every_codec_is_read(tmp_path: Path, codec: str) -> None:
-    pq.write_table(pa.table({"id": ["a"], "score": [0.5]}), tmp_path / "t.parquet", compression=codec)
-    assert read(tmp_path / "t.parquet") == [PredictionEvent("a", 0.5)]
 
 
 def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Path) -> None:
@@ -408,45 +370,7 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
             source.seek({"": {"row": -1}})
 
 
-def test_a_table_does_not_grow(tmp_path: Path) -> None:
-    path = table_of({"id": ["a"], "score": [0.5]}, tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="never grows: leave out --follow"):
-        FileConnector().source(str(path), SourceOptions(follow=True))
-
-
-def test_names_with_dots_and_columns_twice(tmp_path: Path) -> None:
-    path = table_of({"a.id": ["a"], "a": [{"id": "b"}], "score": [0.5]}, tmp_path / "t.parquet")
-    assert read(path, columns=Columns(id="a.id")) == [PredictionEvent("a", 0.5)]
-    pq.write_table(pa.table([["a"], [0.5], [0.25]], names=["id", "score", "score"]), path)
-    with pytest.raises(ValueError, match="each column once"):
-        read(path)
-
-
-def test_only_the_row_groups_behind_a_position_are_read(tmp_path: Path) -> None:
-    """The inner function: record batches of the columns asked for, with the number of their first row."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"id": list(range(20)), "x": list(range(20))}), path, row_group_size=8)
-    with closing(open_table(path, "parquet", "t")) as table:
-        pieces = list(table.pieces(10, 5, ["x"]))
-    assert [(piece.first, piece.batch.to_pydict()) for piece in pieces] == [
-        (piece.first, {"x": list(range(piece.first, piece.first + len(piece.batch)))}) for piece in pieces
-    ]
-    assert pieces[0].first == 10
-    assert sum(len(piece.batch) for piece in pieces) == 10
-
-
-def test_pandas_with_missing_values(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"id": ["a", None, "c"], "score": [0.5, 0.5, float("nan")], "label": [1.0, float("nan"), 0]}
-    )
-    frame.to_parquet(tmp_path / "t.parquet")
-    events = read(tmp_path / "t.parquet")
-    assert events[0] == LabelledEvent(0.5, 1, "a")
-    assert isinstance(events[1], Malformed)  # no id
-    assert events[2] == LabelEvent("c", 0)  # a score that is missing is none
-
-
-@pytest.mark.parametrize("writer", ["parquet", "arrow", "stream", "polars arrow"])
+@pytest.mark.parametrize("writer", ["parquet", "stream"])
 def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: Path, writer: str) -> None:
     """Above all, it does not end the process: pyarrow believes the offsets in a file."""
     name, write = WRITERS[writer]
@@ -468,14 +392,3 @@ def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: 
         (tmp_path / name).write_bytes(changed)
         with suppress(OSError, ValueError):
             read(tmp_path / name, carry=True)
-
-
-def test_plain_rows_stay_columns(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    scores = [0.25, 0.5, 0.75]
-    pq.write_table(pa.table({"id": ["a", "b", "c"], "score": scores, "key": ["x", None, "x"]}), path)
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
-        (batch,) = source.poll(10, 0.0)
-        assert isinstance(batch.events, Block)
-        assert batch.events.scores.tolist() == scores
-        assert list(batch.events)[1] == PredictionEvent("b", 0.5)

@@ -10,12 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from streamcal_connectors import webhook
 from streamcal_connectors.webhook import SECRET, WebhookConnector, WebhookSink
 
-from streamcal.run.connectors import public_url
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import AlarmRow
 from tests.command_line import read_lines, streamcal, wait_for
@@ -67,20 +65,6 @@ def test_an_alarm_is_posted_until_it_is_taken_with_one_id(monkeypatch: pytest.Mo
         assert heads["webhook-id"] == event["id"]
 
 
-def test_one_alarm_that_is_never_taken_holds_no_other_up() -> None:
-    with receiver(400, 200, 400, 200, 400) as hook:
-        sink = opened(hook.url)
-        sink.write([alarm(1), alarm(2), alarm(3)])
-        sink.commit({})
-        wait_for(lambda: len(sink.commit({})["waiting"]) == 1)
-        (left,) = sink.commit({})["waiting"]
-        sink.close()
-    sent = [json.loads(body) for _, body in hook.got]
-    numbers = {event["id"]: event["data"]["number"] for event in sent}
-    assert sorted(numbers.values()) == [1, 2, 3]
-    assert sorted([*hook.taken, left]) == sorted(numbers), "two came, each once, and the third is left"
-
-
 def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,20 +86,6 @@ def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(
         assert again.drain() == {"waiting": {}}
         assert sorted(hook.taken) == sorted(position["waiting"])
         again.close()
-
-
-def test_ids_are_those_of_the_store_the_key_and_the_number() -> None:
-    def id_of(job: str, row: AlarmRow) -> str:
-        sink = WebhookSink("http://127.0.0.1:9", None)
-        sink._job = job
-        sink.write([row])
-        return next(iter(sink._written))
-
-    rows = [alarm(1), alarm(2), alarm(1, "None"), alarm(1, "")]
-    assert len({id_of(job, row) for job in ("a", "b") for row in rows}) == 8
-    assert id_of("a", alarm(1)) == id_of(
-        "a", msgspec.structs.replace(alarm(1), time=None, reason="y", target_labels=3, advice="z")
-    )
 
 
 def inverted(folder: Path) -> list[str]:
@@ -170,31 +140,9 @@ def test_a_run_that_is_killed_while_the_receiver_hangs_delivers_with_the_same_id
         assert hook.taken == [json.loads(hook.got[0][1])["id"]]
 
 
-def test_what_is_no_webhook_is_refused() -> None:
-    connect = WebhookConnector().sink
-    for url, words in (("https:x", "needs a host"), ("https://h:99999/x", "Port out of range")):
-        with pytest.raises(ValueError, match=words):
-            connect(url, SinkOptions(rows="alarms"))
-    with pytest.raises(ValueError, match="takes alarms only"):
-        connect("https://host/x", SinkOptions(rows="answers"))
-
-
 def test_a_command_shows_no_secret_of_a_url(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
     done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", "https://me:hidden@host/hidden")
     assert done.returncode == 2
     assert "a webhook takes alarms only (--alarms), not answers" in done.stderr
     assert "hidden" not in done.stderr
-
-
-def test_a_secret_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("hidden", "whsec_aGlkZGVu", "whsec_?"):
-        monkeypatch.setenv(SECRET, text)
-        with pytest.raises(ValueError, match="at least 24 bytes in base64") as error:
-            opened("https://host/x")
-        assert text not in str(error.value)
-
-
-def test_of_a_webhook_only_the_host_is_shown() -> None:
-    assert public_url("https://me:hidden@host:80/hidden?hidden#hidden") == "https://host:80/…"
-    assert public_url("https://host#hidden") == "https://host/…"

@@ -369,10 +369,7 @@ class Broker:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -395,10 +392,7 @@ class Broker:
             self._format()
         with (self.directory / "stdout.log").open("ab") as out:
             self._process = self._java(
-                out,
-                "-XX:+ExitOnOutOfMemoryError",
-                "kafka.Kafka",
-                str(self.directory / "server.properties"),
+                out, "-XX:+ExitOnOutOfMemoryError", "kafka.Kafka", str(self.directory / "server.properties")
             )
         self._guard = _guard(self._process.pid, self.directory)
         try:

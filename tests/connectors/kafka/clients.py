@@ -14,13 +14,10 @@ from tests.connectors.kafka.fixtures import AnyBroker
 
 COMMITTED = "read_committed"
 
-UNCOMMITTED = "read_uncommitted"
 
 PATIENCE = 30.0
 """Seconds within which what must happen happens; a passing test takes far less."""
 
-WAIT = int(PATIENCE * 1000)
-"""The same in milliseconds. An int: a float ends the encoding of every request, told by a log line only."""
 
 RUN_PATIENCE = 180.0
 """Seconds within which a whole run ends."""
@@ -103,18 +100,6 @@ def values(broker: AnyBroker, topic: str, level: str = COMMITTED) -> list[bytes]
 
         assert eventually(complete), f"the readable part of {topic} was not read: {ends}"
         return [value for partition in partitions for value in found[partition]]
-
-
-def committed_offset(broker: AnyBroker, group: str, partition: Any) -> int | None:
-    """Return the group's committed offset; None when it has none.
-
-    The consumer must be a read_committed one. Only then does kafka-python ask for stable offsets
-    and wait while a transaction that carries some is still being completed; a read_uncommitted one
-    is told the offset from before, even right after ``commit_transaction`` has returned.
-    """
-    with consumer(broker, group_id=group) as reader:
-        found = reader.committed(partition, timeout_ms=WAIT)
-        return None if found is None else int(found)
 
 
 def reader(broker: AnyBroker) -> Any:

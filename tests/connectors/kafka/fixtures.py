@@ -73,11 +73,7 @@ class Topics:
         """Make a topic, wait until it can be written to, and return its name."""
         name = f"{stem}-{uuid.uuid4().hex[:12]}"
         wanted = {
-            name: {
-                "num_partitions": partitions,
-                "replication_factor": 1,
-                "configs": dict(configs or {}),
-            }
+            name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
         }
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
             admin.create_topics(wanted, wait_for_metadata=True)

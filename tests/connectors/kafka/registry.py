@@ -64,12 +64,7 @@ class SchemaRegistry:
 
     def _full(self, subject: str, number: int) -> tuple[int, dict[str, Any]]:
         version = self.subjects[subject].index(number) + 1
-        return 200, {
-            "id": number,
-            "subject": subject,
-            "version": version,
-            **self.schemas[number - FIRST_ID],
-        }
+        return 200, {"id": number, "subject": subject, "version": version, **self.schemas[number - FIRST_ID]}
 
     def _shown(self, schema: dict[str, Any], query: str) -> dict[str, Any]:
         """Return a schema as a registry does: of Protobuf the text, unless it is asked for its bytes."""

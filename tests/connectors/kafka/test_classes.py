@@ -19,9 +19,7 @@ def test_topics_hold_what_files_hold(kafka_broker: AnyBroker, new_topic: Topics,
     send(kafka_broker, topics["events"].rpartition("/")[2], given)
     store = ("--store", str(tmp_path / "s.db"))
     process = Fork(
-        [
-            *("run", *CLASSES, "--events", topics["events"], "--output", topics["answers"], *store),
-        ],
+        [*("run", *CLASSES, "--events", topics["events"], "--output", topics["answers"], *store)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

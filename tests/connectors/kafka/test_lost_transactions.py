@@ -97,14 +97,3 @@ class TestLostTransaction:
             sink.write([answer(2)])
             sink.commit({"in": {"": 2}})
         assert answered(kafka_broker, topic) == [1, 2]
-
-    @pytest.mark.usefixtures("short")
-    def test_so_does_the_next_run_at_its_start(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
-        topic = new_topic("answers")
-        with (
-            closing(KafkaConnector().sink(url(kafka_broker, topic))) as sink,
-            transactional(kafka_broker, transaction_timeout_ms=600_000) as sender,
-        ):
-            leave_open(sender, topic, f"streamcal.{topic}.job")
-            with pytest.raises(OSError, match="has neither committed nor aborted"):
-                sink.resume("job", None)

@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamcal.events.codec import Malformed
 from tests.connectors.kafka.clients import rows_of
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
-from tests.connectors.kafka.topics import answered, opened, prediction, put, streamcal, url
+from tests.connectors.kafka.topics import answered, prediction, put, streamcal, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -55,21 +54,3 @@ class TestPoison:
         assert [row["line"] for row in rows] == [*range(1, 2 * len(POISON), 2), 2 * len(POISON)]
         assert all(row["reason"] and len(row["raw"]) <= 4096 for row in rows)
         assert dict(zip(POISON, rows, strict=False))["tombstone"]["reason"] == "the record has no value"
-
-    def test_what_is_kept_of_large_records_is_bounded(
-        self, kafka_broker: AnyBroker, new_topic: Topics
-    ) -> None:
-        """A micro-batch may hold 65,536 of them: 900 KB of each would be 59 GB."""
-        topic = new_topic("events")
-        large = [b"x" * 900_000, b'{"id":"1","score":0.5,"more":"' + b"y" * 900_000 + b'"}', None]
-        put(kafka_broker, topic, large * 10)
-        with opened(kafka_broker, topic, "?until=end") as source:
-            source.seek({})
-            batches = []
-            while not source.ended:
-                batches += source.poll(1000, 0.1)
-        events = [event for batch in batches for event in batch.events]
-        assert [isinstance(event, Malformed) for event in events] == [True, False, True] * 10
-        raws = [batch.origin(i).raw for batch in batches for i in range(len(batch.events))]
-        assert [len(raw) for raw in raws] == [4096, 4096, 0] * 10
-        assert raws[1] == large[1][:4096]  # type: ignore[index]

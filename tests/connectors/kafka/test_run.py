@@ -22,7 +22,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice, pairwise, product
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,6 @@ from tests.connectors.kafka.runs import Runs, runs
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
 BROKER_KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "3"))
-HITS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "20" if FULL else "2"))
-"""Kills of the run and of the broker after the first commit, with each client."""
 PREDICTIONS = 10**9 if FULL else 12_000
 MAX_EVENTS = 4000 if FULL else 400
 """Of a micro-batch: small ones give many moments to be killed at."""
@@ -74,23 +72,6 @@ def flights(count: int = PREDICTIONS) -> tuple[list[bytes], list[bytes]]:
     with gzip.open(FLIGHTS / "labels.jsonl.gz") as lines:
         labels = [line.strip() for line in lines if msgspec.json.decode(line)["time"] <= last]
     return predictions, labels
-
-
-def implied_flights() -> tuple[list[bytes], list[bytes], JoinCounts]:
-    """Return half the flights: positives only, a fifth of them too late; and what the join has to count."""
-    predictions, labels = flights(PREDICTIONS // 2)
-    positives = [row for row in map(msgspec.json.decode, labels) if row["label"]]
-    too_late = [row | {"time": row["time"] + 2 * TTL} for row in positives[::5]]
-    in_time = [row for number, row in enumerate(positives) if number % 5]
-    sent = sorted([*in_time, *too_late], key=lambda row: row["time"])
-    counts = JoinCounts(
-        predictions=len(predictions),
-        labels=len(sent),
-        joined=len(in_time),
-        implied=len(predictions) - len(in_time),
-        contradicted=len(too_late),
-    )
-    return predictions, [msgspec.json.encode(row) for row in sent], counts
 
 
 def id_of(line: bytes) -> bytes:
@@ -268,91 +249,6 @@ def test_killed_and_yet_every_id_once(
         tmp_path,
         lambda folder, seed: kill_and_check(killable_broker, new_topic, folder, what, seed),
     )
-
-
-@pytest.mark.nightly
-@pytest.mark.crash
-@pytest.mark.parametrize(
-    ("client", "what"),
-    list(product(["kafka-python", "confluent"], ["process", "broker"]))
-    if FULL
-    else [("kafka-python", "process"), ("confluent", "broker")],
-    indirect=["client"],
-)
-def test_killed_with_implied_negatives(
-    killable_broker: Broker, new_topic: Topics, tmp_path: Path, client: str, what: str
-) -> None:
-    """Kill the run or the broker while it counts what nobody labels: it counts the same.
-
-    Every kill hits: it comes after a commit of what is on the topics, since the kill before it, and ahead of
-    the last one.
-    """
-    retried(
-        killable_broker,
-        tmp_path,
-        lambda folder, seed: kill_implied(killable_broker, new_topic, folder, f"{client}, {what}", seed),
-    )
-
-
-def kill_implied(broker: Broker, new_topic: Topics, tmp_path: Path, what: str, seed: int) -> None:
-    rng = random.Random(seed)
-    join = f'missing_labels = "negative"\nlabel_delay_limit = {TTL}'
-    stream = Stream(broker, new_topic, tmp_path, join=join)
-    predictions, labels, wanted = implied_flights()
-    last = msgspec.json.decode(labels[-1])["time"] + TTL
-
-    def end(number: int) -> bytes:
-        """Return a prediction: its time is the watermark of the next, by which all else has matured."""
-        return msgspec.json.encode({"id": f"end {number}", "score": 0.5, "time": last + number * DAY})
-
-    rows = interleave(
-        rng,
-        [(stream.inputs["--events"], id_of(line), line) for line in predictions],
-        [(stream.inputs["--labels"], id_of(line), line) for line in labels],
-    )
-    send(broker, rows)
-    arguments, outputs = stream.arguments("broken")
-    hits = 0
-    with runs(arguments, tmp_path / "broken.log", MAX_EVENTS // 8) as process:
-        for _ in range(HITS):
-            before = stream.positions("broken")
-            if not process.pid:
-                process.start()
-            until(lambda before=before: stream.positions("broken") != before, "no commit")  # type: ignore[misc]
-            time.sleep(rng.uniform(0.0, 0.05))
-            if what.endswith("broker"):
-                broker.kill()
-                broker.start()
-            else:
-                assert process.end(signal.SIGKILL) == -signal.SIGKILL
-            hits += not stream.done("broken")
-        if not process.pid:
-            process.start()
-        for number in (1, 2):
-            stream.await_done(process, "broken")
-            send(broker, [(stream.inputs["--events"], b"end", end(number))])
-        stream.finish(process, "broken")
-    ids = [*map(id_of, predictions), b"end 1", b"end 2"]
-    check(stream, outputs, ids)
-    arguments, outputs = stream.arguments("whole")
-    with runs(arguments, tmp_path / "whole.log", 65_536) as process:
-        process.start()
-        stream.await_done(process, "whole")
-        send(broker, [(stream.inputs["--events"], b"end", end(3))])
-        stream.finish(process, "whole")
-    check(stream, outputs, [*ids, b"end 3"])
-    broken, whole = stream.counts("broken"), stream.counts("whole")
-    log = (tmp_path / "broken.log").read_text()
-    print(
-        f"\n{what}: {hits} of {HITS} kills hit; away {log.count('is away')},"
-        f" in doubt {log.count('in doubt')}; {broken}"
-    )
-    assert hits == HITS
-    for counts, added in ((broken, 2), (whole, 3)):
-        counts.early = 0  # how many labels were read before their prediction is what may differ
-        counts.predictions -= added
-        assert counts == wanted
-    assert stream.sketches("broken")["target"] == stream.sketches("whole")["target"]
 
 
 def kill_and_check(killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str, seed: int) -> None:

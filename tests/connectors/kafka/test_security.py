@@ -84,11 +84,7 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 class TestSecurity:
     @BOTH
-    def test_tls_and_sasl(
-        self,
-        secure: Secured,
-        tmp_path: Path,
-    ) -> None:
+    def test_tls_and_sasl(self, secure: Secured, tmp_path: Path) -> None:
         """Through the command line; the secret is in no output, not even when it is refused."""
         broker, port, _, certificate = secure
         new = Topics(broker.bootstrap)
@@ -134,46 +130,11 @@ class TestSecurity:
             assert SECRET not in text
         assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
 
-    @BOTH
-    def test_a_certificate_of_the_client_whose_key_has_a_password(
-        self, secure: Secured, tmp_path: Path
-    ) -> None:
-        broker, keys = secure.broker, secure.certificate.with_name("keys.p12")
-        both = tmp_path / "client.pem"
-        taken = ["-in", keys, "-passin", "pass:changeit", "-out", both, "-passout", f"pass:{SECRET}"]
-        subprocess.run(["openssl", "pkcs12", *taken], check=True, capture_output=True)
-        new = Topics(broker.bootstrap)
-        events, answers = new("events"), new("answers")
-        put(broker, events, [prediction(i) for i in range(10)])
-        (tmp_path / "password").write_text(SECRET)
-        options = tmp_path / "kafka.toml"
-        options.write_text(
-            f'[kafka.client]\nsecurity_protocol = "SSL"\nssl_cafile = "{secure.certificate}"\n'
-            f'ssl_certfile = "{both}"\nssl_password_file = "{tmp_path / "password"}"\n'
-        )
-        host = f"kafka://127.0.0.1:{secure.mutual_port}"
-        source, output = f"{host}/{events}?until=end", f"{host}/{answers}"
-        done = streamcal("run", "--config", options, "--events", source, "--output", output)
-        assert done.returncode == 0, done.stderr
-        assert answered(broker, answers) == list(range(10))
-
-    def test_a_broker_that_asks_for_a_certificate_refuses_a_client_without_one(
-        self, secure: Secured, tmp_path: Path
-    ) -> None:
-        options = tmp_path / "kafka.toml"
-        options.write_text(f'[kafka.client]\nsecurity_protocol = "SSL"\nssl_cafile = "{secure.certificate}"')
-        events = f"kafka://127.0.0.1:{secure.mutual_port}/events"
-        done = streamcal("run", "--config", options, "--events", events, "--output", tmp_path / "out.jsonl")
-        assert done.returncode == 1, done.stderr
-        assert "refuses: " in done.stderr
-        assert "CERTIFICATE" in done.stderr
-
     @pytest.mark.parametrize(
         ("protocol", "listener", "said"),
         [
             ("SSL", "plain", "correct security_protocol"),
             ("PLAINTEXT", "mutual", "correct security_protocol"),
-            ("SSL", "sasl", "correct security_protocol"),
             ("SASL_PLAINTEXT", "plain", "IllegalSaslStateError"),
         ],
     )
@@ -247,13 +208,3 @@ class TestSecurity:
             assert done.returncode == 3
             assert f"there is no topic {wrong!r}" in done.stderr
             assert wrong not in admin.list_topics()
-
-    def test_a_file_that_is_no_certificate(self, secure: Secured, tmp_path: Path) -> None:
-        (tmp_path / "ca.pem").write_text("nothing")
-        options = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
-        done = streamcal(
-            *("run", "--events", f"kafka://127.0.0.1:{secure.sasl_port}/events", "--output", "-"),
-            STREAMCAL_KAFKA_CLIENT=json.dumps(options),
-        )
-        assert done.returncode == 1
-        assert "refuses: " in done.stderr

@@ -17,13 +17,12 @@ from kafka import TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     KafkaTimeoutError,
 )
-from streamcal_connectors.kafka.positions import Mark, pack, position_at, unpack
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
-from tests.connectors.kafka.clients import consumer, rows_of, unique
+from tests.connectors.kafka.clients import consumer, rows_of
 from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
 from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
@@ -83,38 +82,6 @@ class TestSink:
         with pytest.raises(ValueError, match="committed transaction 7, but the cluster knows of none"):
             third.resume("third", {"transaction": 7})
         third.close()
-
-    def test_a_row_that_is_not_committed_is_not_there(
-        self, kafka_broker: AnyBroker, new_topic: Topics
-    ) -> None:
-        topic = new_topic("answers")
-        sink = KafkaConnector().sink(url(kafka_broker, topic))
-        sink.resume("job", None)
-        sink.write([answer(1)])
-        sink.close()
-        again = KafkaConnector().sink(url(kafka_broker, topic))
-        assert again.resume("job", None) is None
-        again.write([answer(2)])
-        again.commit({})
-        again.close()
-        assert answered(kafka_broker, topic) == [2]
-
-    def test_a_new_store_that_is_refused_stops_no_run(
-        self, kafka_broker: AnyBroker, new_topic: Topics
-    ) -> None:
-        answers = new_topic("answers")
-        live = KafkaConnector().sink(url(kafka_broker, answers))
-        live.resume("job", None)
-        live.write([answer(1)])
-        live.commit({"in": {"": 1}})
-        mistaken = KafkaConnector().sink(url(kafka_broker, answers))
-        with pytest.raises(ValueError, match="write behind them with --append"):
-            mistaken.resume("new", None)
-        mistaken.close()
-        live.write([answer(2)])
-        live.commit({"in": {"": 2}})
-        live.close()
-        assert answered(kafka_broker, answers) == [1, 2]
 
     def test_what_a_killed_run_has_begun_to_write_is_its_own(
         self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
@@ -234,33 +201,9 @@ class TestSink:
         second.close()
         assert answered(kafka_broker, topic) == [1, 3]
 
-    def test_runs_that_share_a_topic_need_ids_of_their_own(
-        self, kafka_broker: AnyBroker, new_topic: Topics
-    ) -> None:
-        topic = new_topic("answers")
-        sinks = [
-            KafkaConnector().sink(url(kafka_broker, topic, f"?transactional_id={unique(name)}"))
-            for name in "ab"
-        ]
-        for sink in sinks:
-            sink.resume("job", None)
-        for number, sink in enumerate(sinks):
-            sink.write([answer(number)])
-            sink.commit({})
-            sink.close()
-        assert answered(kafka_broker, topic) == [0, 1]
-        connector = KafkaConnector()
-        connector.sink(url(kafka_broker, topic))
-        with pytest.raises(ValueError, match="share one transactional id"):
-            connector.sink(url(kafka_broker, topic + "2", "?transactional_id=x"))
-
     @pytest.mark.crash
     def test_the_broker_is_killed_under_the_commits(
-        self,
-        killable_broker: Broker,
-        new_topic: Topics,
-        tmp_path: Path,
-        caplog: pytest.LogCaptureFixture,
+        self, killable_broker: Broker, new_topic: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
 
@@ -280,15 +223,6 @@ class TestSink:
             assert answered(killable_broker, topic) == list(range(number))
 
         retried(killable_broker, tmp_path, check)
-
-    def test_positions_of_many_partitions_fit(self) -> None:
-        rng = random.Random(1)
-        topic_id = "743e8dd8-fd87-443f-9de4-cb6ff75d943f"
-        offsets = {str(p): position_at(p, rng.randrange(10**6), topic_id) for p in range(500)}
-        mark = Mark(12, {"kafka:predictions": offsets})
-        text = pack(mark)
-        assert len(text) < 4096
-        assert unpack(text) == mark
 
 
 def test_a_key_belongs_to_the_same_partition_with_every_client(

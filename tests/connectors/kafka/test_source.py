@@ -9,7 +9,6 @@ import time
 from contextlib import closing
 from typing import Any
 
-import confluent_kafka
 import pytest
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
 from streamcal_connectors.kafka.source import KafkaConnector
@@ -23,42 +22,6 @@ from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
-
-
-def test_topics_are_read_in_proportion_to_what_is_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:
-    """Read as fast as the predictions, a quarter as many labels would nearly all be early."""
-    counts = {new_topic("predictions"): 6000, new_topic("labels", 2): 1500}
-    for topic, count in counts.items():
-        put(kafka_broker, topic, [prediction(i) for i in range(count)])
-    connector = KafkaConnector()
-    sources = [connector.source(url(kafka_broker, topic), SourceOptions()) for topic in counts]
-    with closing(sources[0]), closing(sources[1]):
-        assert [source._share(8000) for source in sources] == [8000, 8000]  # nothing is known yet
-        for source in sources:
-            source.seek({})
-        assert [source.left for source in sources] == [6000, 1500]
-        assert [source._share(8000) for source in sources] == [8000, 2000]
-        assert [source._share(3000) for source in sources] == [3000, 1024]
-        read(sources[0], 6000)
-        assert [source._share(8000) for source in sources] == [1024, 8000]
-
-
-def test_what_was_read_in_this_turn_counts_as_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:
-    """Else the topics that are read last would get ahead, more with every turn."""
-    counts = {new_topic("predictions"): 40_000, new_topic("labels"): 10_000}
-    for topic, count in counts.items():
-        put(kafka_broker, topic, [prediction(i) for i in range(count)])
-    connector = KafkaConnector()
-    sources = [connector.source(url(kafka_broker, topic), SourceOptions()) for topic in counts]
-    with closing(sources[0]), closing(sources[1]):
-        for source in sources:
-            source.seek({})
-        reads = [0, 0]
-        while sources[0].left > 10_000:
-            for number, source in enumerate(sources):
-                reads[number] += sum(len(batch.events) for batch in source.poll(8000, 1.0))
-            predictions, labels = reads
-            assert labels == pytest.approx(predictions / 4, abs=1024)
 
 
 @BOTH
@@ -264,18 +227,6 @@ class TestSource:
         with opened(kafka_broker, topic) as source, pytest.raises(ValueError, match="no longer has the rec"):
             source.seek({"0": 3})
 
-    def test_a_topic_that_was_made_anew_is_an_error(
-        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("streamcal_connectors.kafka.source._START_SECONDS", 0.5)
-        topic = new_topic("events")
-        put(kafka_broker, topic, [prediction(0)])
-        with opened(kafka_broker, topic) as source:
-            with pytest.raises(ValueError, match="ends at offset 1, but was read up to 5"):
-                source.seek({"0": 5})
-            with pytest.raises(ValueError, match="has no partition 4 any more"):
-                source.seek({"4": 5})
-
 
 def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
     killable_broker: Broker,
@@ -303,51 +254,3 @@ def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
         assert "CorruptRecordError" in caplog.text
         write(b"{")
         assert ids(read(source, 10)["0"]) == list(range(5, 15))
-
-
-def test_librdkafka_may_ask_for_an_offset_that_nobody_asked_it_for(
-    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes bytes of a batch that it cannot read for the next offset: out of range there says nothing."""
-    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
-    topic = new_topic("events")
-    put(kafka_broker, topic, [prediction(i) for i in range(5)])
-    with opened(kafka_broker, topic) as source:
-        source.seek({})
-        assert ids(read(source, 5)["0"]) == list(range(5))
-        reader = source._opened()._reader  # type: ignore[attr-defined]
-        refused = []
-        consume = reader.consume
-
-        class Reader:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(reader, name)
-
-            def consume(self, count: int, timeout: float) -> Any:
-                messages = consume(count, timeout)
-                refused.extend(m.offset() for m in messages if m.error() and m.error().code() == -140)
-                return messages
-
-        monkeypatch.setattr(source._opened(), "_reader", Reader())
-        reader.incremental_unassign([confluent_kafka.TopicPartition(topic, 0)])
-        reader.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 8388356062087624574)])
-        until(lambda: not source.poll(10, 0.1) and bool(refused), "")
-        assert refused == [8388356062087624574]
-        put(kafka_broker, topic, [prediction(5)])
-        assert ids(read(source, 1)["0"]) == [5]
-
-
-def test_librdkafka_reads_partitions_in_turn(
-    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that waited behind 4 MiB of another was reported as stalled by a slow run."""
-    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
-    topic = new_topic("events", 2)
-    wide = [prediction(i)[:-1] + b',"pad":"' + b"x" * 50_000 + b'"}' for i in range(80)]
-    for partition in range(2):
-        put(kafka_broker, topic, wide, partition)
-    with opened(kafka_broker, topic) as source:
-        source.seek({})
-        found: list[str] = []
-        until(lambda: bool(found.extend(b.partition for b in source.poll(10, 0.1)) or len(found) >= 6), "")
-    assert {*found} == {"0", "1"}

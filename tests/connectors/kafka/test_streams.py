@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +19,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
-from tests.connectors.kafka.clients import rows_of, unique, until
+from tests.connectors.kafka.clients import rows_of, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
 from tests.connectors.kafka.topics import answered, prediction, put, started, streamcal, url
 
@@ -173,20 +170,8 @@ class TestRun:
             assert done.returncode == 0, done.stderr
             assert answered(kafka_broker, answers) == list(range(10 * number + 10))
 
-    def test_an_unknown_topic(self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
-        known, unknown = new_topic("known"), unique("unknown")
-        out = tmp_path / "out.jsonl"
-        done = streamcal("run", "--events", url(kafka_broker, unknown), "--output", out)
-        assert done.returncode == 1
-        assert f"there is no topic '{unknown}'" in done.stderr
-        done = streamcal("run", "--events", url(kafka_broker, known), "--output", url(kafka_broker, unknown))
-        assert done.returncode == 3
-        assert f"there is no topic '{unknown}'" in done.stderr
-        assert "Traceback" not in done.stderr
-
     @pytest.mark.parametrize(
-        ("away", "number", "status"),
-        [("killed", signal.SIGTERM, 0), ("paused", signal.SIGINT, 130)],
+        ("away", "number", "status"), [("killed", signal.SIGTERM, 0), ("paused", signal.SIGINT, 130)]
     )
     def test_a_signal_while_a_commit_waits_for_the_broker(
         self,
@@ -252,29 +237,3 @@ class TestRun:
         assert done.stderr.count("is away") == 1
         assert "was away for 1 s" in done.stderr
         assert "Traceback" not in done.stderr
-
-    @pytest.mark.slow
-    def test_without_kafka_python(self, tmp_path: Path) -> None:
-        """And with a directory named kafka on the path, which is then an empty package of that name."""
-        (tmp_path / "kafka").mkdir()
-        code = (
-            "import sys; sys.modules.pop('kafka', None)\n"
-            "import importlib.abc\n"
-            "class Block(importlib.abc.MetaPathFinder):\n"
-            "    def find_spec(self, name, path, target=None):\n"
-            "        if name.startswith('kafka.'): raise ModuleNotFoundError(name)\n"
-            "sys.meta_path.insert(0, Block())\n"
-            "from streamcal.cli.app import main; main()\n"
-        )
-        for place in ({}, {"PYTHONPATH": str(tmp_path)}):
-            done = subprocess.run(
-                [sys.executable, "-c", code, "run", "--events=kafka://h/t", f"--output={tmp_path}/out"],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-                env={**os.environ, **place},
-            )
-            assert done.returncode == 2
-            assert "pip install '.[kafka]' in a checkout" in done.stderr
-            assert "Traceback" not in done.stderr

@@ -101,10 +101,7 @@ def started(
             return os.pread(log.fileno(), 1 << 20, 0).decode()
 
         with Fork(
-            [*arguments],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "COLUMNS": "200", **environment},
+            [*arguments], stdout=log, stderr=log, env={**os.environ, "COLUMNS": "200", **environment}
         ) as process:
             try:
                 yield process, said

@@ -6,7 +6,6 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -14,17 +13,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from streamcal import RecalibrationMap
-from streamcal.certificates.theorems import theorem1
-from streamcal.testing import NormalPair
-
 pytestmark = pytest.mark.nightly
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels", "llm_judge")
 LARGEST = 150_000
 
 Modules = Callable[[str], ModuleType]
@@ -57,108 +51,10 @@ def marks(page: str) -> set[str]:
 # What is committed
 
 
-@pytest.mark.parametrize("name", [*SCRIPTS, "months"])
-def test_the_committed_picture_is_small_and_undated(name: str) -> None:
-    picture = DOCS / "figures" / f"{name.replace('_', '-')}.svg"
-    assert 5_000 < picture.stat().st_size < LARGEST
-    assert "dc:date" not in picture.read_text()
-
-
-def test_the_tables_of_the_pages_are_filled() -> None:
-    for name in SCRIPTS:
-        page = (DOCS / f"{name.replace('_', '-')}.md").read_text()
-        tables = re.findall(r"<!-- table: \S+ -->\n(.*?)<!-- end -->", page, re.DOTALL)
-        assert tables, name
-        assert all(len(table.splitlines()) > 2 for table in tables), name
-
-
 # What they share
 
 
 # Each of them
-
-
-def test_recalibration_is_judged_on_labels_it_has_not_seen(script: Modules) -> None:
-    """D(0.5): h* = sigmoid(4x), so that the score sigmoid(x) is far from calibrated."""
-    recalibration = script("recalibration")
-    truth = NormalPair(0.5)
-    scores, labels = truth.sample(20_000, np.random.default_rng(0))
-    formed, before, after = recalibration.measure(scores, labels)
-    assert len(before.labels) == len(after.labels) == 10_000
-    assert np.array_equal(before.forecasts, scores[1::2])
-    assert np.array_equal(after.forecasts, formed.predict_many(scores[1::2]))
-    # Brier = E[h*(1 − h*)] + R; the standard error of either mean is below 0.002.
-    optimal = truth.optimal(scores[1::2])
-    noise = float(np.mean(optimal * (1.0 - optimal)))
-    for judged, recalibrated in ((before, RecalibrationMap(version=0)), (after, formed)):
-        assert judged.brier() == pytest.approx(noise + truth.risk(recalibrated).total, abs=0.01)
-    assert after.quality().figures.ece < 0.02 < before.quality().figures.ece
-    # A forecast of the rate itself has the entropy for its log loss.
-    rate = float(labels.mean())
-    constant = recalibration.Judged("", np.full(len(labels), rate), labels)
-    assert constant.log_loss() == pytest.approx(-rate * np.log(rate) - (1 - rate) * np.log(1 - rate))
-    table = recalibration.tables(before, after)
-    assert set(table) == marks("recalibration")
-    assert f"{after.brier():.4f}" in table["held-out"]
-
-
-def test_certificates_are_above_the_truth_and_beside_the_theorem(script: Modules, tmp_path: Path) -> None:
-    """Both streams' certificates hold with probability 0.9 at least; on these seeds they do."""
-    certificates = script("certificates")
-    source = certificates.of_source((100, 1000, 10_000, 100_000), np.random.default_rng(0))
-    target = certificates.of_target(10_000, (100, 1000), np.random.default_rng(1))
-    assert [point.labels for point in source] == [100, 1000, 10_000, 100_000]
-    assert [point.labels for point in target] == [100, 1000]
-    assert all(point.true < point.certified <= 1.0 for point in (*source, *target))
-    # At ten times the labels the truth falls by 3 to 8 (n^(-2/3) is 4.6) and what is certified falls as well.
-    assert source[3].certified < source[2].certified / 3
-    for point in source[1:]:
-        # The map was formed at the last scheduled count, at most a tenth of the labels ago.
-        late, now = (
-            theorem1(round(point.labels * share), point.bins, certificates.DELTA, None).risk
-            for share in (1 / 1.1, 1.0)
-        )
-        assert min(1.0, now) <= point.paper <= min(1.0, late)
-    assert set(certificates.tables(source, target)) == {"source", "target"} == marks("certificates")
-    assert "| 1,000 |" in certificates.tables(source, target)["target"]
-    picture = drawn(script, certificates.draw(source, target, 10_000), tmp_path / "certificates.svg")
-    assert len(picture) < LARGEST
-
-
-def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: Path) -> None:
-    drift, flights = script("drift"), script("flights")
-    stream = flights.events()[:5000]
-    assert all(a.time <= b.time for a, b in pairwise(stream))
-    replays = {name: drift.replay(drift.WAYS[name], stream) for name in ("source", "target", "auto")}
-    replays["composite"] = replays["source"]
-    predicted = {event.id: event.score for event in stream if hasattr(event, "score")}
-    asked = {event.id: event.time for event in stream if hasattr(event, "score")}
-    answered = [event for event in stream if not hasattr(event, "score") and event.id in predicted]
-    for each in replays.values():
-        assert each.labels.tolist() == [event.label for event in answered]
-        assert each.scores.tolist() == [predicted[event.id] for event in answered]
-        assert each.raw_losses.mean() == pytest.approx(
-            np.mean([(predicted[event.id] - event.label) ** 2 for event in answered])
-        )
-    # Without a source the first 64 labels form the first map: what was predicted before is the score,
-    # also where its label came after.
-    target = replays["target"]
-    first_map = target.times[63]
-    before = np.array([asked[event.id] <= first_map for event in answered])
-    assert (before & (target.times > first_map)).sum() > 10
-    assert np.array_equal(target.forecasts == target.scores, before)
-    auto = replays["auto"]
-    assert auto.mixtures
-    weights = drift.grouped(auto.mixtures)
-    assert np.allclose(sum(weights.values()), 1.0)
-    for place, published in enumerate(auto.mixtures):
-        online = sum(
-            weight for name, weight in published.weights.items() if re.fullmatch(r"target/platt/0\.\d+", name)
-        )
-        assert weights["online Platt"][place] == pytest.approx(online)
-    picture = drawn(script, drift.draw(replays), tmp_path / "drift.svg")
-    assert len(picture) < LARGEST
-    assert drift.tables(replays).keys() == marks("drift")
 
 
 def test_late_labels_sees_what_each_way_can_see(script: Modules, tmp_path: Path) -> None:

@@ -139,19 +139,6 @@ def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
     assert summary["remarks"] == []
 
 
-def test_the_map_of_the_docs_is_applied_as_they_say() -> None:
-    (code,) = (each for each in blocks("docs/recalibration.md", "python") if "def probability" in each)
-    maps = [RecalibrationMap.model_validate_json(text) for text in blocks("docs/recalibration.md", "json")]
-    assert [each.kind for each in maps] == ["step", "linear"]
-    maps += [RecalibrationMap(version=0), maps[1].model_copy(update={"knots": (0.5,), "log_odds": (-1.0,)})]
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/recalibration.md", "exec"), names)
-    for each in maps:
-        for score in (0.0, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99, 1.0):
-            applied = names["probability"](each.model_dump(), score)
-            assert applied == pytest.approx(each.predict_one(score), abs=1e-14)
-
-
 def test_the_options_of_the_docs_are_the_defaults() -> None:
     """All of them are there; what is unset is a comment, each of which could stand as it is."""
     *_, text = blocks("docs/options.md", "toml")
@@ -188,21 +175,3 @@ def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     said = " ".join((ROOT / "docs" / "verdict.md").read_text().split("```")[1].split())
     assert said in " ".join(done.stdout.split())
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
-
-
-def anchors(page: Path) -> set[str]:
-    """Return what the headings of a page are called in links: as GitHub makes them."""
-    headings = re.findall(
-        r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE
-    )
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text())
-    for target, anchor in links:
-        there = page.parent / target if target else page
-        assert there.exists(), f"{page.name}: {target}"
-        if anchor:
-            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"

@@ -50,21 +50,3 @@ def test_the_documented_events_of_kserve_become_predictions(kserve: ModuleType, 
     done = streamcal("run", "--events", events, "--output", out, "--strict")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == [row["id"] for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("body", "scores"),
-    [
-        ({"predictions": [0.25]}, [0.25]),
-        ({"predictions": [[0.75, 0.25], [0.5, 0.5]]}, [0.25, 0.5]),
-        ({"outputs": [{"name": "p", "shape": [2], "data": [0.1, 0.2]}]}, [0.1, 0.2]),
-        ({"outputs": [{"name": "p", "shape": [2, 2], "data": [0.9, 0.1, 0.8, 0.2]}]}, [0.1, 0.2]),
-        ({"outputs": [{"name": "p", "shape": [1, 2], "data": [[0.9, 0.1]]}]}, [0.1]),
-    ],
-)
-def test_responses_of_both_protocols(kserve: ModuleType, body: object, scores: list[float]) -> None:
-    found = list(kserve.events(HEADERS, json.dumps(body).encode()))
-    assert [each["score"] for each in found] == scores
-    ids = [each["id"] for each in found]
-    assert len(set(ids)) == len(scores)
-    assert (ids == [HEADERS["Ce-Id"]]) == (len(scores) == 1)

@@ -10,12 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import (
-    LabelEvent,
-    PredictionEvent,
-    Recalibrator,
-    ScoreSketch,
-)
+from streamcal import LabelEvent, PredictionEvent, Recalibrator, ScoreSketch
 from streamcal.values import Floats
 from tests.command_line import streamcal
 

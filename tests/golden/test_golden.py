@@ -71,12 +71,6 @@ def columns(store: Path) -> dict[str, set[str]]:
         }
 
 
-def test_every_version_that_was_released_has_files() -> None:
-    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (write.ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert {*released, write.version()} >= {folder.name for folder in FOLDERS} >= {*released}
-    assert FOLDERS, "call `make golden`"
-
-
 @EACH
 def test_what_was_public_still_is(folder: Path) -> None:
     installed()

@@ -62,14 +62,3 @@ def test_lines_differ_in_the_last_bits_at_most(answers: dict[str, list[float | N
 @pytest.mark.parametrize("name", each(EXACT | LINEAR))
 def test_what_predict_many_refuses_is_null(answers: dict[str, list[float | None]], name: str) -> None:
     assert answers[name][len(SCORES) :] == [None] * len(REFUSED)
-
-
-def test_a_column_of_another_type_is_cast(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F
-
-    from streamcal.spark import recalibrated
-
-    frame = spark.createDataFrame(pa.table({"p": pa.array([0.1, 0.7], pa.float32())}))
-    found = frame.select(recalibrated(F.col("p"), EXACT["254 bins"]).alias("mine")).toArrow()["mine"]
-    scores = np.array([0.1, 0.7], np.float32).astype(np.float64)
-    assert found.to_pylist() == EXACT["254 bins"].predict_many(scores).tolist()

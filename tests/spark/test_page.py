@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,18 +58,3 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     one = run(SKETCHES, {"Recalibrator": Recalibrator, **of})["engine"]
     assert names["engines"]["fraud"].to_bytes() == one.to_bytes()
     assert Path("fraud.json").read_text() == one.map.model_dump_json()
-
-
-def test_the_example_of_a_stream_names_what_there_is(spark: SparkSession) -> None:
-    """tests/spark/test_stream.py runs such a stream."""
-    import streamcal.spark
-
-    calls = [node for node in ast.walk(ast.parse(STREAM)) if isinstance(node, ast.Call)]
-    named = {call.func.id: call for call in calls if isinstance(call.func, ast.Name)}
-    assert set(named) == {"recalibrate_stream", "read_state"}
-    for name, call in named.items():
-        signature = inspect.signature(getattr(streamcal.spark, name))
-        options = {keyword.arg: None for keyword in call.keywords if keyword.arg}
-        signature.bind(*call.args, **options)
-    batch = [n.attr for n in ast.walk(ast.parse(STREAM)) if isinstance(n, ast.Attribute)]
-    assert {"answers", "rejects", "number"} <= set(batch) & set(streamcal.spark.Batch._fields)

@@ -15,7 +15,6 @@ import pytest
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.join.join_c import JoinConfig
-from streamcal.maps.recalibration_map import RecalibrationMap
 from tests.inside import labels_of
 
 if TYPE_CHECKING:
@@ -122,40 +121,6 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))
 
 
-def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    from streamcal.spark import read_state, recalibrate_stream
-
-    (tmp_path / "commits").mkdir()
-    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    frame = spark.createDataFrame(pa.table({"id": ["a"], "time": [1.0], "score": [0.5]}))
-    with pytest.raises(ValueError, match="is of another query, or its folder streamcal is gone"):
-        recalibrate_stream(frame, print, str(tmp_path), **OPTIONS)
-    with pytest.raises(ValueError, match="there is no state of a stream"):
-        read_state(spark, str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ("'a' as id, 0.5 as score", "need a column time; there are id, score"),
-        ("1 as request, 1 as time, 0.5 as score", "need a column id; there are request, time, score"),
-        ("'a' as id, 1 as time", "need a column score, or a column label; there are id, time"),
-        (
-            "'a' as id, 1 as time, '0.5' as score",
-            "column score must be .* numeric; it is string: cast it",
-        ),
-        ("'a' as id, '2026' as time, 1 as label", "column time must be .* it is string"),
-    ],
-)
-def test_columns_that_are_no_events_are_refused_at_once(
-    spark: SparkSession, tmp_path: Path, columns: str, said: str
-) -> None:
-    from streamcal.spark import recalibrate_stream
-
-    with pytest.raises(ValueError, match=said):
-        recalibrate_stream(spark.sql(f"select {columns}"), print, str(tmp_path), **OPTIONS)
-
-
 def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
     from streamcal.spark.stream import _prepared
 
@@ -171,14 +136,3 @@ def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSes
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
     assert times == [1_700_000_000.25, 1_710_037_800.0]
-
-
-def test_a_new_key_beside_the_only_map_is_answered_once(spark: SparkSession) -> None:
-    from streamcal.spark.buckets import OUTCOMES
-    from streamcal.spark.stream import _ANSWERS, _by_maps
-
-    rows = [("prediction", id_, 0.0, 0.5, id_, "target", None, None) for id_ in ("a", "b")]
-    outcomes = spark.createDataFrame(rows, OUTCOMES).coalesce(1)
-    by_maps = _by_maps({"a": RecalibrationMap(version=3)}, RecalibrationMap(version=0))
-    answers = outcomes.mapInArrow(by_maps, _ANSWERS).collect()
-    assert sorted((row["id"], row["version"]) for row in answers) == [("a", 3), ("b", 0)]

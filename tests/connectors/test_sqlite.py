@@ -364,6 +364,15 @@ def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_other_options_are_refused(tmp_path: Path) -> None:
+    assert streamcal(*options(tmp_path)).returncode == 0
+    (tmp_path / "c.toml").write_text("[recalibrator]\nbins = 7\n")
+    done = streamcal(*options(tmp_path, "--config", tmp_path / "c.toml"))
+    assert done.returncode == 3
+    assert "the store was begun with other options: bins ('auto', now 7)" in done.stderr
+
+
+@pytest.mark.slow
 def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     out = tmp_path / "out.jsonl"

@@ -194,7 +194,7 @@ def test_what_is_told_as_ever_is_trusted(kind: str) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize("kind", ["constant", "doubled", "by score"])
 def test_rates_without_waiting(kind: str) -> None:
-    """Two streams of 100,000, seeded; ``python -m tests.delayed`` prints all of 30.
+    """Two streams of 100,000, seeded; ``python -m benchmarks.delayed`` prints all of 30.
 
     A constant rate is known nearly as well as by an oracle that has every label at once. After a doubling,
     the error is a fifth of that of waiting and of negative until told, or less: as far as an oracle gets to a

@@ -60,8 +60,8 @@ def test_at_a_constant_rate_nothing_is_lost() -> None:
 def test_where_telling_changes_nothing_is_lost(kind: str) -> None:
     """One stream, seeded: since the change, the error is at most 1.2 times that of waiting.
 
-    ``python -m tests.delayed --served`` prints ten of each kind. Seen to fail when a change of telling was
-    taken for one of the rate: the errors were .064 and .109, and those of waiting .036 and .031.
+    ``python -m benchmarks.delayed --served`` prints ten of each kind. Seen to fail when a change of telling
+    was taken for one of the rate: the errors were .064 and .109, and those of waiting .036 and .031.
     """
     drawn = draw(kind, 24_000, 0)
     waits, delayed = run(drawn, delayed=False), run(drawn, delayed=True)

@@ -1,6 +1,6 @@
 """A stream on a cluster of this machine, with executors and drivers killed: what is joined stays the same.
 
-``python -m tests.spark.cluster --events 2000000 --workers 2 --kills 5`` writes a stream, runs it on
+``python -m benchmarks.spark.cluster --events 2000000 --workers 2 --kills 5`` writes a stream, runs it on
 ``local-cluster``, kills so many executors and so many drivers on the way, and compares counts and sketches
 with those of one process. It prints events a second, and what an event took of the processor.
 """
@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.spark.processes import executors, used
 from streamcal.join.join_c import JoinConfig
 from tests.inside import labels_of
-from tests.spark.processes import executors, used
 from tests.spark.session import local_session
 from tests.spark.streams import TTL, one_process, write_stream
 
@@ -80,11 +80,13 @@ def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, se
     """Run the driver until it ends by itself, killing on the way; return the kills that are left."""
     random = np.random.default_rng(seed)
     plan = ["executor", "driver"] * kills
-    command = [sys.executable, "-m", "tests.spark.cluster", "--drive", str(folder), str(checkpoint)]
+    command = [sys.executable, "-m", "benchmarks.spark.cluster", "--drive", str(folder), str(checkpoint)]
     command += ["--workers", str(workers), "--files", str(files)]
     while True:
         log = (checkpoint.parent / "driver.log").open("ab")
-        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        driver = subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
         assert driver.stdout is not None
         took, last = 3.0, None  # seconds of a micro-batch, of which kills come at any moment
         for line in driver.stdout:

@@ -1,4 +1,4 @@
-"""``python -m tests.spark.postgres``: the query of streamcal.sql on a PostgreSQL that it starts and ends.
+"""``python -m benchmarks.postgres``: the query of streamcal.sql on a PostgreSQL that it starts and ends.
 
 It needs the programs of the server (``apt install postgresql``), and as root the user ``postgres``.
 """
@@ -34,7 +34,9 @@ def main() -> None:
         def call(program: str, *arguments: str, stdin: str | None = None) -> str:
             path = programs / program
             command = [*as_user, str(path) if path.exists() else program, *arguments]
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, cwd=name)
+            done = subprocess.run(  # noqa: S603
+                command, input=stdin, capture_output=True, text=True, check=False, cwd=name
+            )
             if done.returncode:
                 sys.exit(f"{program}: {done.stderr}")
             return done.stdout
@@ -52,7 +54,7 @@ def main() -> None:
                     "'null'", "null"
                 )
                 asked = (
-                    "create temporary table predictions (i int, score float8);"
+                    "create temporary table predictions (i int, score float8);"  # noqa: S608
                     f"insert into predictions values {rows};"
                     f"select probability from ({query(recalibration, 'postgres')}) as q order by i;"
                 )

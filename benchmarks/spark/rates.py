@@ -1,4 +1,4 @@
-"""``python -m tests.spark.rates``: what applying a map, and fitting one, take on Spark, a row.
+"""``python -m benchmarks.spark.rates``: what applying a map, and fitting one, take on Spark, a row.
 
 Each job stands beside one that reads the same rows from the same Parquet files and does nothing with them.
 They take turns. Processor time is that of all cores, JVM and Python apart; of the repeats the least counts,
@@ -18,12 +18,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from benchmarks.spark.processes import used
 from streamcal.events import PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.spark import learn, recalibrated
 from streamcal.sql import query
 from tests.spark.maps import linear_map, step_map
-from tests.spark.processes import used
 from tests.spark.session import local_session
 
 WEIGHTS = (0.3, 2.0)

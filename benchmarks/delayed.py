@@ -1,8 +1,8 @@
 """The simulations of delayed positives.
 
-``python -m tests.delayed`` prints how well the rate is estimated at the end of the stream (30 streams of
-100,000, some minutes); ``python -m tests.delayed --served`` how well mode ``auto`` serves it in the last 15
-days, against the same engine that waits for final labels (10 streams of 12,000, some minutes).
+``python -m benchmarks.delayed`` prints how well the rate is estimated at the end of the stream (30 streams
+of 100,000, some minutes), and with ``--served`` how well mode ``auto`` serves it in the last 15 days, against
+the same engine that waits for final labels (10 streams of 12,000, some minutes).
 """
 
 from __future__ import annotations

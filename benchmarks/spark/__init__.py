@@ -1,0 +1,1 @@
+"""Benchmarks of streams and maps on Spark."""

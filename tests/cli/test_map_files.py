@@ -67,12 +67,9 @@ def test_a_map_that_cannot_be_written_ends_the_run_before_it_begins(tmp_path: Pa
     (tmp_path / "e.jsonl").write_bytes(GOOD)
     (tmp_path / "notes").write_bytes(GOOD)
     (tmp_path / "shut").mkdir(mode=0o555)
-    (tmp_path / "shut.txt").touch()
     for name, says in [
         ("absent/map.json", "there is no directory"),
-        (".", "that is a directory"),
         ("notes", "that is not a map"),
-        ("shut.txt/map.json", "there is no directory"),
         ("shut/map.json", "may not be written"),
     ]:
         command = [

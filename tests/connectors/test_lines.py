@@ -245,7 +245,7 @@ def test_cut_gzip_is_read_on_once_it_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["block", "checksum"])
 def test_all_before_damage_is_taken_however_it_is_read(tmp_path: Path, place: str) -> None:
     rng = random.Random(2)
-    text = b"".join(b'{"id":"%d","score":%r}\n' % (i, rng.random()) for i in range(20_000))
+    text = b"".join(b'{"id":"%d","score":%r}\n' % (i, rng.random()) for i in range(5_000))
     packed = bytearray(gzip.compress(text, mtime=0))
     at = len(packed) // 2 if place == "block" else len(packed) - 8
     packed[at : at + 4] = b"\xff\xff\xff\xff" if place == "block" else bytes(4)
@@ -255,13 +255,13 @@ def test_all_before_damage_is_taken_however_it_is_read(tmp_path: Path, place: st
         found, positions = read(source)
         assert f"cannot be read beyond line {found[-1][1]}: the gzip data are damaged" in str(source.damage)
         assert source.ended
-    for index in (0, 1000, len(found) - 1):
+    for index in (0, 500, len(found) - 1):
         with opened(path, positions[index]) as source:
             assert read(source)[0] == found[index + 1 :]
             assert source.damage
     path.write_bytes(gzip.compress(text, mtime=0))
     with opened(path, positions[0]) as source:
-        assert len(read(source)[0]) == 19_999
+        assert len(read(source)[0]) == 4_999
 
 
 # What is kept, and told

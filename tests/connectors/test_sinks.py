@@ -152,22 +152,6 @@ def test_rows_of_a_commit_that_never_came_are_cut_off(tmp_path: Path) -> None:
     sink.close()
 
 
-def test_another_file_at_the_place_of_one_that_held_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "o.jsonl"
-    sink = opened(path)
-    sink.resume("job", None)
-    position = sink.commit({})
-    sink.close()
-    other = tmp_path / "other"
-    other.write_text('{"id":"a","score":0.5,"probability":0.5,"map_version":1}\n')
-    other.replace(path)
-    again = opened(path)
-    with pytest.raises(ValueError, match="is not the file that was written before"):
-        again.resume("job", position)
-    again.close()
-    assert path.read_text().startswith('{"id":"a"')
-
-
 def test_something_else_that_writes_during_the_run_is_noticed(tmp_path: Path) -> None:
     sink = opened(tmp_path / "o.jsonl")
     sink.resume("job", None)
@@ -356,25 +340,3 @@ def test_append_writes_behind_what_is_there_and_is_cut_back_to_it(
     found = [line for line in whole.decode().splitlines() if not line.startswith("id,")]
     ids = [line.split(",")[0] if ".csv" in name else json.loads(line)["id"] for line in found]
     assert ids == (["a", "a2", "b", "b2", "c", "c2"] if job else ["a", "b", "c"])
-
-
-def test_append_refuses_what_is_no_row_or_has_no_end(tmp_path: Path) -> None:
-    path = tmp_path / "o.jsonl"
-    for content, why in ((FOREIGN[0], "which are no answers"), (None, "its last line has no end")):
-        path.write_bytes(content or FOREIGN[0])
-        if content is None:
-            path.unlink()
-            sink = opened(path)
-            sink.resume("", None)
-            sink.write([answer("a"), answer("b")])
-            sink.commit({})
-            sink.close()
-            path.write_bytes(path.read_bytes()[:-5])
-        before = path.read_bytes()
-        sink = opened(path, append=True)
-        with pytest.raises(ValueError, match=why):
-            sink.resume("job", None)
-        sink.close()
-        assert path.read_bytes() == before
-    with pytest.raises(ValueError, match="leave out --append"):
-        opened(tmp_path / "o.parquet", append=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sqlite3
@@ -22,7 +21,7 @@ from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.tables import Tables
 from streamcal.run.ports import Change, Checkpoint
 from streamcal.run.rows import MapRow, RejectRow
-from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
+from tests.command_line import STREAMCAL, streamcal, synthetic
 
 
 def opened(path: Path, *, read_only: bool = False) -> SqliteStore:
@@ -97,32 +96,6 @@ def sqlite_locks(path: Path) -> list[str]:
     mine = f"{os.getpid()} ", f":{path.stat().st_ino} "
     locks = Path("/proc/locks").read_text().splitlines()
     return [each for each in locks if "POSIX" in each and all(part in each for part in mine)]
-
-
-@pytest.mark.slow
-def test_show_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """A store on a read-only disk: SQLite may make no file beside it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    store = opened(folder / "state.db")
-    store.commit(Change({}, b"", {"a": {"": 3}}, {}, (), ()))
-    folder.chmod(0o555)
-    try:
-        done = streamcal("show", folder / "state.db", "--json", humble=True)  # while a run has it
-        assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
-        (folder / "state.db-shm").chmod(0)
-        done = streamcal("show", folder / "state.db", humble=True)
-        assert done.returncode == 3
-        assert "Copy both files to a directory of your own" in done.stderr
-        folder.chmod(0o755)
-        store.close()
-        (folder / "state.db").chmod(0o444)
-        folder.chmod(0o555)
-        done = streamcal("show", folder / "state.db", "--json", humble=True)
-        assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
-    finally:
-        folder.chmod(0o755)
-        store.close()
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -302,10 +275,10 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     assert len(whole["pending"]) == sum(isinstance(each, Pending) for each in whole["by id"]) == 1594  # type: ignore[arg-type,attr-defined]
     rng = random.Random(5)
     pages = len(good) // 8192
-    places = [(byte, rng.randrange(8)) for byte in range(100)]
-    places += [(8192 - rng.randrange(1500), rng.choice([7, rng.randrange(8)])) for _ in range(60)]  # schema
-    places += [(8192 * rng.randrange(pages) + rng.randrange(40), rng.randrange(8)) for _ in range(60)]
-    places += [(rng.randrange(len(good)), rng.randrange(8)) for _ in range(60)]
+    places = [(byte, rng.randrange(8)) for byte in range(0, 100, 2)]
+    places += [(8192 - rng.randrange(1500), rng.choice([7, rng.randrange(8)])) for _ in range(30)]  # schema
+    places += [(8192 * rng.randrange(pages) + rng.randrange(40), rng.randrange(8)) for _ in range(30)]
+    places += [(rng.randrange(len(good)), rng.randrange(8)) for _ in range(30)]
     noticed = 0
     for place, bit in places:
         path.write_bytes(good[:place] + bytes([good[place] ^ (1 << bit)]) + good[place + 1 :])
@@ -321,19 +294,10 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
 
 DAMAGE = [
     ("pending", "UPDATE pending_blocks SET rows = replace(rows, '0.', '1.') WHERE block = 7"),
-    ("pending", "UPDATE pending_blocks SET block = 5000 WHERE block = 7"),
-    ("pending", "UPDATE pending_blocks SET crc = 0 WHERE block = 7"),
     ("pending", "DELETE FROM pending_blocks WHERE block = 7"),
-    ("pending", "UPDATE pending_gone SET bits = bits | 1"),
-    ("early", "UPDATE early_blocks SET rows = replace(rows, '\"label\":1', '\"label\":0')"),
     ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1,', ',0,') WHERE block = 2"),
-    ("engines", "UPDATE engines SET key = 'j' WHERE key = 'k'"),
-    ("maps", "UPDATE maps SET version = 3 WHERE seq = 7"),
     ("rejects", "DELETE FROM rejects WHERE seq = 7"),
-    ("checksum", "UPDATE positions SET position = '8' WHERE partition = '1'"),
-    ("checksum", "UPDATE meta SET value = x'00' WHERE name = 'run'"),
     ("no such table", "DROP TABLE maps"),
-    ("schema version", "PRAGMA user_version = -1"),
 ]
 
 
@@ -349,43 +313,12 @@ def test_what_was_not_written_by_a_run_is_noticed(tmp_path: Path, what: str, sta
 
 
 @pytest.mark.slow
-def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
-    assert streamcal(*options(tmp_path)).returncode == 0
-    store, out = tmp_path / "state.db", tmp_path / "out.jsonl"
-    good, answers = store.read_bytes(), out.read_bytes()
-    damaged = good[:100] + b"\0" * 200 + good[300:]
-    store.write_bytes(damaged)
-    done = streamcal(*options(tmp_path))
-    assert done.returncode == 3
-    assert "is damaged" in done.stderr
-    assert "Restore it from a copy" in done.stderr
-    assert store.read_bytes() == damaged
-    assert out.read_bytes() == answers
-
-
-@pytest.mark.slow
 def test_other_options_are_refused(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     (tmp_path / "c.toml").write_text("[recalibrator]\nbins = 7\n")
     done = streamcal(*options(tmp_path, "--config", tmp_path / "c.toml"))
     assert done.returncode == 3
     assert "the store was begun with other options: bins ('auto', now 7)" in done.stderr
-
-
-@pytest.mark.slow
-def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_path: Path) -> None:
-    assert streamcal(*options(tmp_path)).returncode == 0
-    out = tmp_path / "out.jsonl"
-    content = out.read_bytes()
-    out.write_bytes(content[:-10])
-    done = streamcal(*options(tmp_path))
-    assert done.returncode == 3
-    assert f"out.jsonl has {len(content) - 10} bytes, but {len(content)} were written to it" in done.stderr
-    out.unlink()
-    with (tmp_path / "events.csv").open("a") as events:
-        events.write("new,9999,0.5\n")
-    assert streamcal(*options(tmp_path)).returncode == 0
-    assert [row["id"] for row in read_lines(out)] == ["new"]
 
 
 @pytest.mark.slow

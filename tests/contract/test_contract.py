@@ -136,7 +136,7 @@ def test_any_cut_of_predictions_into_calls_gives_the_same_state(kind: Kind) -> N
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("restarts", [[0], [1, 30, 64, 65, 127], [99], range(0, 160, 7)], ids=str)
+@pytest.mark.parametrize("restarts", [[0], range(0, 160, 7)], ids=str)
 def test_an_engine_goes_on_from_its_state_wherever_it_is_restarted(kind: Kind, restarts: Any) -> None:
     """Labels are 20 events late; every fifth is of the source."""
     rows, plain, restarted = ones(kind.rows(160, 6)), kind.new(), kind.new()

@@ -40,6 +40,7 @@ def held_of_labels(n: int, length: int) -> slice:
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(
     st.integers(0, 2**32 - 1), st.integers(64, 400), st.lists(st.integers(1, 150), min_size=1, max_size=20)
 )
@@ -64,7 +65,7 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 60), min_size=1, max_size=12))
 def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: list[int]) -> None:
     n, span = sum(batches), 160.0

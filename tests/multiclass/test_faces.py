@@ -150,7 +150,7 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
         RecalibratedClassifier(GaussianNB(), classes=NAMES)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_passes_the_checks_of_river() -> None:
     names = ["brickface", "cement", "foliage", "grass", "path", "sky", "window", False, True]
     model = RecalibratedClassifier(naive_bayes.GaussianNB(), classes=names, mode="target")

@@ -34,11 +34,8 @@ from tests.serve.servers import LINES, Served
 MORNING = datetime(2026, 1, 31, 8, 0)
 KINDS: dict[str, tuple[Any, str]] = {
     "true": (True, "true"),
-    "fraction": (1.5, "1.5"),
     "decimal": (Decimal("1.50"), "1.50"),
-    "moment": (MORNING, "2026-01-31 08:00:00"),
     "in UTC": (MORNING.replace(tzinfo=UTC), "2026-01-31 08:00:00"),
-    "text": ("007", "007"),
 }
 AVRO = {
     bool: "boolean",

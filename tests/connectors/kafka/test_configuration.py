@@ -66,17 +66,6 @@ class TestConfiguration:
         with pytest.raises(ValueError, match="the environment has no variable THE_SECRET"):
             by_name.client_options()
 
-    def test_the_environment_goes_before_the_file_and_that_before_the_runs_own(self, tmp_path: Path) -> None:
-        path = tmp_path / "kafka.toml"
-        path.write_text("[recalibrator]\nbins = 3\n[kafka]\nstall_seconds = 7\nrequest_seconds = 8\n")
-        table = {"stall_seconds": 1, "refresh_seconds": 2, "request_seconds": 3}
-        environment = {"STREAMCAL_KAFKA_CONFIG": str(path), "STREAMCAL_KAFKA_STALL_SECONDS": "9"}
-        config = read_kafka_config(None, environment, table)
-        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 8.0, 5.0)
-        del environment["STREAMCAL_KAFKA_CONFIG"]
-        config = read_kafka_config(None, environment, table)
-        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 3.0, 2.0)
-
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "message"),

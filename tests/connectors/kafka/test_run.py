@@ -47,7 +47,7 @@ from tests.connectors.kafka.runs import Runs, runs
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
 BROKER_KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "3"))
-PREDICTIONS = 10**9 if FULL else 12_000
+PREDICTIONS = 10**9 if FULL else 8_000
 MAX_EVENTS = 4000 if FULL else 400
 """Of a micro-batch: small ones give many moments to be killed at."""
 
@@ -307,7 +307,7 @@ class Delayed:
     """The flights with labels as late as they may be, doubled, or never sent."""
 
     TTL = DAY / 2
-    COUNT = 3000 if FULL else 1500
+    COUNT = 3000 if FULL else 1000
 
     def __init__(self) -> None:
         choice = random.Random(3)

@@ -131,7 +131,7 @@ def size(value: Any) -> int:
 
 
 @given(KINDS, st.integers(0, 12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_record_never_expands_to_more_than_its_bytes_allow(kind: Any, count: int) -> None:
     schema = record(("id", "string"), ("more", Schemas().of(kind)), name="Whole")
     try:

@@ -212,7 +212,7 @@ def columns_registry() -> Iterator[SchemaRegistry]:
 class TestOneRule:
     @pytest.mark.slow
     @given(st.lists(ROWS, max_size=8), st.sampled_from([1, 40]), st.booleans())
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_what_is_an_event_in_json_is_one_in_avro(
         self, columns_registry: SchemaRegistry, rows: list[dict[str, Any]], times: int, positive: bool
     ) -> None:

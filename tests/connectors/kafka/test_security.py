@@ -130,34 +130,6 @@ class TestSecurity:
             assert SECRET not in text
         assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
 
-    @pytest.mark.parametrize(
-        ("protocol", "listener", "said"),
-        [
-            ("SSL", "plain", "correct security_protocol"),
-            ("PLAINTEXT", "mutual", "correct security_protocol"),
-            ("SASL_PLAINTEXT", "plain", "IllegalSaslStateError"),
-        ],
-    )
-    def test_a_listener_that_speaks_another_protocol_ends_the_run(
-        self, secure: Secured, tmp_path: Path, protocol: str, listener: str, said: str
-    ) -> None:
-        """It may hang up on such a client as a broker does that is shut down, which is waited for."""
-        port = {"plain": secure.broker.port, "sasl": secure.sasl_port, "mutual": secure.mutual_port}[listener]
-        options = {"security_protocol": protocol, "ssl_cafile": str(secure.certificate)}
-        if protocol.startswith("SASL"):
-            options |= {"sasl_mechanism": "PLAIN", "sasl_plain_username": "streamcal"}
-            options |= {"sasl_plain_password_env": "PASSWORD"}
-        done = streamcal(
-            *("run", "--events", f"kafka://127.0.0.1:{port}/events", "--output", tmp_path / "out.jsonl"),
-            STREAMCAL_KAFKA_CLIENT=json.dumps(options),
-            STREAMCAL_KAFKA_CONNECT_SECONDS="1",
-            PASSWORD=SECRET,
-        )
-        assert done.returncode == 1, done.stderr
-        assert said in done.stderr
-        assert f"127.0.0.1:{port}" in done.stderr
-        assert "Traceback" not in done.stderr
-
     def test_a_user_without_rights(self, secure: Secured, tmp_path: Path) -> None:
         """And though the broker makes topics that are asked for, no topic of a wrong name is made."""
         broker, port, _, certificate = secure

@@ -11,21 +11,19 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
-from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.events import PredictionEvent
 from streamcal.events.codec import Malformed
-from streamcal.run.ports import SourceOptions
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import transactional, until
 from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
-from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read, url
+from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
-@BOTH
 class TestSource:
+    @BOTH
     def test_several_partitions_each_in_its_order(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 3)
         for partition in range(3):
@@ -63,6 +61,7 @@ class TestSource:
         assert (origin.source, origin.line, origin.raw) == (f"{topic}/1", 1, b"oops")
         assert [batch.position(count) for count in (0, 1, 7)] == [0, 1, 7]
 
+    @BOTH
     def test_it_goes_on_where_another_process_was(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 2)
         for partition in range(2):
@@ -101,6 +100,7 @@ class TestSource:
                 "1": list(range(3, 10)),
             }
 
+    @BOTH
     def test_a_partition_that_is_added_is_read_from_its_beginning(
         self, kafka_broker: AnyBroker, new_topic: Topics, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -118,6 +118,7 @@ class TestSource:
         with opened(kafka_broker, topic, "?from=latest") as source:  # added while it was down
             assert offsets(source.seek({"0": 2})) == {"0": 2, "1": 0, "2": 0}
 
+    @BOTH
     def test_aborted_records_are_never_delivered(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events")
         with transactional(kafka_broker) as sender, opened(kafka_broker, topic) as source:
@@ -136,17 +137,6 @@ class TestSource:
             assert not source.endless
             assert ids(read(source, 2)["0"]) == [1, 3]
             until(lambda: not source.poll(10, 0.1) and source.ended, "it does not end")
-
-    def test_calibration_ends_where_the_topic_does(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
-        topic = new_topic("events", 2)
-        put(kafka_broker, topic, [b'{"score":0.5,"label":1}'] * 5)
-        with closing(
-            KafkaConnector().source(url(kafka_broker, topic), SourceOptions(domain="source"))
-        ) as source:
-            source.seek({})
-            put(kafka_broker, topic, [b'{"score":0.5,"label":0}'])
-            assert [event.domain for event in read(source, 5)["0"]] == ["source"] * 5
-            assert source.ended
 
     def test_a_stalled_partition_is_reported_once(
         self,
@@ -171,6 +161,7 @@ class TestSource:
             assert ids(read(source, 1)["0"]) == [1]
             until(lambda: bool(source.poll(10, 0.1)) or "moves again" in caplog.text, caplog.text)
 
+    @BOTH
     @pytest.mark.crash
     def test_the_broker_is_away_and_comes_back(
         self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
@@ -192,6 +183,7 @@ class TestSource:
         assert "is back" in said[1]
         assert not logging.getLogger("kafka").propagate
 
+    @BOTH
     def test_a_partition_has_been_read_to_its_end_only_if_the_broker_says_so(
         self, killable_broker: Broker, new_topic: Topics
     ) -> None:

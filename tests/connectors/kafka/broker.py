@@ -12,15 +12,12 @@ Costs, two cores with other work on them: fetch 5 s and archive 7 s, both once (
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
-import fcntl
 import functools
 import hashlib
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -28,22 +25,18 @@ import struct
 import subprocess
 import tempfile
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.maven import fetched, locked
+
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[2] / ".cache" / "kafka"
-POM = HERE / "pom.xml"
 LOGGING = HERE / "log4j2.properties"
 
-JAVA_NEEDED = 17
 START_TIMEOUT = 90.0
 """Seconds. A start takes 3; the rest is for a machine whose cores are taken."""
 STOP_TIMEOUT = 30.0
-FETCH_TIMEOUT = 600.0
 
 # Below Linux's ephemeral range (32768..60999). Inside it, a client that keeps reconnecting while
 # the broker is down can be handed the broker's own port as its source and connect to itself, and
@@ -98,102 +91,16 @@ class BrokerError(RuntimeError):
     """The broker did not do what was asked; the message ends with the tail of its log."""
 
 
-class FetchError(RuntimeError):
-    """Maven could not bring the jars; the message ends with the tail of its output."""
-
-
-def java() -> str | None:
-    """Path of the ``java`` to run: the one of ``JAVA_HOME``, else the one on the path."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (found := shutil.which("java", path=str(Path(home) / "bin"))):
-        return found
-    return shutil.which("java")
+def fetch() -> Path:
+    """Bring the jars unless they are there, and return their directory; see `tests.maven.fetched`."""
+    return fetched(HERE / "pom.xml", "kafka")
 
 
 @functools.cache
-def java_says(command: str) -> str:
-    """What the Java at `command` prints as its version."""
-    said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
-    return said.stderr + said.stdout
-
-
-def java_version(command: str) -> int:
-    """Major version of the Java at `command`, 0 when it does not say."""
-    found = re.search(r'version "(?:1\.)?(\d+)', java_says(command))
-    return int(found[1]) if found else 0
-
-
-def jars() -> Path:
-    """Directory of the jars of the present ``pom.xml``, whether or not they are there yet."""
-    return CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-
-
 def class_archive() -> Path:
     """File of the class-data archive for these jars and this Java, whether or not it is there."""
-    build = hashlib.sha256(java_says(java() or "java").encode()).hexdigest()[:12]
-    return jars().with_name(f"{jars().name}-{build}.jsa")
-
-
-@contextlib.contextmanager
-def _locked() -> Iterator[None]:
-    """Hold the cache for this process alone; another one waits."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def unavailable() -> str | None:
-    """Say why no broker can be started on this machine, or None when one can."""
-    command = java()
-    if command is None:
-        return f"no java on the path: a Kafka broker needs Java {JAVA_NEEDED}"
-    if (version := java_version(command)) < JAVA_NEEDED:
-        return f"{command} is Java {version or 'of no known version'}, needs {JAVA_NEEDED}"
-    if not jars().is_dir() and shutil.which("mvn") is None:
-        return "no mvn on the path, and the broker's jars have not been fetched yet"
-    return None
-
-
-def fetch() -> Path:
-    """Bring the jars with Maven unless they are there, and return their directory.
-
-    Safe to call from several processes at once: one fetches, the others wait for it. An
-    interrupted fetch leaves nothing that looks complete.
-
-    Raises
-    ------
-    FetchError
-        Maven failed, for instance because no registry can be reached.
-    """
-    target = jars()
-    if target.is_dir():
-        return target
-    with _locked():
-        if target.is_dir():
-            return target
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as scratch:
-            partial = Path(scratch) / "jars"
-            command = ["mvn", "-B", "-q", "-f", str(POM), "dependency:copy-dependencies"]
-            try:
-                ran = subprocess.run(
-                    [*command, f"-DoutputDirectory={partial}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    timeout=FETCH_TIMEOUT,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as late:
-                raise FetchError(f"mvn took longer than {FETCH_TIMEOUT:.0f} s") from late
-            except OSError as missing:
-                raise FetchError(f"mvn did not start: {missing}") from missing
-            if ran.returncode or not any(partial.glob("kafka_2.13-*.jar")):
-                raise FetchError(f"mvn ended with {ran.returncode}:\n{_tail(ran.stdout)}")
-            partial.rename(target)
-    return target
+    said = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
+    return fetch().with_name(f"{fetch().name}-{hashlib.sha256(said).hexdigest()[:12]}.jsa")
 
 
 def archive() -> None:
@@ -209,7 +116,7 @@ def archive() -> None:
     target = class_archive()
     if target.exists():
         return
-    with _locked():
+    with locked(target.parent):
         if target.exists():
             return
         first = Broker()
@@ -247,16 +154,6 @@ class Broker:
         self._sharing = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
-
-    @staticmethod
-    def available() -> str | None:
-        """Say why no broker can be started on this machine, or None when one can."""
-        return unavailable()
-
-    @staticmethod
-    def fetch() -> Path:
-        """Bring the jars unless they are there; see the function `fetch`."""
-        return fetch()
 
     @property
     def bootstrap(self) -> str:
@@ -413,7 +310,7 @@ class Broker:
                 "kafka.tools.StorageTool",
                 "format",
                 "--cluster-id",
-                _cluster_id(),
+                "c3RyZWFtY2FsLXRlc3RzLQ",
                 "--config",
                 str(properties),
             )
@@ -431,7 +328,7 @@ class Broker:
         """Start Java away from our terminal, so that Ctrl-C reaches the tests and not it."""
         return subprocess.Popen(
             [
-                java() or "java",
+                "java",
                 "-Xms64m",
                 "-Xmx512m",
                 # Cheap to start: no parallel collector, and no optimising compiler, which would
@@ -445,7 +342,7 @@ class Broker:
                 f"-Dlog4j2.configurationFile={LOGGING}",
                 f"-Dbroker.log={self.directory / 'broker.log'}",
                 "-cp",
-                f"{jars()}/*",
+                f"{fetch()}/*",
                 *arguments,
             ],
             stdin=subprocess.DEVNULL,
@@ -549,14 +446,6 @@ def _guard(pid: int, directory: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-
-
-def _cluster_id() -> str:
-    """Return a random cluster id: 16 bytes in URL-safe base64, not looking like an option."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
 
 
 def _tail(text: str, lines: int = 40) -> str:

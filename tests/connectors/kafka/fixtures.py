@@ -27,7 +27,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.kafka.broker import Broker, FetchError, fetch
+from tests.connectors.kafka.broker import Broker, fetch
+from tests.maven import FetchError
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, which Python 3.11 and
@@ -119,12 +120,10 @@ def broker_or_reason() -> AnyBroker | str:
     """Return a broker, not yet started if it is ours, or the reason why there is none."""
     if external := os.environ.get(EXTERNAL):
         return ExternalBroker(external)
-    if reason := Broker.available():
-        return f"{reason} (or set {EXTERNAL}=host:port)"
     try:
         fetch()
     except FetchError as error:
-        return f"the Kafka broker's jars could not be fetched: {error}"
+        return f"no Kafka broker: {error} (or set {EXTERNAL}=host:port)"
     return Broker()
 
 

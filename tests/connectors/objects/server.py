@@ -6,9 +6,6 @@ half a minute. A start takes 2 to 5 seconds and 150 MB.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -18,42 +15,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["KEY", "SECRET", "fetched", "served"]
+from tests.maven import fetched
+
+__all__ = ["KEY", "SECRET", "fetch", "served"]
 
 HERE: Final = Path(__file__).resolve().parent
-CACHE: Final = HERE.parents[2] / ".cache" / "s3proxy"
 KEY: Final = "key-of-tests"
 SECRET: Final = "hunter2-correct-horse"  # of a server on loopback
 _START_SECONDS: Final = 60.0
 
 
-def fetched() -> Path:
-    """Bring the jars with Maven unless they are there, and return their directory.
-
-    Raises
-    ------
-    RuntimeError
-        if Maven or Java is missing, or Maven failed.
-    """
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise RuntimeError(f"no {program} on the path")
-    pom = HERE / "pom.xml"
-    target = CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process waits
-        if not target.is_dir():
-            with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-                partial = Path(scratch, "jars")
-                command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-                ran = subprocess.run(
-                    [*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False
-                )
-                if ran.returncode:
-                    raise RuntimeError(f"mvn ended with {ran.returncode}: {ran.stdout[-2000:]}")
-                partial.rename(target)
-    return target
+def fetch() -> Path:
+    """Bring the jars unless they are there, and return their directory; see `tests.maven.fetched`."""
+    return fetched(HERE / "pom.xml", "s3proxy")
 
 
 @contextmanager

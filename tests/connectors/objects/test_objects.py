@@ -19,7 +19,7 @@ from streamcal.run.outputs import writing
 from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import Recalibrated
 from tests.command_line import streamcal, synthetic
-from tests.connectors.objects.server import KEY, SECRET, fetched, served
+from tests.connectors.objects.server import KEY, SECRET, fetch, served
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def endpoint() -> Iterator[str]:
     if not os.environ.get("CI"):
         pytest.importorskip("s3fs", reason="needs s3fs: pip install '.[objects]'")
     try:
-        jars = fetched()
+        jars = fetch()
     except RuntimeError as error:
         if os.environ.get("CI"):
             raise

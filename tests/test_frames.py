@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,7 @@ def of_files(folder: Path, made: dict[str, list[dict[str, Any]]]) -> tuple[list[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["polars", "pandas", "arrow"])
+@pytest.mark.parametrize("library", ["polars", "pandas"])
 def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: str) -> None:
     made = streams()
     wanted, pipeline = of_files(tmp_path, made)
@@ -126,7 +125,7 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", ["events", "labels"])
-@pytest.mark.parametrize("library", ["polars", "pandas", "nullable", "arrow", "objects"])
+@pytest.mark.parametrize("library", ["polars", "nullable", "objects"])
 def test_a_frame_holds_the_events_that_json_lines_hold(library: str, kind: Any) -> None:
     """Typed columns with missing values, and columns of objects, among them what is refused."""
     roles = [role for role in VALUES if role != "score" or kind == "events"]
@@ -215,79 +214,22 @@ def test_a_taken_name_is_left_to_its_column() -> None:
     assert frame["probability_served"].between(0.0, 1.0).all()
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [
-        [uuid.UUID(int=number) for number in range(N)],
-        np.arange(N) * 1.0,
-        np.arange(N, dtype=np.int32),
-        pd.Series(range(N), dtype="Int64"),
-        pd.Categorical([f"c{number}" for number in range(N)]),
-    ],
-    ids=["uuid", "float", "int32", "Int64", "category"],
-)
-def test_ids_of_every_type_meet(ids: Any) -> None:
-    done = streamcal.backtest(*pandas(id=ids, label_id=ids))
-    assert done.summary["join"]["joined"] == N
-    assert done.frame["id"].to_list() == list(ids)
-    assert done.remarks == []
-
-
 def test_ids_that_a_float_cannot_tell_apart_are_refused() -> None:
     ids = 2.0**53 + np.arange(N)
     with pytest.raises(ValueError, match=r"first for: an id must be .*, got 9007199254740992.0, in"):
         streamcal.backtest(*pandas(id=ids, label_id=ids))
 
 
-def test_rows_without_a_label_are_left_out() -> None:
-    predictions, labels = pandas()
-    labels = labels.assign(label=labels["label"].where(labels.index % 4 > 0))
-    done = streamcal.backtest(predictions, labels)
-    assert (done.summary["join"]["joined"], done.rejects) == (N * 3 // 4, [])
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({"label_id": range(N, 2 * N)}, "none of the 400 labels .* such as '0', '1', '2', labels '400'"),
-        ({"score": np.linspace(-4.0, -1.0, N)}, "all 400 rows of predictions were rejected, .*: a score"),
-        ({"score": np.linspace(-4.0, 4.0, N)}, r"log odds.*1 / \(1 \+ exp\(-s\)\)"),
-        ({"score": np.linspace(0.0, 1000.0, N)[::-1]}, "Divide all scores by the largest that"),
-        ({"score": np.linspace(0.0, 100.0, N)}, "Divide all scores by 100"),
-        ({"label_time": None}, r"none, so nobody .* columns=\{\"labels\": \{\"time\": NAME\}\}; labels"),
-        ({"label_time": None, "label_ts": TIMES}, r"columns=\{\"labels\": \{\"time\": 'ts'\}\}"),
-        ({"time": None}, r"labels have times and predictions have none.* columns=\{\"time\": NAME\}"),
-        ({"label_label": ["bad", "good"] * (N // 2)}, r"say with columns=\{\"positive\": VALUE\}"),
-    ],
-)  # fmt: skip
-def test_what_would_come_to_nothing_is_refused(columns: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
-        streamcal.backtest(*pandas(**columns))
-    assert "--" not in str(caught.value)
-    assert "micro-batch" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"mode": "atuo"}, "got 'atuo'; did you mean 'auto'"),
-        ({"windw": 1_000}, "windw: is not known; did you mean window"),
-        ({"join": {"lable_ttl": 1.0}}, "did you mean label_ttl"),
-        ({"columns": {"scor": "p"}}, "did you mean score"),
         ({"join": {"label_ttl": 60.0}}, r"400 labels came in time: half .* than (1|3600) \w+ after"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         streamcal.backtest(*pandas(), **options)
-
-
-def test_what_is_not_computed_yet_is_named() -> None:
-    predictions, labels = pandas()
-    with pytest.raises(TypeError, match=r"predictions is a polars LazyFrame, which is not computed yet"):
-        streamcal.backtest(pl.from_pandas(predictions).lazy(), labels)
-    with pytest.raises(TypeError, match="labels must be a data frame of pandas, polars or Arrow, got"):
-        streamcal.backtest(predictions, labels.to_dict("list"))
 
 
 def test_remarks_are_warnings_in_the_words_of_a_caller() -> None:

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.slow
 
 
 def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path) -> None:
-    given = events(300, 40)
+    given = events(120, 40)
     run(*CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl")
     server = Served(tmp_path / "s.db", *CLASSES)
     answers = []
-    for start in range(0, len(given), 100):
-        for event in given[start : start + 100]:
+    for start in range(0, len(given), 80):
+        for event in given[start : start + 80]:
             if "scores" in event:
                 status, answer = server.ask("POST", "/v1/predictions", event)
                 answers.append(answer)

@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 # ruff: noqa: E402  # numpy reads these when it is imported
 # One thread for everything: no method gets cores that another does not use.
@@ -223,8 +223,7 @@ def summary(cases: Sequence[Case]) -> Iterator[list[str]]:
 class Without(Weights):
     """Weights of which one candidate has none."""
 
-    __slots__ = ()
-    kept: NDArray[np.bool_] = np.ones(len(ALL), np.bool_)
+    kept: ClassVar[NDArray[np.bool_]] = np.ones(len(ALL), np.bool_)
 
     @property
     def active(self) -> NDArray[np.bool_]:

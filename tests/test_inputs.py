@@ -231,6 +231,43 @@ def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
     assert engine.target.labels == 6 * 30 * 20
 
 
+@pytest.mark.parametrize("library", [pd, pl])
+def test_labels_of_a_backtest_may_come_later_in_the_same_frame(library: Any) -> None:
+    days = [86_400.0 * day for day in range(6)]
+    columns = {"id": [*"abcdef"], "score": [0.1, 0.9] * 3, "label": [0, 1, 0, None, 0, 1], "time": days}
+    later = [day + 2 * 86_400.0 for day in days]
+    rows = library.DataFrame(columns | {"known": later})
+    if library is pd:
+        rows.index = [*range(7, 13)]
+    labels = library.DataFrame({name: columns[name] for name in ("id", "label")} | {"time": later})
+    expected = backtest(
+        library.DataFrame(columns | {"label": [None] * 6}).drop(columns="label")
+        if library is pd
+        else rows.drop("label", "known"),
+        labels,
+    )
+    for options in ({"label_time": "known"}, {"label_delay": "2d"}, {"label_delay": timedelta(days=2)}):
+        done = backtest(rows, **options)
+        assert done.summary == expected.summary
+        assert done.summary["join"]["joined"] == 5
+    for options, words in (
+        ({"label_time": "knwon"}, "no column 'knwon': they have 'id'"),
+        ({"label_delay": "2 moons"}, "a duration, such as '2d' or 'PT6H', got '2 moons'"),
+        ({"label_delay": "-P2D"}, "not be negative"),
+        ({"label_delay": "2d", "label_time": "known"}, "give one of"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            backtest(rows, **options)
+
+
+def test_rejects_of_a_backtest_are_a_frame() -> None:
+    rows = pd.DataFrame({"id": [*"ab"], "score": [0.5, 7.0], "label": [0, 1]})
+    found = backtest(rows).rejected
+    assert isinstance(found, pd.DataFrame)
+    assert found[["line", "code"]].values.tolist() == [[2, "bad_score"]]
+    assert len(backtest(rows[:1]).rejected) == 0
+
+
 @pytest.mark.parametrize("export", [onnx.model, lambda map_: sql.query(map_, "postgres")])
 @pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
 def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Unpack, overload
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
 from streamcal.events.columns import Columns, did_you_mean
 from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.results import Backtest, Comparison
-from streamcal.frames.sources import Frame, FrameSource
+from streamcal.frames.sources import Frame, FrameSource, apart
 from streamcal.join.join_c import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
@@ -47,6 +48,8 @@ def backtest(
     labels: Frame | None = None,
     calibration: Frame | None = None,
     *,
+    label_time: str | None = None,
+    label_delay: timedelta | str | None = None,
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
@@ -61,6 +64,8 @@ def backtest(
     labels: Frame | None = None,
     calibration: Frame | None = None,
     *,
+    label_time: str | None = None,
+    label_delay: timedelta | str | None = None,
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
@@ -74,6 +79,8 @@ def backtest(
     labels: Frame | None = None,
     calibration: Frame | None = None,
     *,
+    label_time: str | None = None,
+    label_delay: timedelta | str | None = None,
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
@@ -93,6 +100,11 @@ def backtest(
         labels are a column of the predictions, known at once.
     calibration
         labelled events of before the deployment, learned first: ``score`` and ``label``.
+    label_time
+        column of the predictions that says when the label of the same row was known; not with ``labels``.
+    label_delay
+        time after which the label of the same row is known, a duration such as ``"2d"`` or ``"PT6H"``: a
+        simulation, where nobody noted when labels came.
     columns
         the names of columns that have others: see `streamcal.events.columns.Columns`, as a mapping
         ``{"score": "p", "positive": "yes"}``; it keeps none. With ``{"classes": ["cat", "dog", "fox"]}``, a
@@ -136,6 +148,13 @@ def backtest(
     """
     if modes is not None and (isinstance(modes, str) or not modes or "mode" in options):
         raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
+    if label_time is not None or label_delay is not None:
+        if labels is not None or None not in (label_time, label_delay):
+            raise ValueError("give one of labels, label_time and label_delay")
+        names = columns if isinstance(columns, Columns) else _validated(Columns, dict(columns or {}))
+        if label_time is not None:
+            columns = names.model_copy(update={"labels": {"time": label_time}})
+        predictions, labels = apart(predictions, names, label_time, _delay(label_delay))
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
     done = [_replayed(predictions, labels, calibration, columns, join, segments, each) for each in given]
     for words in dict.fromkeys(words for each in done for words in each.remarks):
@@ -196,6 +215,19 @@ def _replayed(
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
     return Backtest(pipeline, of_predictions, status, answers.rows, rejects.rows, maps.rows, remarks)
+
+
+def _delay(delay: timedelta | str | None) -> float:
+    """Return a delay in seconds; None is 0."""
+    try:
+        seconds = TypeAdapter(timedelta).validate_python(delay or timedelta()).total_seconds()
+    except ValidationError:
+        raise ValueError(
+            f"label_delay must be a duration, such as '2d' or 'PT6H', got {shown(delay)}"
+        ) from None
+    if seconds < 0.0:
+        raise ValueError(f"label_delay must not be negative, got {shown(delay)}")
+    return seconds
 
 
 def _validated(model: Any, given: Mapping[str, Any]) -> Any:

@@ -103,15 +103,25 @@ class Backtest:
         """Figures of each key, the worst first: ``key``, then as in `by_segment`. Weights do not count."""
         return self._framed("key", {"": self._pipeline.quality.groups})
 
+    @cached_property
+    def rejected(self) -> Frame:
+        """Rejected rows, and why: a frame of the caller's library with the columns of `rejects`."""
+        names = RejectRow.__struct_fields__
+        return self._made({name: [getattr(row, name) for row in self.rejects] for name in names})
+
     def _framed(self, name: str, by_field: Mapping[str, Groups]) -> Frame:
-        narwhals = narwhals_module()
-        library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
         named, figures = ranked(by_field)
         made: dict[str, Any] = {"field": [field for field, _ in named]} if name == "segment" else {}
         made[name] = [each for _, each in named]
         renamed = {"low": "gap_low", "high": "gap_high"}
         made |= {renamed.get(column, column): values for column, values in figures._asdict().items()}
         made["labels"] = made["labels"].astype(np.int64)
+        return self._made(made)
+
+    def _made(self, made: Mapping[str, Any]) -> Frame:
+        """Return columns as a frame of the caller's library."""
+        narwhals = narwhals_module()
+        library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
         series = [narwhals.new_series(column, values, backend=library) for column, values in made.items()]
         return series[0].to_frame().with_columns(*series[1:]).to_native()
 

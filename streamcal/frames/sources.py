@@ -23,7 +23,7 @@ from streamcal.values import Counts, Floats, shown
 if TYPE_CHECKING:
     import narwhals as nw
 
-__all__ = ["Frame", "FrameSource", "narwhals_module"]
+__all__ = ["Frame", "FrameSource", "apart", "narwhals_module"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
 _WHOLE: Final = 2.0**53  # every whole float below is exact
@@ -185,6 +185,36 @@ class FrameSource:
             for name in self._decoder.kept
         ]
         return self._decoder.decode(columns, kept, len(rows))
+
+
+def apart(frame: Frame, columns: Columns, time: str | None, delay: float) -> tuple[Frame, Frame]:
+    """Return predictions without their labels, and the labels with their times.
+
+    Parameters
+    ----------
+    time
+        column of the times of labels; None: those of predictions, and ``delay``, in seconds.
+
+    Raises
+    ------
+    ValueError
+        if a column is not there, or a time is none.
+    """
+    rows, own = _rows_of(frame, "predictions"), columns.of("events").names
+    wanted = [own["id"], own["label"], time or own["time"]]
+    for name in wanted:
+        if name not in rows.columns:
+            has = ", ".join(map(shown, rows.columns))
+            raise ValueError(f"predictions have no column {shown(name)}: they have {has}")
+    labels = rows.select(wanted)
+    if time is None:
+        made = as_times(labels[own["time"]].to_native(), len(labels)) + delay
+        library = narwhals_module().get_native_namespace(labels)
+        labels = narwhals_module().maybe_reset_index(labels)  # or a new column would have another index
+        labels = labels.select(wanted[:2]).with_columns(
+            narwhals_module().new_series(own["time"], made, backend=library)
+        )
+    return rows.drop(own["label"]).to_native(), labels.to_native()
 
 
 def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:

@@ -231,6 +231,13 @@ def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
     assert engine.target.labels == 6 * 30 * 20
 
 
+def test_labels_of_three_classes_need_their_names_or_a_positive_one() -> None:
+    rows = pd.DataFrame({"id": [*map(str, range(90))], "score": 0.5, "label": [0, 1, 2] * 30})
+    with pytest.raises(ValueError, match="labels name more classes than 0 and 1: others, such as 2, were"):
+        backtest(rows)
+    assert backtest(rows, columns={"positive": 1}).summary["join"]["joined"] == 60
+
+
 @pytest.mark.parametrize("library", [pd, pl])
 def test_labels_of_a_backtest_may_come_later_in_the_same_frame(library: Any) -> None:
     days = [86_400.0 * day for day in range(6)]

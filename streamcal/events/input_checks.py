@@ -20,7 +20,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.columns import Columns
 from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
-from streamcal.values import shown
+from streamcal.values import parse_number, shown
 
 __all__ = ["InputChecks", "MeaningError", "Sighting"]
 
@@ -79,6 +79,8 @@ class InputChecks(msgspec.Struct):
     largest: float = 0.0
     """Largest of them, if it is above 100."""
     percent: Sighting | None = None
+    third: Sighting | None = None
+    """Refused labels among the `FIRST` events that are numbers, though no label is named as positive."""
     lacking: Sighting | None = None
     """Events from an input of labels that have none, before any label was accepted."""
     lacked: str = ""
@@ -128,14 +130,20 @@ class InputChecks(msgspec.Struct):
                     return
 
     def refused(self, event: Malformed, index: int, origin_of: Callable[[int], Origin]) -> None:
-        """Look at the score of an event that was refused, the one at an index after `events`.
+        """Look at the score and the label of an event that was refused, the one at an index after `events`.
 
         Raises
         ------
         MeaningError
-            if scores are in percent.
+            if scores are in percent, or labels are the numbers of three classes.
         """
         low, high = _PERCENT
+        if (
+            event.label is not None
+            and parse_number(event.label) is not None
+            and "positive" not in event.fields
+        ):
+            self._third(event.label, index, origin_of)
         if event.score is None or self.events + index >= FIRST:
             return
         self.lowest = min(self.lowest, event.score)
@@ -181,6 +189,16 @@ class InputChecks(msgspec.Struct):
         if sum(each.times for each in self.labels.values()) >= ENOUGH:
             raise MeaningError(partial(self._of_labels, columns))
 
+    def _third(self, label: str, index: int, origin_of: Callable[[int], Origin]) -> None:
+        count = self.events + index + 1
+        if count > FIRST:
+            return
+        if self.third is None:
+            self.third = _first(origin_of(index))
+        self.third.times += 1
+        if self.settled and self.third.times >= max(ENOUGH, count / _SHARE):
+            raise MeaningError(partial(self._of_third, label))
+
     def _unlabelled(self, column: str, index: int, origin_of: Callable[[int], Origin]) -> None:
         if self.lacking is None:
             origin = origin_of(index)
@@ -209,6 +227,13 @@ class InputChecks(msgspec.Struct):
         return (
             f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
             f" {refused}. {advice}.{face.nothing_learned}"
+        )
+
+    def _of_third(self, label: str, face: Face) -> str:
+        seen = "" if self.third is None else self.third.shown(face)
+        return (
+            f"labels name more classes than 0 and 1: others, such as {label}, were refused ({seen}). Name all"
+            f" classes {face.classes}, or say {face.positive} which label counts as 1.{face.nothing_learned}"
         )
 
     def _of_scores(self, face: Face) -> str:

@@ -74,10 +74,25 @@ def test_one_class_while_others_are_refused(values: list[object], refused: str) 
 
 
 @pytest.mark.parametrize(
-    "values", [[0, 1] + [7] * 500, [7], [0] * 30 + [7] * 9 + [1] + [7] * 100, [0] * 30 + [None] * 100]
+    "values",
+    [
+        [0, 1] * 100 + [7] * 9,
+        [0, 1] * 200 + [7] * 20,
+        [0, 1] + ["unknown"] * 500,
+        [7],
+        [0] * 30 + [None] * 100,
+    ],
 )
 def test_single_bad_labels_are_only_rejects(values: list[object]) -> None:
     assert fed(labels(values), [3, 40])[1] is None
+
+
+@pytest.mark.parametrize("values", [[0, 1, 2] * 30, [0] * 30 + [2] * 9 + [1] + [2], [0, 1] * 90 + [2] * 10])
+def test_numbers_of_three_classes_are_refused(values: list[object]) -> None:
+    said = {fed(labels(values), cuts)[1] for cuts in ([], [1], [7, 30, 44], [188])}
+    (words,) = said
+    assert words is not None
+    assert "labels name more classes than 0 and 1: others, such as 2, were refused (10 times" in words
 
 
 def test_scores_in_percent() -> None:

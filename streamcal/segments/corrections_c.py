@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.decoding import MOST, Count, Finite, Probability, require, restoring, within
+from streamcal.sketch.decoding import MOST, Count, Part, Probability, require, restoring, within
 from streamcal.text_table_c import TextTable, grown
 from streamcal.values import Floats
 
@@ -199,7 +199,7 @@ READ: Final = 9
 variance, the weights of pooled, slow, fast and own, and the number of labels."""
 
 
-class CorrectionsState(msgspec.Struct):
+class CorrectionsState(Part):
     """State of one field."""
 
     count: Count
@@ -208,7 +208,7 @@ class CorrectionsState(msgspec.Struct):
     rows: Rows
     evidence: Floats
     weights: Annotated[list[Probability], msgspec.Meta(min_length=3, max_length=3)]
-    votes: Finite
+    votes: Annotated[float, msgspec.Meta(ge=FIRST_VOTES, le=MOST_VOTES)]
 
 
 class Corrections:
@@ -489,7 +489,6 @@ class Corrections:
         self.between.restore(state.evidence)
         total = sum(state.weights)
         require(abs(total - sum(_FIRST)) < 1e-6 and min(state.weights) > 0.0, f"weights with sum {total}")
-        require(_VOTES <= state.votes <= _MOST_VOTES, f"{state.votes} votes")
         self._first, self._votes = np.array(state.weights), state.votes
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -40,7 +40,7 @@ from streamcal.segments.corrections_c import (
     logit_of,
 )
 from streamcal.segments.own import WORTH
-from streamcal.sketch.decoding import Count, Finite, require
+from streamcal.sketch.decoding import Part, require
 from streamcal.values import shown
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ _WORDS: Any = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false
 _MOMENT: Any = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 
 
-class FieldsState(msgspec.Struct):
+class FieldsState(Part):
     """State of all fields."""
 
     fields: list[CorrectionsState]
-    centre: Finite
-    centred: Count
-    score: Finite
-    information: Finite
+    centre: Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
+    centred: Annotated[int, msgspec.Meta(ge=0, le=CENTRED)]
+    score: Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]
+    information: Annotated[float, msgspec.Meta(ge=0.0, le=1e3)]
 
 
 class Fields:
@@ -229,10 +229,6 @@ class Fields:
     def restore(self, state: FieldsState) -> None:
         """Set the state; raise ValueError if it cannot be one."""
         require(len(state.fields) == len(self.fields), f"{len(state.fields)} fields of segments")
-        require(abs(state.centre) <= 100.0, f"centre {state.centre}")
-        require(state.centred <= _CENTRED, f"{state.centred} labels in the centre")
-        require(0.0 <= state.information <= 1e3, f"information {state.information}")
-        require(abs(state.score) <= 1e5, f"score {state.score}")
         for field, each in zip(self.fields, state.fields, strict=True):
             field.restore(each)
         self._centre, self._centred = state.centre, state.centred

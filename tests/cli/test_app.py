@@ -132,17 +132,6 @@ def test_standard_input_and_output_stay_pure(tmp_path: Path) -> None:
     assert "Brier score before" in done.stderr
 
 
-def test_csv_output(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_bytes(GOOD)
-    assert (
-        streamcal("run", "--events", tmp_path / "e.jsonl", "--output", f"file:{tmp_path}/o.csv").returncode
-        == 0
-    )
-    header, row = (tmp_path / "o.csv").read_text().splitlines()
-    assert header == "id,score,probability,map_version,weights,key,time"
-    assert row.startswith("good,0.5,0.5,0,")
-
-
 def test_one_engine_a_key(tmp_path: Path) -> None:
     lines = [
         json.dumps({"score": (i % 10) / 10, "label": int(key == "up"), "key": key})

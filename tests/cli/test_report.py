@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcal import RecalibrationMap, evaluate
+from streamcal import evaluate
 from tests.command_line import read_lines, streamcal, synthetic, table
 
 pytestmark = pytest.mark.slow  # each test calls the command line
-
-
-def labelled(key: str, count: int = 30) -> str:
-    rows = ({"score": (i % 10) / 10, "label": int(i % 10 > 5), "key": key} for i in range(count))
-    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 def base(folder: Path, name: str) -> list[object]:
@@ -44,17 +39,6 @@ def test_the_same_finished_command_again(tmp_path: Path) -> None:
     assert again.stdout == first.stdout
     assert (tmp_path / "o.jsonl").read_bytes() == answers
     assert (tmp_path / "m.json").read_bytes() == served
-
-
-def test_a_day_without_one_of_the_keys(tmp_path: Path) -> None:
-    (tmp_path / "1.jsonl").write_text(labelled("a") + labelled("b"))
-    (tmp_path / "2.jsonl").write_text(labelled("a"))
-    assert streamcal(*base(tmp_path, "1.jsonl")).returncode == 0
-    done = streamcal(*base(tmp_path, "2.jsonl"), "--map", tmp_path / "m.json")
-    assert done.returncode == 0, done.stderr
-    assert "map version [b]" in table(done)
-    for key in ("a", "b"):
-        RecalibrationMap.model_validate_json((tmp_path / f"m.{key}.json").read_bytes())
 
 
 def stream(folder: Path, n: int = 300) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from streamcal_connectors.files import FileConnector
 
-from streamcal.run.ports import SinkOptions, SourceOptions
+from streamcal.run.ports import SourceOptions
 
 NAMES = ("a.jsonl", "b.csv", "c.parquet", "d.arrow", "e.jsonl.gz", "f.parquet")
 EACH = 5
@@ -92,18 +92,6 @@ def test_a_directory_is_its_files_but_not_what_is_hidden(tmp_path: Path) -> None
         opened(tmp_path)
 
 
-def test_later_files_are_read_by_a_later_run(tmp_path: Path) -> None:
-    positions = list[Any]()
-    write(tmp_path / "1.jsonl", "ab")
-    with closing(opened(tmp_path / "*.jsonl")) as source:
-        assert ids(source, positions) == ["a", "b"]
-    write(tmp_path / "2.jsonl", "c")
-    with closing(opened(tmp_path / "*.jsonl", positions[-1])) as source:
-        assert ids(source, positions) == ["c"]
-    with closing(opened(tmp_path / "*.jsonl", positions[-1])) as source:
-        assert ids(source) == []
-
-
 @pytest.mark.parametrize("change", ["added before", "grown", "rewritten"])
 def test_what_changed_before_a_position_is_noticed(tmp_path: Path, change: str) -> None:
     positions = list[Any]()
@@ -142,20 +130,3 @@ def test_nothing_behind_a_line_that_may_be_torn_is_read(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("id,score\na,0.5\nb,0.2")
     with closing(opened(tmp_path / "*.csv", final=True)) as source:
         assert ids(source) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("output", ["new.jsonl", "1.jsonl"])
-@pytest.mark.parametrize("pattern", ["**/*.jsonl", ""])
-def test_an_output_among_the_inputs_is_refused(tmp_path: Path, output: str, pattern: str) -> None:
-    write(tmp_path / "1.jsonl", "a")
-    connector = FileConnector()
-    url = str(tmp_path / pattern)
-    if output == "1.jsonl":  # what is there, the command compares beforehand
-        assert connector.identities(url, "read") & connector.identities(str(tmp_path / output), "written")
-    with (
-        closing(connector.source(url, SourceOptions())),
-        pytest.raises(ValueError, match="would be one of the files"),
-    ):
-        connector.sink(str(tmp_path / output), SinkOptions())
-    if pattern:
-        connector.sink(str(tmp_path / "o.csv"), SinkOptions()).close()

@@ -21,7 +21,6 @@ from streamcal_connectors import table_sink
 from streamcal_connectors.files import FileConnector
 
 from streamcal import RecalibrationMap
-from streamcal.errors import OutputError
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import Recalibrated
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
@@ -102,19 +101,6 @@ def test_what_is_there_is_replaced_only_by_rows_and_only_if_it_is_ours(tmp_path:
         sink.resume("", None)
     sink.close()
     assert names(tmp_path) == ["e.parquet", name]
-
-
-def test_one_process_at_a_time_and_what_one_left_is_no_hindrance(tmp_path: Path) -> None:
-    first = opened(tmp_path / "o.parquet")
-    with pytest.raises(OutputError, match="in use by another process"):
-        opened(tmp_path / "o.parquet")
-    first.close()
-    (tmp_path / ".o.parquet.part").write_bytes(b"left by a run that was killed")
-    sink = opened(tmp_path / "o.parquet")
-    sink.resume("", None)
-    sink.write([answer("a")])
-    sink.close()
-    assert names(tmp_path) == ["o.parquet"]
 
 
 def test_a_run_gives_the_rows_that_json_lines_give_but_not_with_a_store(tmp_path: Path) -> None:
@@ -231,25 +217,3 @@ def test_apply_carries_the_other_columns_with_their_types(tmp_path: Path) -> Non
     assert row["features"] == [0.5, None]
     assert row["clock"] == "01:02:03.000004"
     assert all(empty[each] is None for each in carried if each != "label")
-
-
-def test_a_run_keeps_types_and_json_gives_texts(tmp_path: Path) -> None:
-    pq.write_table(TYPED.select(["id", "score", "small", "money", "at"]), tmp_path / "e.parquet")
-    kept = ["at", "money", "small"]
-    keep = ["--keep", ",".join(kept)]
-    done = streamcal("run", "--events", tmp_path / "e.parquet", *keep, "--output", tmp_path / "o.parquet")
-    assert done.returncode == 0, done.stderr
-    assert (
-        read(tmp_path / "o.parquet")
-        .select(["at", "money", "small"])
-        .equals(TYPED.select(["at", "money", "small"]))
-    )
-    (tmp_path / "e.jsonl").write_text('{"id":"c","score":0.5,"at":1.5,"money":null,"small":"x"}\n')
-    done = streamcal(
-        "run", "--events", tmp_path / "e.parquet", "--events", tmp_path / "e.jsonl", *keep,
-        "--output", tmp_path / "o.parquet",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = {row["id"]: row for row in read(tmp_path / "o.parquet").to_pylist()}
-    assert [found["a"][each] for each in kept] == ["2023-11-14 22:13:20.123456789Z", "1.50", "1"]
-    assert [found["c"][each] for each in kept] == ["1.5", None, "x"]

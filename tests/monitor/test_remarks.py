@@ -213,21 +213,6 @@ def test_strict_makes_them_a_status(tmp_path: Path) -> None:
     assert call(write(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1  # the graver one
 
 
-def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", pairs(150))
-    source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": i % 2} for i in range(64)))
-    config = tmp_path / "c.toml"
-    config.write_text('[recalibrator]\nmode = "label_shift"\n')
-    (word,) = remarks(call(events, "--config", config))
-    assert word.startswith("Mode 'label_shift' got no labels of the source: the scores were served unchanged")
-    assert '--calibration, each with its key if there are keys, or take [recalibrator] mode = "auto"' in word
-    sourced = remarks(call(events, "--config", config, "--calibration", source))
-    assert not [word for word in sourced if word.startswith("Mode")]
-    keyed = write(tmp_path / "k.jsonl", (row | {"key": "k"} for row in pairs(150)))
-    (word,) = remarks(call(keyed, "--config", config, "--calibration", source))
-    assert "source for 1 of the first 2 keys, such as 'k': " in word
-
-
 def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", pairs())
     with events.open("a") as file:

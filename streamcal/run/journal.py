@@ -8,7 +8,7 @@ output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,8 +32,8 @@ AllPositions = dict[str, dict[str, Position]]
 class KeptBatch(msgspec.Struct, array_like=True):
     """A micro-batch in the journal."""
 
-    options: str
-    """Options on which its outcome depends, beside those of the engines."""
+    options: dict[str, dict[str, Any]]
+    """Options on which its outcome depends, beside those of the engines, by table and name."""
     positions: AllPositions
     """Positions after it, of the partitions that moved."""
     sinks: dict[str, Position]
@@ -52,12 +52,14 @@ class Journal:
     store
         None: nothing is kept.
     options
-        Options on which the outcome of a micro-batch depends, beside those of the engines.
+        Options on which the outcome of a micro-batch depends, beside those of the engines, by table and name.
     clock
         Monotonic time in seconds.
     """
 
-    def __init__(self, store: Store | None, options: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store | None, options: dict[str, dict[str, Any]], clock: Callable[[], float]
+    ) -> None:
         self._store = store
         self.options = options
         self._clock = clock
@@ -95,10 +97,16 @@ class Journal:
         decode = msgspec.msgpack.Decoder(KeptBatch).decode
         kept = [] if self._store is None else [decode(data) for data in self._store.kept()]
         for batch in kept:
-            if batch.options != self.options:
+            changed = [
+                f"[{table}] {name} was {value!r}, now it is {self.options[table].get(name)!r}"
+                for table, options in batch.options.items()
+                for name, value in options.items()
+                if self.options[table].get(name) != value
+            ]
+            if changed:
                 raise StoreError(
                     "the store holds micro-batches that were processed before a run was killed, under other"
-                    f" options: {batch.options}, now {self.options}. Start once with those, then change them"
+                    f" options: {'; '.join(changed)}. Start once with the former, then change them"
                 )
             for name in batch.positions.keys() - set(sources):
                 raise StoreError(

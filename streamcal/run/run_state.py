@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from streamcal.engine.config import unlike
 from streamcal.engine.emissions import MapPublished
@@ -64,8 +65,10 @@ class RunState:
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        self.batch_options = options.model_dump_json(include={"join", "keys", "columns", "segments"})
-        """Options on which the outcome of a micro-batch depends, beside those of engines, as JSON."""
+        self.batch_options: dict[str, Any] = options.model_dump(
+            mode="json", include={"join", "keys", "columns", "segments"}
+        )
+        """Options on which the outcome of a micro-batch depends, beside those of engines, by table."""
         self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}
         """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""

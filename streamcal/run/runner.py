@@ -110,7 +110,8 @@ class Runner:
         self._stop = stop
         self._after = after
         self._linger = linger
-        self._journal = Journal(store, pipeline.batch_options, clock)
+        follow = not _whole(inputs.deployment)  # which orders events otherwise
+        self._journal = Journal(store, pipeline.batch_options | {"run": {"follow": follow}}, clock)
         self._maps: list[MapRow] = []  # of the micro-batches that are not committed yet
         self._rejects: list[RejectRow] = []
         self._ends_uncommitted = False

@@ -184,7 +184,7 @@ def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
     assert "start `streamcal serve` once more" in done.stderr
     other = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--label-ttl", 5)
     assert other.returncode == 3
-    assert "under other options" in other.stderr
+    assert "label_ttl was 2592000.0, now it is 5.0" in other.stderr
     again = Served(tmp_path / "store.db")
     assert [again.predict(id=f"k{i}", score=i / 10) for i in range(10)] == answers
     assert again.metric("streamcal_predictions_total") == 310 + more

@@ -29,6 +29,7 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.river import Recalibrate
 from streamcal.sklearn import StreamingCalibratedClassifier
+from tests.command_line import streamcal as streamcal_command
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 COLUMNS = Columns(weight="weight")
@@ -236,6 +237,14 @@ def test_labels_of_three_classes_need_their_names_or_a_positive_one() -> None:
     with pytest.raises(ValueError, match="labels name more classes than 0 and 1: others, such as 2, were"):
         backtest(rows)
     assert backtest(rows, columns={"positive": 1}).summary["join"]["joined"] == 60
+
+
+def test_a_quiet_run_says_only_what_needs_a_look() -> None:
+    right = b'{"id":"a","score":0.5}\n{"id":"a","label":1}\n'
+    run = ("run", "--events", "-", "--output", "-", "--quiet")
+    done = streamcal_command(*run, stdin=right)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
+    assert "score must be a number" in streamcal_command(*run, stdin=right + b'{"id":"b","score":7}\n').stderr
 
 
 @pytest.mark.parametrize("library", [pd, pl])

@@ -54,7 +54,7 @@ class _ApplyOptions(LogOption, ColumnOptions, KeepOption, ReadingOptions):
 @takes_options
 def apply(given: _ApplyOptions) -> None:
     """Apply maps from elsewhere to a stream of predictions, without learning."""
-    set_up_logging(as_json=given.log_json)
+    set_up_logging(as_json=given.log_json, quiet=given.quiet)
     if (given.map_file is None) == (given.follow is None):
         fail("give either --map or --follow", Exit.USAGE)
     options, stop, connectors = begin(given)
@@ -83,7 +83,7 @@ def apply(given: _ApplyOptions) -> None:
             open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
         )
         refused, processed = RejectLog(), 0
-        meter = Meter(lambda: processed, [opened], live=not given.log_json)
+        meter = Meter(lambda: processed, [opened], live=not (given.log_json or given.quiet))
 
         def after(events: int, rows: list[RejectRow]) -> None:
             nonlocal processed

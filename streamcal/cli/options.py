@@ -164,6 +164,7 @@ class LogOption:
     """The form of the log."""
 
     log_json: bool = option("Log one JSON object per line.", False)
+    quiet: bool = option("Show no progress and no figures: only what needs a look.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,7 +122,7 @@ def run(given: _RunOptions) -> None:
     --store, a run that was stopped or killed resumes where it was, and
     answers every prediction once.
     """
-    set_up_logging(as_json=given.log_json)
+    set_up_logging(as_json=given.log_json, quiet=given.quiet)
     options, stop, connectors = begin(given)
     _check_files(given)
     if given.maps is not None and not kind_of(options.columns.classes).has_maps:
@@ -153,7 +153,7 @@ def run(given: _RunOptions) -> None:
         log.info("%s", version_line())
         warn_if_slow()
         history, refused = RunHistory(), RejectLog()
-        meter = Meter(lambda: pipeline.processed, sources, live=not given.log_json)
+        meter = Meter(lambda: pipeline.processed, sources, live=not (given.log_json or given.quiet))
 
         def after(outcome: Outcome, seconds: float) -> None:
             meter.show()
@@ -236,7 +236,8 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
         log.info("end of run", extra={"fields": figures})
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
-        console.print(run_table(status))
+        if not given.quiet:
+            console.print(run_table(status))
         for each in status.remarks:
             console.print(f"! {each.words}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:

@@ -56,7 +56,7 @@ def serve(given: _ServeOptions) -> None:
     Takes JSON, JSON lines and the V2 inference protocol; see /openapi.json. It
     is the pipeline of `streamcal run`, and the same store.
     """
-    set_up_logging(as_json=given.log_json)
+    set_up_logging(as_json=given.log_json, quiet=given.quiet)
     if any(find_spec(name) is None for name in ("granian", "starlette")):
         fail(NEEDED, Exit.USAGE)
     from streamcal.page.http_server import BACKLOG

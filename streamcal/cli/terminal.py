@@ -93,14 +93,14 @@ class _StandardError(logging.Handler):
             self.handleError(record)
 
 
-def set_up_logging(*, as_json: bool) -> None:
-    """Send the log of streamcal and its connectors to standard error, from level ``info`` on."""
+def set_up_logging(*, as_json: bool, quiet: bool = False) -> None:
+    """Send the log to standard error, from level ``info`` on, or ``warning`` if it is to be quiet."""
     handler = _StandardError()
     handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(message)s"))
     for name in ("streamcal", "streamcal_connectors"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.WARNING if quiet else logging.INFO)
         logger.propagate = False
 
 

@@ -97,6 +97,12 @@ class Journal:
         decode = msgspec.msgpack.Decoder(KeptBatch).decode
         kept = [] if self._store is None else [decode(data) for data in self._store.kept()]
         for batch in kept:
+            for name in batch.positions.keys() - set(sources):
+                raise StoreError(
+                    f"the store holds micro-batches of {name} that were processed before a run was killed:"
+                    + (" start `streamcal serve`" if name in batch.events else " run")
+                    + " once more with that source, then go on"
+                )
             changed = [
                 f"[{table}] {name} was {value!r}, now it is {self.options[table].get(name)!r}"
                 for table, options in batch.options.items()
@@ -107,12 +113,6 @@ class Journal:
                 raise StoreError(
                     "the store holds micro-batches that were processed before a run was killed, under other"
                     f" options: {'; '.join(changed)}. Start once with the former, then change them"
-                )
-            for name in batch.positions.keys() - set(sources):
-                raise StoreError(
-                    f"the store holds micro-batches of {name} that were processed before a run was killed:"
-                    + (" start `streamcal serve`" if name in batch.events else " run")
-                    + " once more with that source, then go on"
                 )
         return kept
 

@@ -132,7 +132,7 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
         Recalibrate(delta=2.0)
     with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
         Recalibrate(window=timedelta(days=1))
-    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, mode"):
+    with pytest.raises(TypeError, match="unknown option 'modez': did you mean 'mode'"):
         Recalibrate(modez="target")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="must be a river classifier, got StandardScaler"):
         RecalibratedClassifier(preprocessing.StandardScaler())  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
         model.set_params(delta=2.0).fit(X, y)
     with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
         StreamingCalibratedClassifier(window=timedelta(days=1)).fit(X, y)
-    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, mode"):
+    with pytest.raises(TypeError, match="unknown option 'modez': did you mean 'mode'"):
         StreamingCalibratedClassifier(modez="target")  # type: ignore[call-arg]
     assert "delta=0.05" in repr(StreamingCalibratedClassifier(delta=0.05))
 

@@ -5,7 +5,7 @@ from streamcal.join cimport join_c, rules_c
 
 cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED, _ONE
 cdef Py_ssize_t _UNKNOWN
-cdef double _NO_TIME
+cdef double _NO_TIME, _UNTIMED
 
 @cython.locals(rows=rules_c.JoinRules, expired=tuple, outcomes=tuple)
 cpdef tuple step(event, join_c.Join join, engine_of, origin_of=*)

@@ -44,6 +44,7 @@ _END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
 _DONE, _LABELLED, _ONE = DONE, LABELLED, ONE
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
+_UNTIMED: Final = float("nan")
 
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
@@ -97,7 +98,7 @@ def step(
     reject of this event.
     """
     rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
-    if time is not None and rows.move(time):
+    if rows.move(_UNTIMED if time is None else time):
         expired = emit(join.expire(), engine_of)
     if type(event) is not LabelEvent and isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
@@ -342,15 +343,15 @@ class BlockSteps:
                 why = _EVENT
                 break
             if rows.move(time) and rows.expire() != _DONE:
-                why = _EXPIRES
+                rows.again, why = True, _EXPIRES
                 break
             row = rows.row_of(ids, self._starts[at], size) if size else 0
             if is_prediction:
                 if row:
-                    why = _EVENT
+                    rows.again, why = True, _EVENT
                     break
             elif not row or not rows.waits_plainly(row, is_target) or not self._find_engine(rows.key_of(row)):
-                why = _EVENT
+                rows.again, why = True, _EVENT
                 break
             engine, begun = self._engine, ()
             if is_prediction:

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.events.clock_c import ClockState
 from streamcal.events.codes import Refusal
 from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
 from streamcal.values import Floats
@@ -57,6 +58,8 @@ class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Latest times in seconds, at most `NEIGHBOURS`."""
     spread: float = 0.0
     """Longest distance beyond ``max_jump`` between a lower quartile and its median, in seconds; 0 if none."""
+    clock: ClockState = ClockState()
+    """Clock of the stream."""
 
 
 class TimeGuard:

@@ -27,6 +27,7 @@ import msgspec
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events.clock_c import ClockState
 from streamcal.events.codes import Code, Refusal
 from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
@@ -56,8 +57,7 @@ T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | L
 class JoinState(msgspec.Struct):
     """State of the join without its tables."""
 
-    clock: float | None
-    """Latest event time seen, in seconds; None before the first."""
+    clock: ClockState
     start: float | None
     """First time that the clock showed, in seconds."""
     counts: JoinCounts
@@ -94,7 +94,7 @@ class Join:
         self.config: JoinConfig = config or JoinConfig()
         """Options that the join was made with."""
         self._tables: Tables = tables or Tables()
-        state = state or JoinState(None, None, JoinCounts())
+        state = state or JoinState(ClockState(), None, JoinCounts())
         self._label_delay_limit = self.config.label_delay_limit
         self.matures: bool = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
@@ -114,6 +114,11 @@ class Join:
     def max_jump(self) -> float:
         """Largest jump of an event's time over the times before it, in seconds."""
         return float("inf") if self.config.max_jump is None else self.config.max_jump
+
+    @property
+    def tolerance(self) -> float:
+        """Seconds that an event may be ahead of the clock without being in doubt."""
+        return self.rows.clock.tolerance
 
     @property
     def counts(self) -> JoinCounts:
@@ -141,7 +146,7 @@ class Join:
 
     @property
     def clock(self) -> float | None:
-        """Latest event time seen, in seconds; None before the first."""
+        """Latest event time that is believed, in seconds; None before the first."""
         return self.rows.time
 
     @property
@@ -153,7 +158,7 @@ class Join:
     @property
     def state(self) -> JoinState:
         """State of the join without its tables."""
-        return JoinState(self.rows.time, self.rows.start, self.counts)
+        return JoinState(self.rows.clock.state, self.rows.start, self.counts)
 
     # Time
 
@@ -182,8 +187,8 @@ class Join:
         return self.expire() if self.rows.set_watermark(watermark) else ()
 
     def move_to(self, time: float) -> tuple[Joined | Rejected, ...]:
-        """Move the clock to an event's time; return matured predictions, and rejects of expired labels."""
-        return self.expire() if self.rows.move(time) else ()
+        """Move the clock to a time, which is believed; return matured predictions, and rejects of labels."""
+        return self.expire() if self.rows.move_to(time) else ()
 
     def expire(self) -> tuple[Joined | Rejected, ...]:
         """Join matured predictions, and drop expired entries, by the time of the clock."""
@@ -376,7 +381,7 @@ class Join:
         """Return the state as JSON; equal states give equal bytes."""
         return msgspec.json.encode(
             _State(
-                self.rows.time,
+                self.rows.clock.state,
                 self.rows.start,
                 self.counts,
                 dict(self.rows.entries(WAITING)),  # type: ignore[arg-type]

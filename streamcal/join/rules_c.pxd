@@ -1,5 +1,6 @@
 # The types with which rules_c.py is compiled; see docs/architecture.md.
 cimport cython
+from streamcal.events.clock_c cimport Clock
 from streamcal.join cimport id_table_c
 from streamcal.text_table_c cimport hashed
 
@@ -10,7 +11,8 @@ cdef double _NEVER, _FOREVER, _NONE
 
 
 cdef class JoinRules(id_table_c.IdTable):
-    cdef public bint keeps_answers, matures
+    cdef public bint keeps_answers, matures, again
+    cdef public Clock clock
     cdef public long long expired, unflushed, portion, answer_size
     cdef unsigned long long _hash
     cdef double _ttl, _wait, _now, _start, _watermark, _due, _next_look
@@ -18,6 +20,9 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef bint _looks, _begun
 
     cpdef bint move(self, double time) noexcept
+    cdef void _show(self) noexcept
+    @cython.locals(since=double, time=double)
+    cdef double _end(self, Py_ssize_t row, double ttl) except? -1
     cpdef double end_of(self, double since, double ttl) noexcept
     @cython.locals(row=Py_ssize_t)
     cpdef int expire(self) except -1

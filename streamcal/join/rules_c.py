@@ -1,8 +1,9 @@
 """JoinRules: the rules of the join for one event.
 
-The **clock** is the latest event time seen. The time of a row counts from what the clock showed when it came,
-so rows expire in order of arrival. It ends when both the clock and the watermark have passed it: where one
-partition is read ahead of another, the watermark is the time up to which all of them have been read.
+The **clock** is the latest event time that is believed (`streamcal.events.clock_c`). The time of a row counts
+from what the clock showed when it came, so rows expire in order of arrival; that of a row in doubt, which the
+clock has passed since, from its own time. It ends when both the clock and the watermark have passed it: where
+one partition is read ahead of another, the watermark is the time up to which all of them have been read.
 
 Compiled where there is a C compiler; `rules_c.pxd` has the types.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
+from streamcal.events.clock_c import Clock, ClockState
 from streamcal.join import id_table_c
 from streamcal.join.entries import Memo, Pending
 from streamcal.join.outcomes import Joined
@@ -34,6 +36,7 @@ _NEVER: Final = float("-inf")
 _FOREVER: Final = float("inf")
 _NONE: Final = float("nan")
 _MANY: Final = 1 << 62
+_DOUBTED: Final = 0.25  # of the shortest time that anything waits: an event farther ahead is in doubt
 
 
 class JoinRules(id_table_c.IdTable):
@@ -58,16 +61,19 @@ class JoinRules(id_table_c.IdTable):
         self.answer_size = 0
         """Length of the first part of what the engine wanted back, which is part of an answer."""
         self._hash = 0
-        self.begin(_FOREVER, None, _MANY, None, None)
+        self.begin(_FOREVER, None, _MANY, ClockState(), None)
 
     def begin(
-        self, ttl: float, label_delay_limit: float | None, most: int, time: float | None, start: float | None
+        self, ttl: float, label_delay_limit: float | None, most: int, clock: ClockState, start: float | None
     ) -> None:
-        """Set the options, and the clock: the latest event time, and the first that it showed."""
+        """Set the options, and the clock: its state, and the first time that it showed."""
         self._ttl, self._most = ttl, min(most, _MANY)
         self.matures: bool = label_delay_limit is not None
         self._wait = ttl if label_delay_limit is None else label_delay_limit
-        self._now = _NEVER if time is None else time
+        self.clock: Clock = Clock(_DOUBTED * min(ttl, self._wait), clock)
+        self._now = self.clock.now
+        self.again: bool = False
+        """Whether the next event was given to `move` before."""
         self._start = _NONE if start is None else start
         self._watermark = _FOREVER
         self._due = self._next_look = _NEVER
@@ -77,7 +83,7 @@ class JoinRules(id_table_c.IdTable):
 
     @property
     def time(self) -> float | None:
-        """The latest event time seen; None before the first."""
+        """The time of the clock; None before the first."""
         return None if self._now == _NEVER else self._now
 
     @property
@@ -86,12 +92,24 @@ class JoinRules(id_table_c.IdTable):
         return None if self._start != self._start else self._start
 
     def move(self, time: float) -> bool:
-        """Move the clock on to an event time; return whether `expire` is to be called."""
-        if time > self._now:
-            self._now = time
-            if time > self._next_look:
-                self._looks = True
+        """Take the time of the next event, NaN: none; return whether `expire` is to be called."""
+        if self.again:
+            self.again = False
+        elif time == time:
+            self.clock.move(time)
+            self._show()
         return self._looks
+
+    def move_to(self, time: float) -> bool:
+        """Move the clock to a time that is beyond doubt; return whether `expire` is to be called."""
+        self.clock.now = max(self.clock.now, time)
+        self._show()
+        return self._looks
+
+    def _show(self) -> None:
+        self._now = self.clock.now
+        if self._now > self._next_look:
+            self._looks = True
 
     def set_watermark(self, watermark: float) -> bool:
         """Let nothing beyond a watermark expire until the next one; return whether to call `expire`."""
@@ -115,11 +133,23 @@ class JoinRules(id_table_c.IdTable):
         row = self.oldest(queue)
         if not row:
             return None
-        return self.end_of(self._real[_REAL * row], self._wait if queue == _WAITING else self._ttl)
+        return self._end(row, self._wait if queue == _WAITING else self._ttl)
 
-    def matured_at(self, since: float | None) -> float:
-        """Return the time at which a prediction matures that came at clock time ``since``."""
-        return self.end_of(_NONE if since is None else since, self._wait)
+    def matured_at(self, row: int) -> float:
+        """Return the time at which the prediction of a row matures."""
+        return self._end(row, self._wait)
+
+    def _end(self, row: int, ttl: float) -> float:
+        """Return the expiry time of a row."""
+        since = self._real[_REAL * row]
+        if self._now > since + ttl and (self._state[row] == _WAITS or self._state[row] == _COMES):
+            time = self._real[_REAL * row + 3]
+            if self._state[row] == _COMES:
+                event_time = self.objects[row].time
+                time = _NONE if event_time is None else event_time
+            if since < time <= self._now:  # it came while its time was in doubt
+                since = time
+        return self.end_of(since, ttl)
 
     def expire(self) -> int:
         """Expire due rows; return `DONE`, or a task for the caller, who calls again after it."""
@@ -151,7 +181,7 @@ class JoinRules(id_table_c.IdTable):
         row = self.oldest(queue)
         if not row:
             return False
-        end = self.end_of(self._real[_REAL * row], ttl)
+        end = self._end(row, ttl)
         if min(self._now, self._watermark) > end:
             return True
         self._due = min(self._due, end)
@@ -241,7 +271,7 @@ class JoinRules(id_table_c.IdTable):
         """Join a matured prediction with the label that came last, or with 0 if none came."""
         held = self.held(row)
         label, told_at = (0, None) if held.told is None else held.told
-        joined = self.joined(row, label, told_at, None, self.matured_at(held.since))
+        joined = self.joined(row, label, told_at, None, self.matured_at(row))
         self.settle(row, _LABELLED + label)
         return joined
 

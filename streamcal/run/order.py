@@ -1,9 +1,10 @@
 """The order of events from several sources: by event time, the same in every run.
 
 Each partition of each source is a lane, and the events of a lane keep their order. An event without a time, a
-malformed one, or one with an earlier time than its predecessor follows directly behind its predecessor. Of
-events with equal times, that of the lane added first comes first. An event whose time is not to be believed
-(`streamcal.events.guard`) is malformed, so that it neither moves its lane nor the clock.
+malformed one, one with an earlier time than its predecessor, or one whose time is in doubt
+(`streamcal.events.clock_c`) follows directly behind its predecessor. Of events with equal times, that of the
+lane added first comes first. An event whose time cannot be right (`streamcal.events.guard`) is malformed, so
+that it neither moves its lane nor the clock.
 
 If all sources are finite, the order is that of the whole inputs: `Merge.take` returns the events that no
 later one can precede. Otherwise it returns all events that were read, in an order that depends on them alone,
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from streamcal.events import Event, Origin
 from streamcal.events.blocks import Block
+from streamcal.events.clock_c import Clock
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
@@ -98,17 +100,18 @@ class _Chunk(NamedTuple):
     seconds: Floats
     """As they were taken; NaN: none, or refused."""
     keys: Floats
-    """The latest time of the lane up to each event."""
+    """The latest time of the lane that is believed up to each event."""
     before: GuardState
     """State of the lane before the first of them."""
 
-    def cut(self, count: int, max_jump: float) -> tuple[Self, Self]:
+    def cut(self, count: int, max_jump: float, tolerance: float) -> tuple[Self, Self]:
         """Return the first ``count`` events, and the others."""
         head = self._part(0, count)
         guard = TimeGuard(max_jump, self.before)
-        guard.take_many(head.times)
-        tail = self._part(count, len(self.events))._replace(before=guard.state)
-        return head, tail
+        clock = Clock(tolerance, self.before.clock)
+        clock.believed(guard.take_many(head.times)[0])
+        before = msgspec.structs.replace(guard.state, clock=clock.state)
+        return head, self._part(count, len(self.events))._replace(before=before)
 
     def _part(self, start: int, end: int) -> Self:
         return self._replace(
@@ -131,14 +134,16 @@ class _Chunk(NamedTuple):
 class _Lane:
     """One partition: its events that were read but not taken yet."""
 
-    def __init__(self, source: str, reached: float, guard: GuardState, max_jump: float) -> None:
+    def __init__(
+        self, source: str, reached: float, guard: GuardState, max_jump: float, tolerance: float
+    ) -> None:
         self.open = True
         self.reached = reached  # the latest time among the events taken
         self.read = reached  # … and among those read
         self.chunks: list[_Chunk] = []
         self._source = source
         self._guard = guard  # of the next events that are read
-        self._max_jump = max_jump
+        self._max_jump, self._tolerance = max_jump, tolerance
         self._ahead: list[Batch] | None = None  # read, but not looked at yet
 
     def __len__(self) -> int:
@@ -223,7 +228,9 @@ class _Lane:
             self._guard = GuardState(True, 0, votes, recent, before.spread)
         else:
             events, seconds = self._judge(events, times)
-        keys = np.concatenate(([self.read], seconds))
+        clock = Clock(self._tolerance, before.clock)
+        keys = np.concatenate(([self.read], clock.believed(seconds)))
+        self._guard = msgspec.structs.replace(self._guard, clock=clock.state)
         np.fmax.accumulate(keys, out=keys)
         self.read = float(keys[-1])
         self.chunks.append(_Chunk(batch, 0, events, times, seconds, keys[1:], before))
@@ -247,7 +254,7 @@ class _Lane:
             if not count:
                 break
             if count < len(chunk.events):
-                head, self.chunks[0] = chunk.cut(count, self._max_jump)
+                head, self.chunks[0] = chunk.cut(count, self._max_jump, self._tolerance)
                 taken.append(head)
                 break
             taken.append(chunk)
@@ -265,8 +272,9 @@ class Merge:
     whole
         whether the inputs are finite, and are merged as a whole. The first times of a lane are then looked at
         before any of its events is taken.
-    max_jump
-        of the guard of each lane's times, see `streamcal.events.guard`.
+    max_jump, tolerance
+        of the guard of each lane's times, and of its clock, see `streamcal.events.guard` and
+        `streamcal.events.clock_c`.
     guards
         where each of them goes on, by source and partition; new where there is none.
     trickling
@@ -280,12 +288,13 @@ class Merge:
         *,
         whole: bool,
         max_jump: float = _END,
+        tolerance: float = _END,
         guards: Mapping[str, Mapping[str, GuardState]] | None = None,
         trickling: Collection[str] = (),
     ) -> None:
         self.whole = whole
         self._trickling = trickling
-        self._max_jump = max_jump
+        self._max_jump, self._tolerance = max_jump, tolerance
         self._guards = {source: dict(each) for source, each in (guards or {}).items()}  # as of what was taken
         self._lanes = {name: self._lane(name, reached) for name, reached in lanes}
         if not whole:
@@ -295,7 +304,7 @@ class Merge:
     def _lane(self, name: LaneName, reached: float) -> _Lane:
         source, partition = name
         guard = self._guards.get(source, {}).get(partition) or GuardState()
-        lane = _Lane(source, reached, guard, self._max_jump)
+        lane = _Lane(source, reached, guard, self._max_jump, self._tolerance)
         if self.whole and source not in self._trickling:
             lane.look_ahead()
         return lane

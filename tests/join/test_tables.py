@@ -215,9 +215,10 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
     join, recorder = Join(JoinConfig(label_ttl=1000.0), store.tables), Recorder()
 
-    def take(*events: Event) -> list[str]:
+    def take(*events: Event, until: float = 0.0) -> list[str]:
         join.prefetch([event.id for event in events if event.id is not None])
-        out = [each for event in events for each in emissions(join, event, recorder)]
+        out: list[Any] = list(join.move_to(until))
+        out += [each for event in events for each in emissions(join, event, recorder)]
         store.commit(Change({}, b"{}", {}, {}, (), ()))
         return [each.code for each in out if isinstance(each, Rejected)]
 
@@ -227,12 +228,15 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
         take(*(LabelEvent(f"e{i}", 1, 0.0) for i in which))
     assert join.pending == store.tables.rows.count(EARLY) == count
     late = [LabelEvent(f"p{i}", 1, 1500.0) for i in range(0, count, 100)]
-    reasons = take(PredictionEvent("now", 0.3, 1500.0), PredictionEvent("p7", 0.3, 1500.0), *late)
+    reasons = take(
+        PredictionEvent("now", 0.3, 1500.0), PredictionEvent("p7", 0.3, 1500.0), *late, until=1500.0
+    )
     assert reasons.count("unmatched_label") == count
     assert reasons[count:] == ["duplicate_prediction"] + ["late_label"] * len(late)
     assert join.counts.expired == store.tables.rows.count(ENDED) == count
     assert join.pending == 1
-    assert take(PredictionEvent("later", 0.3, 3000.0), PredictionEvent("p7", 0.3, 3000.0)) == []
+    later = PredictionEvent("later", 0.3, 3000.0), PredictionEvent("p7", 0.3, 3000.0)
+    assert take(*later, until=3000.0) == []
     assert join.pending == 2
     assert store.tables.rows.count(ENDED) == 1  # how "now" has ended
     assert max(held) <= portion + batch + 3 * 64

@@ -1,0 +1,97 @@
+"""Clock: the event time that a stream has reached, which one wrong time does not move.
+
+An event whose time is more than a tolerance ahead of the clock is in doubt: it does not move the clock. Each
+other event is a vote for the clock, up to `SURE`, and each event in doubt takes one away. When fewer than
+`FEWEST` are left, as after a pause, the clock goes on to the earliest time that was in doubt.
+
+Compiled where there is a C compiler; `clock_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from streamcal.values import Floats
+
+__all__ = ["FEWEST", "SURE", "Clock", "ClockState"]
+
+SURE, FEWEST = 32, 5
+"""Largest number of votes for a clock, and the number below which it goes on to a time in doubt."""
+
+# As C has them.
+_SURE, _FEWEST = SURE, FEWEST
+_NEVER, _FOREVER = -math.inf, math.inf
+
+
+class ClockState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """State of a clock."""
+
+    time: float | None = None
+    """Event time that was reached, in seconds; None before the first."""
+    votes: int = 0
+    """Votes for it."""
+    ahead: float | None = None
+    """Earliest time in doubt since the votes were complete; None if there is none."""
+
+
+class Clock:
+    """Event time that a stream has reached.
+
+    Parameters
+    ----------
+    tolerance
+        seconds that an event may be ahead of the clock, above 0; inf: every time is believed.
+    state
+        state to continue from.
+    """
+
+    def __init__(self, tolerance: float, state: ClockState | None = None) -> None:
+        state = state or ClockState()
+        self.tolerance = tolerance
+        self.now = _NEVER if state.time is None else state.time
+        """Time that was reached; -inf before the first."""
+        self.votes = state.votes
+        """Votes for it."""
+        self.ahead = _FOREVER if state.ahead is None else state.ahead
+
+    @property
+    def state(self) -> ClockState:
+        """State, to continue from later."""
+        time = None if self.now == _NEVER else self.now
+        ahead = None if self.ahead == _FOREVER else self.ahead
+        return ClockState(time, self.votes, ahead)
+
+    def move(self, time: float) -> bool:
+        """Take the time of the next event, not NaN; return whether it is believed."""
+        if time <= self.now + self.tolerance:
+            if self.votes < _SURE:
+                self.votes += 1
+            else:
+                self.ahead = _FOREVER
+            if time > self.now:
+                self.now = time
+            return True
+        self.ahead = min(self.ahead, time)
+        if self.votes >= _FEWEST:
+            self.votes -= 1
+            return False
+        self.now = self.ahead
+        self.ahead = _FOREVER
+        return time <= self.now + self.tolerance
+
+    def believed(self, times: Floats) -> Floats:
+        """Take the times of the next events, float64[n], NaN for none; return those that are believed.
+
+        Returns
+        -------
+        The times, float64[n], with the clock in place of each that is in doubt.
+        """
+        found = times.copy()
+        view = found
+        for index in range(len(view)):
+            time = view[index]
+            if time == time and not self.move(time):
+                view[index] = self.now
+        return found

@@ -245,7 +245,7 @@ class Columns(BaseModel):
         """
         roles: dict[InputKind, tuple[Role, ...]] = {
             "events": ("id", "score", "time", "key", *WEIGHTS) + (() if labels_apart else ("label",)),
-            "labels": ("id", "label"),
+            "labels": ("id", "label", "time"),
             "calibration": ("score", "label"),
         }
         own = self.of(kind)

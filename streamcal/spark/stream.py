@@ -7,7 +7,6 @@ Engines that can learn sketches of what was joined. The others learn the labels 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
@@ -22,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.events.columns import Columns
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
@@ -166,7 +165,8 @@ def recalibrate_stream(
             " told. Use streamcal run, or missing_labels='drop'"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
-    timed = _prepared(events, wanted, buckets, math.inf if given.max_jump is None else given.max_jump)
+    rules = Join(given)
+    timed = _prepared(events, wanted, buckets, min(rules.max_jump, rules.tolerance))
     spark, place = events.sparkSession, checkpoint.rstrip("/")
     kept = resumed(spark, place, wanted, buckets)
     if kept is None:
@@ -201,7 +201,7 @@ def read_state(spark: SparkSession, checkpoint: str) -> StreamState:
     return StreamState(kept.batch, engines, kept.counts)
 
 
-def _prepared(events: DataFrame, options: EngineOptions, buckets: int, max_jump: float) -> DataFrame:
+def _prepared(events: DataFrame, options: EngineOptions, buckets: int, ahead: float) -> DataFrame:
     """Return the events with all columns, their bucket, and a watermark that follows the latest time."""
     given = {field.name: field.dataType for field in events.schema.fields}
     fields, score, columns = options.fields, "score", _EVENT
@@ -223,8 +223,8 @@ def _prepared(events: DataFrame, options: EngineOptions, buckets: int, max_jump:
     if isinstance(given["time"], T.TimestampNTZType):
         time = F.to_timestamp(F.concat(time.cast("string"), F.lit("Z")))  # UTC, not the zone of the session
     seconds = time.cast("double")
-    # The watermark, of which there is no way back, follows no time that the join rejects.
-    believed = (F.abs(seconds) < LIMIT) & (seconds <= F.current_timestamp().cast("double") + max_jump)
+    # The watermark, of which there is no way back, follows no time that is in doubt.
+    believed = (F.abs(seconds) < LIMIT) & (seconds <= F.current_timestamp().cast("double") + ahead)
     clock = F.when(believed, F.timestamp_seconds(seconds))
     # Without a delay, and on a column of its own: the join, not Spark, says what is late.
     followed = events.withColumns({"time": seconds, "clock": clock}).withWatermark("clock", "0 seconds")

@@ -185,7 +185,7 @@ def test_labels_within_their_time_meet_their_predictions_however_they_are_read()
         assert (counts.joined, counts.late, counts.unmatched) == (labelled, 0, 0), seed
         assert counts.duplicate == doubled, seed
         assert counts.expired in (COUNT - labelled, COUNT - labelled + SURE), seed
-        # These differ: how many labels were read before their prediction, and which of the last events expire.
+        # What differs: how many labels were read before their prediction, and which last events expire.
         counts.early = counts.expired = 0
         seen.append((counts, sorted(scene.learned)))
     assert all(each == seen[0] for each in seen)

@@ -18,7 +18,6 @@ import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.calls import Answer, Answers, Calls
-from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import (
     EngineOptions,
     RecalibratorConfig,
@@ -29,6 +28,7 @@ from streamcal.engine.config import (
 )
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
+from streamcal.engine.event_rules_c import lacks_time, refuses_weight
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
 from streamcal.errors import DamagedStateError

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamcal.engine.checked_c import checked
+from streamcal.engine.event_rules_c import INDEX_BYTES, checked
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.sketch import checks
 from streamcal.values import Counts, Floats, Labels, shown
@@ -24,10 +24,8 @@ from streamcal.values import Counts, Floats, Labels, shown
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine
 
-__all__ = ["INDEX_BYTES", "Answer", "Answers", "BinaryCalls", "Calls"]
+__all__ = ["Answer", "Answers", "BinaryCalls", "Calls"]
 
-INDEX_BYTES: Final = 8
-"""Bytes of the number of target scores with which a memo begins."""
 
 R = TypeVar("R")
 """Checked scores of several events, as an engine takes them; it has a length, and slices."""

@@ -61,3 +61,5 @@ cdef class EventRules:
     cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, memo=*)
     @cython.locals(labels=counts_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)
+
+cpdef checked(event)

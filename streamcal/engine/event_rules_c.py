@@ -1,18 +1,17 @@
-"""EventRules: the rules of an engine for one prediction and one label.
+"""EventRules: the rules of an engine for one prediction and one label; and checks of events from outside.
 
 Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
-from streamcal.engine.calls import INDEX_BYTES
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
@@ -20,24 +19,31 @@ from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.served_map_c import ClassPriors
 from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
-from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.release.label_release_c import LabelRelease
+from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.sketch.weighing import ONE, units_of
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch.weighing import ONE, check_weight, units_of
+from streamcal.times import LATEST, read_time
+from streamcal.values import Counts, Floats, Labels, check_domain, check_id, check_key, shown
 
-__all__ = ["EventRules"]
+__all__ = ["INDEX_BYTES", "EventRules", "checked", "lacks_time", "refuses_weight"]
+
+INDEX_BYTES: Final = 8
+"""Bytes of the number of target scores with which a memo begins."""
 
 _NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
 _ONE = ONE
 _INDEX_BYTES = INDEX_BYTES
+_PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
 
 class EventRules:
@@ -476,3 +482,57 @@ class EventRules:
     def _published(self, claim: Claim | None) -> MapPublished:
         served = self.served
         return MapPublished(served.version, served.snapshot(), claim, self._key, self._versions.mixed)
+
+
+def checked(event: Event) -> Event:
+    """Return an event whose fields have the types that they are declared with; its time stays in its unit.
+
+    Raises
+    ------
+    ValueError
+        if a field has a wrong type or value; the message names it.
+    """
+    given: Any = event
+    kind = type(event)  # asking isinstance of another type would take as long as all else here
+    is_prediction = kind is PredictionEvent or (kind is not LabelEvent and isinstance(event, PredictionEvent))
+    is_label = kind is LabelEvent or (kind is not PredictionEvent and isinstance(event, LabelEvent))
+    if not (is_prediction or is_label or isinstance(event, LabelledEvent)):
+        raise ValueError(
+            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
+        )
+    # The usual types pass by a glance; what remains is checked, or refused, at length.
+    changed: dict[str, Any] = {}
+    id_, time = event.id, event.time
+    if type(id_) is not str or not 0 < len(id_) <= _PLAIN or not id_.isascii():
+        changed["id"] = check_id(id_)
+        if changed["id"] is None and (is_prediction or is_label):
+            raise ValueError("a prediction or a label needs an id")
+    if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
+        changed["time"] = read_time(time)
+    if not is_label:
+        if type(given.score) is not float or not 0.0 <= given.score <= 1.0:
+            changed["score"] = check_score(given.score)
+        if given.key is not None:
+            changed["key"] = check_key(given.key)
+        if given.domain not in DOMAINS:
+            changed["domain"] = check_domain(given.domain)
+    if not is_prediction and (type(given.label) is not int or given.label not in (0, 1)):
+        changed["label"] = check_label(given.label)
+    if event.weight is not None:
+        changed["weight"] = check_weight(event.weight)
+    return msgspec.structs.replace(event, **changed) if changed else event
+
+
+def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why an event without a time is refused, None if it is not: only labels need one."""
+    if event.time is not None or isinstance(event, PredictionEvent) or not config.needs_time:
+        return None
+    return Refusal("missing_time", {"kind": "a label", "window": config.window})
+
+
+def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why the weight of an event is refused, None if it is not: some options allow none."""
+    why = config.why_unweighted
+    if why is None or event.weight is None or units_of(event.weight) == ONE:
+        return None
+    return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
+from streamcal.engine.event_rules_c import lacks_time, refuses_weight
 from streamcal.engine.stepping_c import BlockSteps, Taken, emit, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block

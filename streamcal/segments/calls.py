@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamcal.engine.calls import Calls
-from streamcal.engine.checked_c import checked
 from streamcal.engine.engine import seen_in_call
+from streamcal.engine.event_rules_c import checked
 from streamcal.engine.schedule import parts_of_call
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.maps.recalibration_map import RecalibrationMap

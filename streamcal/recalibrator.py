@@ -404,7 +404,7 @@ class Recalibrator:
                     raise ValueError(Refusal("bad_time", like).reason)
             self._calls.learn(rows, labels, domain, times, units, memos)
             if self._seeks_source:
-                self._seek_source()
+                self._seek_source(stacklevel=4)
 
     def _check_weighs(self) -> None:
         """Check that labels may have weights."""
@@ -613,7 +613,7 @@ class Recalibrator:
                 self._seek_source()
         return emitted(outcomes)
 
-    def _seek_source(self) -> None:
+    def _seek_source(self, stacklevel: int = 3) -> None:
         """Warn of a mode that has no source to form its map from, once; a source ends the search."""
         engine = self._engine
         if engine.lacks_source:
@@ -622,7 +622,7 @@ class Recalibrator:
                 f"mode {self.config.mode!r} has learned {engine.target.labels:,} labels of the target and"
                 " none of the source: it serves the score unchanged. Learn labels from before the deployment"
                 " with domain='source', or take mode='auto' or mode='target'",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
         elif engine.source.labels:
             self._seeks_source = False

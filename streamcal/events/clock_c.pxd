@@ -2,13 +2,16 @@
 cimport cython
 
 cdef long long _SURE, _FEWEST
-cdef double _NEVER, _FOREVER
+cdef double _NEVER, _FOREVER, _GAPS
 
 
 cdef class Clock:
-    cdef public double tolerance, now, ahead
-    cdef public long long votes
+    cdef public double tolerance, now, ahead, gap
+    cdef public long long votes, seen
 
+    @cython.locals(limit=double)
     cpdef bint move(self, double time) noexcept
+    @cython.locals(step=double)
+    cdef void _step(self, double time, double limit) noexcept
     @cython.locals(view="double[::1]", index=Py_ssize_t, time=double)
     cpdef believed(self, times)

@@ -1,8 +1,9 @@
 """Clock: the event time that a stream has reached, which one wrong time does not move.
 
-An event whose time is more than a tolerance ahead of the clock is in doubt: it does not move the clock. Each
-other event is a vote for the clock, up to `SURE`, and each event in doubt takes one away. When fewer than
-`FEWEST` are left, as after a pause, the clock goes on to the earliest time that was in doubt.
+An event whose time is more than a tolerance ahead of the clock is in doubt: it does not move the clock. The
+tolerance is at least `GAPS` times the mean distance of the events before. Each other event is a vote for the
+clock, up to `SURE`, and each event in doubt takes one away. When fewer than `FEWEST` are left, as after a
+pause, the clock goes on to the earliest time that was in doubt.
 
 Compiled where there is a C compiler; `clock_c.pxd` has the types.
 """
@@ -15,13 +16,16 @@ import msgspec
 
 from streamcal.values import Floats
 
-__all__ = ["FEWEST", "SURE", "Clock", "ClockState"]
+__all__ = ["FEWEST", "GAPS", "SURE", "Clock", "ClockState"]
 
 SURE, FEWEST = 32, 5
 """Largest number of votes for a clock, and the number below which it goes on to a time in doubt."""
 
+GAPS = 16.0
+"""Number of mean distances of events that one may be ahead of the clock."""
+
 # As C has them.
-_SURE, _FEWEST = SURE, FEWEST
+_SURE, _FEWEST, _GAPS = SURE, FEWEST, GAPS
 _NEVER, _FOREVER = -math.inf, math.inf
 
 
@@ -34,6 +38,10 @@ class ClockState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Votes for it."""
     ahead: float | None = None
     """Earliest time in doubt since the votes were complete; None if there is none."""
+    gap: float = 0.0
+    """Mean of the seconds by which an event moved it, of about the last `SURE`."""
+    seen: int = 0
+    """Number of events of that mean, at most `SURE`."""
 
 
 class Clock:
@@ -54,6 +62,7 @@ class Clock:
         """Time that was reached; -inf before the first."""
         self.votes = state.votes
         """Votes for it."""
+        self.gap, self.seen = state.gap, state.seen
         self.ahead = _FOREVER if state.ahead is None else state.ahead
 
     @property
@@ -61,25 +70,35 @@ class Clock:
         """State, to continue from later."""
         time = None if self.now == _NEVER else self.now
         ahead = None if self.ahead == _FOREVER else self.ahead
-        return ClockState(time, self.votes, ahead)
+        return ClockState(time, self.votes, ahead, self.gap, self.seen)
 
     def move(self, time: float) -> bool:
         """Take the time of the next event, not NaN; return whether it is believed."""
-        if time <= self.now + self.tolerance:
+        limit = max(self.tolerance, _GAPS * self.gap)
+        if time <= self.now + limit:
             if self.votes < _SURE:
                 self.votes += 1
             else:
                 self.ahead = _FOREVER
-            if time > self.now:
-                self.now = time
+            self._step(time, limit)
             return True
         self.ahead = min(self.ahead, time)
         if self.votes >= _FEWEST:
             self.votes -= 1
             return False
-        self.now = self.ahead
+        if self.now == _NEVER:
+            self.now = self.ahead
+        self._step(self.ahead, limit)
         self.ahead = _FOREVER
-        return time <= self.now + self.tolerance
+        return time <= self.now + limit
+
+    def _step(self, time: float, limit: float) -> None:
+        """Move on to a time, of which the mean distance of events counts no more than the tolerance."""
+        step = max(0.0, time - self.now)
+        if self.seen < _SURE:
+            self.seen += 1
+        self.gap += (min(step, limit) - self.gap) / self.seen
+        self.now = max(self.now, time)
 
     def believed(self, times: Floats) -> Floats:
         """Take the times of the next events, float64[n], NaN for none; return those that are believed.

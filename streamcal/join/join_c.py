@@ -116,9 +116,9 @@ class Join:
         return float("inf") if self.config.max_jump is None else self.config.max_jump
 
     @property
-    def tolerance(self) -> float:
-        """Seconds that an event may be ahead of the clock without being in doubt."""
-        return self.rows.clock.tolerance
+    def shortest_wait(self) -> float:
+        """Shortest time that a prediction or a label waits, in seconds."""
+        return min(self.config.label_ttl, self._label_delay_limit or math.inf)
 
     @property
     def counts(self) -> JoinCounts:

@@ -360,7 +360,7 @@ class Runner:
             lanes,
             whole=whole,
             max_jump=self._pipeline.join.max_jump,
-            tolerance=self._pipeline.join.tolerance,
+            tolerance=self._pipeline.join.shortest_wait,
             guards=self._guards,
             trickling=[
                 source.name for source in sources if whole and not source.lag()

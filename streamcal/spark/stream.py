@@ -166,7 +166,7 @@ def recalibrate_stream(
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
     rules = Join(given)
-    timed = _prepared(events, wanted, buckets, min(rules.max_jump, rules.tolerance))
+    timed = _prepared(events, wanted, buckets, min(rules.max_jump, rules.shortest_wait))
     spark, place = events.sparkSession, checkpoint.rstrip("/")
     kept = resumed(spark, place, wanted, buckets)
     if kept is None:

@@ -39,9 +39,16 @@ def test_a_third_of_the_events_may_be_a_day_ahead() -> None:
     assert clock.now == 2999.0
 
 
-def test_the_first_events_are_believed() -> None:
+def test_events_a_day_apart_are_believed() -> None:
     clock = Clock(900.0)
     assert [clock.move(number * DAY) for number in range(50)] == [True] * 50
+
+
+def test_distances_that_are_usual_are_no_jumps() -> None:
+    """Of 10,000 exponential distances, one is longer than 16 means of 32 with a probability of about .01."""
+    clock = Clock(900.0)
+    times = np.random.default_rng(1).exponential(600.0, 10_000).cumsum()
+    np.testing.assert_array_equal(clock.believed(times), times)
 
 
 @given(

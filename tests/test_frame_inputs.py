@@ -142,7 +142,7 @@ CASES: dict[str, Case] = {
         theirs(label=np.where(LABELS, "bad", "good")), options={"columns": {"positive": "bad"}}
     ),
     "label of three classes": Case(
-        theirs(label=some(LABELS, 2)), warning=r"75 .*label must equal 0 or 1", joined=225
+        theirs(label=some(LABELS, 2)), error=r"name more classes than 0 and 1: others, such as 2"
     ),
     "label soft": Case(theirs(label=SCORES), error=r"label"),
     "label among predictions, gaps": Case(

@@ -29,7 +29,7 @@ _SURE, _FEWEST, _GAPS = SURE, FEWEST, GAPS
 _NEVER, _FOREVER = -math.inf, math.inf
 
 
-class ClockState(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClockState(msgspec.Struct, frozen=True):
     """State of a clock."""
 
     time: float | None = None
@@ -57,13 +57,14 @@ class Clock:
 
     def __init__(self, tolerance: float, state: ClockState | None = None) -> None:
         state = state or ClockState()
-        self.tolerance = tolerance
-        self.now = _NEVER if state.time is None else state.time
+        self.tolerance: float = tolerance
+        self.now: float = _NEVER if state.time is None else state.time
         """Time that was reached; -inf before the first."""
-        self.votes = state.votes
+        self.votes: int = state.votes
         """Votes for it."""
-        self.gap, self.seen = state.gap, state.seen
-        self.ahead = _FOREVER if state.ahead is None else state.ahead
+        self.gap: float = state.gap
+        self.seen: int = state.seen
+        self.ahead: float = _FOREVER if state.ahead is None else state.ahead
 
     @property
     def state(self) -> ClockState:

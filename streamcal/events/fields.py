@@ -115,7 +115,7 @@ class Fields:
         self.weights = {names[role]: role for role in _WEIGHTS if role in names}
         """Role of each column that holds weights, by its name."""
         self.scores = score_fields(columns)
-        """What reads scores and labels."""
+        """Reader of scores and labels."""
         self.keep = columns.passed
         """Fields that pass through, but for scores of classes."""
         self.sought = columns.sought

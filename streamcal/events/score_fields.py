@@ -70,7 +70,7 @@ class ScoreFields:
     def __init__(self, columns: Columns) -> None:
         self._whole, self._label = columns.names["score"], columns.names["label"]
         self.wanted = "a score"
-        """What there must be, in words."""
+        """Name of the scores, for messages."""
         self.wire: tuple[Any, Any] = (_Score, _Label)
         """Types into which scores and labels in their usual forms are decoded."""
         self.numbers: tuple[str, ...] = (*columns.score_columns, self._label)

@@ -15,12 +15,12 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef public Clock clock
     cdef public long long expired, unflushed, portion, answer_size
     cdef unsigned long long _hash
-    cdef double _ttl, _wait, _now, _start, _watermark, _due, _next_look
+    cdef double _ttl, _wait, _start, _watermark, _due, _next_look
     cdef long long _most
     cdef bint _looks, _begun
 
     cpdef bint move(self, double time) noexcept
-    cdef void _show(self) noexcept
+    cdef void _look(self) noexcept
     @cython.locals(since=double, time=double)
     cdef double _end(self, Py_ssize_t row, double ttl) except? -1
     cpdef double end_of(self, double since, double ttl) noexcept

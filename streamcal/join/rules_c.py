@@ -71,7 +71,6 @@ class JoinRules(id_table_c.IdTable):
         self.matures: bool = label_delay_limit is not None
         self._wait = ttl if label_delay_limit is None else label_delay_limit
         self.clock: Clock = Clock(_DOUBTED * min(ttl, self._wait), clock)
-        self._now = self.clock.now
         self.again: bool = False
         """Whether the next event was given to `move` before."""
         self._start = _NONE if start is None else start
@@ -84,7 +83,7 @@ class JoinRules(id_table_c.IdTable):
     @property
     def time(self) -> float | None:
         """The time of the clock; None before the first."""
-        return None if self._now == _NEVER else self._now
+        return None if self.clock.now == _NEVER else self.clock.now
 
     @property
     def start(self) -> float | None:
@@ -97,18 +96,18 @@ class JoinRules(id_table_c.IdTable):
             self.again = False
         elif time == time:
             self.clock.move(time)
-            self._show()
+            self._look()
         return self._looks
 
     def move_to(self, time: float) -> bool:
         """Move the clock to a time that is beyond doubt; return whether `expire` is to be called."""
         self.clock.now = max(self.clock.now, time)
-        self._show()
+        self._look()
         return self._looks
 
-    def _show(self) -> None:
-        self._now = self.clock.now
-        if self._now > self._next_look:
+    def _look(self) -> None:
+        """Let `expire` be called once the clock has passed the next time at which anything may end."""
+        if self.clock.now > self._next_look:
             self._looks = True
 
     def set_watermark(self, watermark: float) -> bool:
@@ -118,8 +117,7 @@ class JoinRules(id_table_c.IdTable):
             self._next_look = self._due
         else:
             self._next_look = _FOREVER
-        if self._now > self._next_look:
-            self._looks = True
+        self._look()
         return self._looks
 
     def end_of(self, since: float, ttl: float) -> float:
@@ -142,12 +140,12 @@ class JoinRules(id_table_c.IdTable):
     def _end(self, row: int, ttl: float) -> float:
         """Return the expiry time of a row."""
         since = self._real[_REAL * row]
-        if self._now > since + ttl and (self._state[row] == _WAITS or self._state[row] == _COMES):
+        if self.clock.now > since + ttl and (self._state[row] == _WAITS or self._state[row] == _COMES):
             time = self._real[_REAL * row + 3]
             if self._state[row] == _COMES:
                 event_time = self.objects[row].time
                 time = _NONE if event_time is None else event_time
-            if since < time <= self._now:  # it came while its time was in doubt
+            if since < time <= self.clock.now:  # it came while its time was in doubt
                 since = time
         return self.end_of(since, ttl)
 
@@ -156,9 +154,9 @@ class JoinRules(id_table_c.IdTable):
         if not self._begun:
             self._begun = True
             if self._start != self._start:
-                self._start = self._now
+                self._start = self.clock.now
             # of what arrives from now on
-            self._due = min(self._now, self._watermark) + min(self._ttl, self._wait)
+            self._due = min(self.clock.now, self._watermark) + min(self._ttl, self._wait)
         while True:
             if self.unflushed >= self.portion:
                 return _FLUSH
@@ -182,7 +180,7 @@ class JoinRules(id_table_c.IdTable):
         if not row:
             return False
         end = self._end(row, ttl)
-        if min(self._now, self._watermark) > end:
+        if min(self.clock.now, self._watermark) > end:
             return True
         self._due = min(self._due, end)
         return False
@@ -306,7 +304,7 @@ class JoinRules(id_table_c.IdTable):
 
     def _stamp(self, row: int) -> None:
         """Write the time of the clock as that at which a row came to its queue."""
-        self._real[_REAL * row] = _NONE if self._now == _NEVER else self._now
+        self._real[_REAL * row] = _NONE if self.clock.now == _NEVER else self.clock.now
 
     # One event, by the bytes of its id
 

@@ -71,12 +71,16 @@ class Journal:
         """Whether the time has come to commit the whole state."""
         return self._clock() >= self._commit_at
 
+    def takes(self, events: int) -> bool:
+        """Whether so many more events are to be kept; if not, the whole state is to be committed."""
+        full = self._events + events > _MOST_EVENTS or self._bytes >= _MOST_BYTES
+        return self._store is not None and not (full or self.due)
+
     def keep(self, batch: KeptBatch, events: int) -> bool:
-        """Make a micro-batch last; return False if the whole state is to be committed instead."""
-        self._events += events
-        if self._store is None or self.due or self._events > _MOST_EVENTS or self._bytes >= _MOST_BYTES:
-            return False
+        """Make a micro-batch last that `takes` allows; return False if a commit has to come first."""
+        assert self._store is not None  # noqa: S101  # `takes` says so
         data = msgspec.msgpack.encode(batch)
+        self._events += events
         self._bytes += len(data)
         return self._store.keep(data)
 

@@ -1,4 +1,4 @@
-"""What differs between runs of one score an event and of many classes: asked here once, of a `Kind`."""
+"""Kind of a run, of one score an event or of many classes: one object has all that differs between them."""
 
 from __future__ import annotations
 

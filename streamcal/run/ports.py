@@ -359,8 +359,9 @@ class Change(msgspec.Struct):
 class Store(Protocol):
     """Keeps the state of a run.
 
-    Resumes at the last `commit` that returned, or, of one that was cut short, at it or the one before.
-    Delivers all of a commit or nothing of it. Open in one process at a time.
+    Resumes at the last `commit` that returned, or, of one that was cut short, at it or the one before, with
+    what `keep` took since. Delivers all of a commit, or of an entry, or nothing of it. Open in one process at
+    a time.
     """
 
     @property

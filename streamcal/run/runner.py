@@ -175,7 +175,8 @@ class Runner:
         The journal: what the pipeline has to process again.
         """
         checkpoint = Checkpoint() if self._store is None else self._store.load()
-        kept = self._journal.read(_names(self._inputs.sources))
+        known = _names(self._inputs.sources)
+        kept = self._journal.read(known)
         if self._store is not None:
             try:
                 state = StoredRun(msgspec.Raw(b""), {})
@@ -210,7 +211,6 @@ class Runner:
                 )
             self._ahead = own
             self._suppressed.append(sink)
-        known = _names(self._inputs.sources)
         for name, position in (self._ahead or {}).items():
             if name and position != reached.get(name, {}) and name not in known:
                 raise OutputError(
@@ -447,6 +447,8 @@ class Runner:
 
     def _keep(self, batch: MicroBatch) -> bool:
         """Write a micro-batch to the journal; return False if the whole state is to be committed instead."""
+        if not self._journal.takes(len(batch.events)):
+            return False
         pushed = {
             source.name: source.taken()
             for source in self._inputs.deployment

@@ -128,9 +128,8 @@ class MapVersions:
             self._auto = MixtureController(source, target, unlabelled, limit, *parts)
             base = self._auto.mixed or base
         self._mixed_prior = state.mixed_prior  # the prior from scores, as of the last mix
-        self._watched = (
-            target.end
-        )  # number of the first target label that the test of label shift has not counted
+        # Number of the first target label that the test of label shift has not counted.
+        self._watched = target.end
         self._serve(base)
 
     # What there is

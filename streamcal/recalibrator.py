@@ -49,7 +49,7 @@ from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import Time, as_times, check_time, date_like
-from streamcal.values import Floats, check_domain, shown
+from streamcal.values import Floats, check_domain, check_order, shown
 
 __all__ = [
     "Answer",
@@ -374,8 +374,9 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            as `learn_one`, with the index of the first bad value, or if the lengths differ, or with
-            ``positive`` if there is a third label; nothing is learned then.
+            as `learn_one`, with the index of the first bad value, or if the lengths differ, or columns of
+            pandas have one index in two orders, or with ``positive`` if there is a third label; nothing is
+            learned then.
 
         Warns
         -----
@@ -383,6 +384,7 @@ class Recalibrator:
             as `learn_one`.
         """
         memos = None if memos is None else list(memos)
+        check_order(scores=scores, labels=labels, times=times, weights=weights)
         rows, known = self._calls.many(scores, segments, memos), self._calls.labels(labels, positive)
         size = len(rows)
         if size != len(known):

@@ -29,7 +29,9 @@ __all__ = [
     "check_id",
     "check_key",
     "check_name",
+    "check_order",
     "class_name",
+    "is_missing",
     "parse_number",
     "shown",
     "unmasked",
@@ -98,6 +100,11 @@ def class_name(label: object) -> str:
     if isinstance(label, float) and math.isfinite(label):
         return str(int(label)) if label.is_integer() and abs(label) < _WHOLE else repr(label)
     raise ValueError(f"a label must name a class, got {shown(label)}")
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value stands for none: None, NaN, NA or NaT, or a text that says so."""
+    return str(value).strip().casefold() in _MISSING
 
 
 def check_name(what: str, value: object, least: int = 1) -> str:
@@ -169,6 +176,25 @@ def check_domain(value: object) -> Literal["source", "target"]:
     if value == "target":
         return "target"
     raise ValueError(f"a domain must be 'source' or 'target', got {shown(value)}")
+
+
+def check_order(**columns: Any) -> None:
+    """Check that columns of pandas with the same index have it in the same order.
+
+    Raises
+    ------
+    ValueError
+        if they do not: rows go by their place here, and by their index in pandas.
+    """
+    indices = {name: column.index for name, column in columns.items() if hasattr(column, "index")}
+    indices = {name: index for name, index in indices.items() if hasattr(index, "equals")}
+    for name, index in indices.items():
+        first, other = next(iter(indices.items()))
+        if not index.equals(other) and len(index) == len(other) and index.isin(other).all():
+            raise ValueError(
+                f"{first} and {name} have the same index in another order: {name}.loc[{first}.index] puts"
+                " them in one, and to_numpy() says that rows go by their place"
+            )
 
 
 def unmasked(what: str, given: Any) -> npt.NDArray[Any]:

@@ -114,10 +114,8 @@ CASES: dict[str, Case] = {
     "polars": Case(both(pl.from_pandas)),
     "arrow": Case(both(pa.Table.from_pandas)),
     "polars and pandas": Case(lambda predictions, labels: (pl.from_pandas(predictions), labels)),
-    "polars, lazy": Case(
-        both(lambda frame: pl.from_pandas(frame).lazy()), error=r"not computed yet.*collect"
-    ),
-    "duckdb": Case(both(lambda frame: duckdb.from_df(frame)), error=r"duckdb DuckDBPyRelation.*df\(\)"),
+    "polars, lazy": Case(both(lambda frame: pl.from_pandas(frame).lazy())),
+    "duckdb": Case(both(lambda frame: duckdb.from_df(frame))),
     "list of rows": Case(both(lambda frame: frame.to_dict("records")), error=r"got a list; pandas.DataFrame"),
     # ids
     "id UUID": Case(ids(UUIDS)),
@@ -216,7 +214,7 @@ CASES: dict[str, Case] = {
     # orders and indices
     "unsorted": Case(lambda predictions, labels: (predictions.iloc[SHUFFLED], labels.iloc[SHUFFLED[::-1]])),
     "index of text": Case(both(lambda frame: frame.set_index(pd.Index([f"row {i}" for i in range(N)])))),
-    "index is the id": Case(both(lambda frame: frame.set_index("id")), error=r"reset_index\(\)"),
+    "index is the id": Case(both(lambda frame: frame.set_index("id"))),
     # columns
     "column of ids missing": Case(ours(id=None), error=r"predictions has no column 'id'"),
     "columns of other names": Case(
@@ -286,7 +284,8 @@ def test_frames_give_the_plain_figures_or_say_what_to_do(name: str) -> None:
         done = streamcal.backtest(*frames, **FEW_MAPS, **case.options)
     messages = [str(each.message) for each in caught]
     assert done.summary["join"]["joined"] == case.joined
-    assert type(done.frame) is type(frames[0])
+    computed = {pl.LazyFrame: pl.DataFrame, duckdb.DuckDBPyRelation: pa.Table}
+    assert type(done.frame) is computed.get(type(frames[0]), type(frames[0]))
     if case.warning:
         assert re.search(case.warning, "\n".join(messages)), messages
     else:

@@ -59,15 +59,18 @@ log = logging.getLogger("streamcal")
 
 
 class _Once(TyperCommand):
-    """A command that refuses an option which is given again, unless it takes several values."""
+    """A command that refuses options given again, unless they take several values, and what is of none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments of the command line."""
-        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
+        _, more, given = parsed
         for parameter in () if ctx.resilient_parsing else given:
             times = given.count(parameter)
             if times > 1 and not parameter.multiple and not parameter.is_flag:
                 ctx.fail(f"{max(parameter.opts, key=len)} is given {times} times; it takes one value")
+        if more and all(parameter.param_type_name == "option" for parameter in self.params):
+            ctx.fail(f"{more[0]!r} belongs to no option; put a pattern of several files in quotes")
         return super().parse_args(ctx, args)
 
 

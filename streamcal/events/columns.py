@@ -284,7 +284,7 @@ def did_you_mean(name: str) -> str | None:
     text = name[:MAX_NAME_BYTES].strip().casefold().replace("-", "_").replace(" ", "_")
     if text in _ALL or text in _ALIASES:
         return text if text in _ALL else _ALIASES[text]
-    close = get_close_matches(text, [*_ALL, *_ALIASES], n=1, cutoff=_CLOSE)
+    close = get_close_matches(text, [name for name in (*_ALL, *_ALIASES) if len(name) > 2], 1, _CLOSE)
     return None if not close else _ALIASES.get(close[0], close[0])
 
 

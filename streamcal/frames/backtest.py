@@ -92,12 +92,13 @@ def backtest(
     Parameters
     ----------
     predictions
-        a data frame of pandas, polars or Arrow, a row a prediction: columns ``id`` and ``score``, and, if
-        there are any, ``time``, ``key``, ``domain`` and ``label``; others are ignored. A missing value is an
-        absent one. Rows may be in any order: those with times are sorted.
+        a data frame of pandas, polars or Arrow, which may be lazy, a row a prediction: columns ``id`` and
+        ``score``, and, if there are any, ``time``, ``key``, ``domain`` and ``label``; others are ignored. A
+        missing value is an absent one. Rows may be in any order: those with times are sorted. An index of
+        pandas with the name of such a column is one; an index of texts without a name is the id.
     labels
         ``id``, ``label`` and ``time``: when the label was known. A row without a label is left out. None:
-        labels are a column of the predictions, known at once.
+        labels are a column of the predictions, known at once; ids may then be left out.
     calibration
         labelled events of before the deployment, learned first: ``score`` and ``label``.
     label_time
@@ -155,6 +156,8 @@ def backtest(
         if label_time is not None:
             columns = names.model_copy(update={"labels": {"time": label_time}})
         predictions, labels = apart(predictions, names, label_time, _delay(label_delay))
+    if of_columns := [name for name in options if name in Columns.model_fields]:
+        raise ValueError(f"{of_columns[0]} is one of columns: columns={{{of_columns[0]!r}: …}}")
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
     done = [_replayed(predictions, labels, calibration, columns, join, segments, each) for each in given]
     for words in dict.fromkeys(words for each in done for words in each.remarks):
@@ -186,7 +189,7 @@ def _replayed(
         groups.kept = None
     answers, rejects, maps = map(_Rows, ("answers", "rejects", "maps"))
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
-    of_predictions = FrameSource(predictions, "events", names)
+    of_predictions = FrameSource(predictions, "events", names, alone=labels is None)
     deployment = [of_predictions]
     if labels is not None:
         deployment.append(FrameSource(labels, "labels", names))

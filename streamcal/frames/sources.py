@@ -64,23 +64,28 @@ class _Batch:
 class FrameSource:
     """A frame as a source of events, sorted by time; see `streamcal.run.ports.Source`.
 
+    Parameters
+    ----------
+    alone
+        whether no other frame has labels of these predictions, so that they may go without ids.
+
     Raises
     ------
     ImportError
         if narwhals is not installed.
     TypeError
-        if what is given is no data frame, or one that is not computed yet.
+        if what is given is no data frame.
     ValueError
         if a column that is needed is not there, or no row.
     """
 
     endless = False
 
-    def __init__(self, frame: Frame, kind: InputKind, columns: Columns) -> None:
+    def __init__(self, frame: Frame, kind: InputKind, columns: Columns, *, alone: bool = False) -> None:
         self.name = "predictions" if kind == "events" else kind
         self.unknown_fields: Mapping[str, int] = {}
         own = columns.of(kind)
-        rows = _rows_of(frame, self.name)
+        rows = _identified(_rows_of(frame, self.name), own, alone=alone)
         score: tuple[Role, ...] = () if own.classes else ("score",)  # theirs are carried
         needed: dict[InputKind, tuple[Role, ...]] = {
             "events": ("id", *score),
@@ -201,6 +206,7 @@ def apart(frame: Frame, columns: Columns, time: str | None, delay: float) -> tup
         if a column is not there, or a time is none.
     """
     rows, own = _rows_of(frame, "predictions"), columns.of("events").names
+    rows = _identified(rows, columns, alone=True)
     wanted = [own["id"], own["label"], time or own["time"]]
     for name in wanted:
         if name not in rows.columns:
@@ -227,11 +233,7 @@ def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
         words = " ".join(str(error).split())
         raise ValueError(f"{name} has columns of the same name: {words}") from None
     if isinstance(found, narwhals.LazyFrame):
-        kind = type(frame)
-        raise TypeError(
-            f"{name} is a {kind.__module__.partition('.')[0]} {kind.__qualname__}, which is not computed yet:"
-            " give what its method collect(), pl() or df() returns"
-        )
+        found = found.collect()
     if not isinstance(found, narwhals.DataFrame):
         raise TypeError(
             f"{name} must be a data frame of pandas, polars or Arrow, got a {type(frame).__qualname__};"
@@ -244,6 +246,27 @@ def _rows_of(frame: Frame, name: str) -> nw.DataFrame[Any]:
         )
     rows: nw.DataFrame[Any] = found
     return rows
+
+
+def _identified(rows: nw.DataFrame[Any], own: Columns, *, alone: bool) -> nw.DataFrame[Any]:
+    """Return rows with what an index holds as columns: those of roles, by name, and ids.
+
+    An index without a name holds ids if it is of texts; whole numbers may be those of rows. Where nothing is
+    joined by id, any index of texts does, and without one the number of the row.
+    """
+    index, column = narwhals_module().maybe_get_index(rows), own.names["id"]
+    if index is not None:
+        made = {
+            name: index.get_level_values(name)
+            for name in own.names.values()
+            if name in index.names and name not in rows.columns
+        }
+        is_text = index.nlevels == 1 and index.inferred_type in {"string", "mixed"}
+        if column not in {*rows.columns, *made} and is_text and (alone or index.name is None):
+            made[column] = index
+        rows = narwhals_module().from_native(rows.to_native().assign(**made)) if made else rows
+    has_other = any(did_you_mean(name) == "id" for name in rows.columns) or "id" in own.model_fields_set
+    return rows if not alone or has_other else rows.with_row_index(column)
 
 
 def _moments(values: Sequence[Any]) -> Floats:
@@ -292,22 +315,37 @@ def _check_columns(
     rows: nw.DataFrame[Any], own: Columns, kind: InputKind, frame: str, needed: Sequence[Role]
 ) -> None:
     """Check that there are the columns of roles that are needed, and of segments."""
-    found, index = rows.columns, narwhals_module().maybe_get_index(rows)
+    found = rows.columns
     missing = {role: name for role, name in own.names.items() if name not in found}
-    for name in missing.values():
-        if index is not None and name in index.names:
-            raise ValueError(f"{frame} has {shown(name)} as its index: reset_index() makes it a column")
     absent = [own.names[role] for role in needed if role in missing]
     absent += [name for name in own.carried if name not in found]
     if not absent:
         return
     looks = {did_you_mean(name): name for name in reversed(found)}
-    meant = {role: looks.get(role, "NAME") for role in (*needed, "time") if role in missing}
-    hint = f"columns={meant if kind == 'events' else {kind: meant}} names those" if meant else "give others"
+    meant = {role: looks.get(role, "NAME") for role in needed if role in missing}
+    if "time" in missing and "time" in looks:
+        meant["time"] = looks["time"]
+    named = _classes_of(rows, own) or (meant if kind == "events" else {kind: meant} if meant else {})
+    hint = f"columns={named} names those" if named else "give others"
+    if "id" in meant and narwhals_module().maybe_get_index(rows) is not None:
+        hint += ", and reset_index(names='id') makes the index the id"
     raise ValueError(
         f"{frame} has no column {', '.join(map(shown, absent))}: {hint}; it has"
         f" {', '.join(map(shown, found))}"
     )
+
+
+def _classes_of(rows: nw.DataFrame[Any], own: Columns) -> dict[str, Any]:
+    """Return the options of columns by which some of these are the scores of classes; empty: none are."""
+    label = own.names["label"]
+    names = list(own.classes) or (
+        sorted(map(str, rows[label].drop_nulls().unique().to_list())) if label in rows.columns else []
+    )
+    for prefix in ("p_", ""):
+        is_new = len(names) > 1 and not (own.classes and prefix == own.prefix)
+        if is_new and all(f"{prefix}{name}" in rows.columns for name in names):
+            return {"classes": names} | ({} if prefix == "p_" else {"prefix": prefix})
+    return {}
 
 
 def narwhals_module() -> Any:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.multiclass.softmax_c import are_shares, shares_of
-from streamcal.sketch.checks import ROUNDING, rounding_of
-from streamcal.values import Counts, Floats, check_name, shown, unmasked
+from streamcal.sketch.checks import NO_LABEL, ROUNDING, rounding_of
+from streamcal.values import Counts, Floats, check_name, is_missing, shown, unmasked
 
 __all__ = ["MAX_CLASSES", "Classes"]
 
@@ -198,7 +198,8 @@ class Classes:
 
     def _refused(self, label: object) -> str:
         place = "" if self._are_numbers else f", or its place from 0 to {len(self) - 1:,}"
-        return f"a label must be the name of a class{place}, got {shown(label)}; the classes are {self}"
+        more = NO_LABEL if is_missing(label) else f"; the classes are {self}"
+        return f"a label must be the name of a class{place}, got {shown(label)}{more}"
 
     def _refuse_names(self, scores: Mapping[Any, Any]) -> None:
         unknown = [name for name in scores if name not in self._codes]

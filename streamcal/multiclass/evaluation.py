@@ -16,7 +16,7 @@ import numpy as np
 from streamcal.multiclass.classes import Classes
 from streamcal.quality.class_sums import BINS, add_to_bins, figures_of
 from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_header, interval_lines
-from streamcal.values import Counts, Floats
+from streamcal.values import Counts, Floats, check_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,11 +141,19 @@ def evaluate_classes(
     >>> found.accuracy, round(found.brier, 2), round(found.decision.gap, 2)
     (1.0, 0.19, -0.35)
     """
+    check_order(labels=labels, probabilities=probabilities, baseline=baseline)
+    unnamed = False
     if classes is None:
         columns = getattr(probabilities, "columns", None)
         classes = [*map(str, range((np.shape(probabilities) or (0,))[-1]) if columns is None else columns)]
+        unnamed = columns is None
     known = Classes(classes)
-    p, codes = known.rows(probabilities), known.codes(labels)
+    p = known.rows(probabilities)
+    try:
+        codes = known.codes(labels)
+    except ValueError as error:
+        hint = "; classes= names the columns in their order, such as model.classes_" if unnamed else ""
+        raise ValueError(f"{error}{hint}") from None
     if len(codes) != len(p):
         raise ValueError(f"{len(p)} rows of probabilities but {len(codes)} labels")
     if not len(p):

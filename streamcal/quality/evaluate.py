@@ -18,6 +18,7 @@ The intervals are for one look at a fixed number of independent labels.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
@@ -30,7 +31,7 @@ from streamcal.quality.figures import ECE_BINS, log_losses
 from streamcal.quality.intervals import CalibrationBins, Discrimination, as_pattern, interval
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Floats, Labels
+from streamcal.values import Floats, Labels, check_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,7 @@ Z95: Final = 1.959963984540054
 """Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
 
 _UNITS: Final = 1 << 10  # of the weight of a mean label: the bins of equal mass take whole numbers
+_MANY: Final = 10  # so many forecasts of 0 and 1 are no accident
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,7 +232,13 @@ def evaluate(
     TypeError
         if a column is lazy.
     ValueError
-        if a value is out of range, or lengths differ; the message says which, and where.
+        if a value is out of range, lengths differ, or columns of pandas have one index in two orders; the
+        message says which, and where.
+
+    Warns
+    -----
+    UserWarning
+        if all of ten probabilities or more are 0 or 1.
 
     Examples
     --------
@@ -238,9 +246,16 @@ def evaluate(
     >>> round(found.brier, 4), round(found.miscalibration, 4), round(found.gap, 4)
     (0.1, 0.1, 0.0)
     """
-    if np.ndim(probabilities) == 2:
+    if np.ndim(probabilities) == 2 and np.shape(probabilities)[1] > 2:
         raise ValueError("probabilities must be those of label 1; evaluate_classes takes many classes")
+    check_order(
+        labels=labels, probabilities=probabilities, baseline=baseline, segments=segments, weights=weights
+    )
     y, p = as_labels(labels, positive), as_scores(probabilities)
+    if len(p) >= _MANY and bool(((p == 0.0) | (p == 1.0)).all()):
+        warnings.warn(
+            "all probabilities are 0 or 1, as of predict: give those of predict_proba", stacklevel=2
+        )
     w = np.ones(len(p)) if weights is None else np.ascontiguousarray(weights, np.float64)
     other = None if baseline is None else as_scores(baseline)
     of = None if segments is None else np.asarray(segments)

@@ -11,12 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch.counts_c import first_bad_label, first_bad_score
-from streamcal.values import Floats, Labels, class_name, shown, unmasked
+from streamcal.values import Floats, Labels, class_name, is_missing, shown, unmasked
 
-__all__ = ["ROUNDING", "as_labels", "as_scores", "check_label", "check_score", "clipped", "rounding_of"]
+__all__ = [
+    "NO_LABEL",
+    "ROUNDING",
+    "as_labels",
+    "as_scores",
+    "check_label",
+    "check_score",
+    "clipped",
+    "rounding_of",
+]
 
 ROUNDING: Final = 1e-6
 """A number so far outside [0, 1] is a rounded probability; scores of classes may sum to 1 ± this."""
+NO_LABEL: Final = ": leave out rows without a label"
 _ANY_TWO: Final = "; positive= names the one that counts as 1"
 
 
@@ -151,7 +161,8 @@ def _object_array(array: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArra
 
 def _check_column(array: npt.NDArray[Any], what: str, kinds: str) -> None:
     if array.ndim != 1:
-        raise ValueError(f"{what} must be one-dimensional, got an array of shape {array.shape}")
+        hint = ": give one column" if array.ndim == 2 else ""
+        raise ValueError(f"{what} must be one-dimensional, got an array of shape {array.shape}{hint}")
     if array.dtype.kind not in kinds and len(array):
         hint = _ANY_TWO if what == "labels" else ""
         raise ValueError(f"index 0: {what} must be numbers, got {shown(array[0])} ({array.dtype}){hint}")
@@ -188,4 +199,4 @@ def _bad_score(score: object) -> str:
 
 
 def _bad_label(label: object) -> str:
-    return f"a label must equal 0 or 1, got {shown(label)}{_ANY_TWO}"
+    return f"a label must equal 0 or 1, got {shown(label)}{NO_LABEL if is_missing(label) else _ANY_TWO}"

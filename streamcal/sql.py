@@ -13,6 +13,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import NEAREST
+from streamcal.sketch.checks import ROUNDING
 
 __all__ = ["Dialect", "query", "segmented_query"]
 
@@ -124,27 +125,29 @@ def _written(text: str, dialect: Dialect) -> str:
 
 def _probability(recalibration: RecalibrationMap, score: str) -> str:
     """Return the expression of the probability; NULL where the score is none."""
-    name = _identifier(score)
-    z = f"CAST({name} AS DOUBLE PRECISION)"
+    z = f"CAST({_identifier(score)} AS DOUBLE PRECISION)"
+    inside = f"{z} >= {_number(-ROUNDING)} AND {z} <= {_number(1.0 + ROUNDING)}"
+    return f"CASE WHEN {inside} THEN {_of_map(recalibration, z)} END"
+
+
+def _of_map(recalibration: RecalibrationMap, z: str) -> str:
+    """Return the expression of the probability of a score that is inside [0, 1], give or take rounding."""
     edges, values, lines = pieces(recalibration)
     w0, w1 = recalibration.weights
+    top, bottom, one = _number(w1), _number(w0), _number(1.0)
     if values:
-        probability = _tree(z, edges, 0, len(values), lambda at: _number(values[at]))
-    elif lines:
-        one = _number(1.0)
+        return _tree(z, edges, 0, len(values), lambda at: _number(values[at]))
+    if lines:
         odds = [f"EXP(-({_number(a)} * LN({z} / ({one} - {z})) + {_number(b)}))" for a, b in lines]
         # The outermost are constants, by which no score meets LN(0) or a division by 0.
         odds[0], odds[-1] = (f"EXP({_number(-line.intercept)})" for line in (lines[0], lines[-1]))
         # g(1/(1 + E)) = w₁ / (w₁ + w₀E), with E once.
-        top, bottom = _number(w1), _number(w0)
-        probability = _tree(z, edges, 0, len(lines), lambda at: f"{top} / ({top} + {bottom} * {odds[at]})")
-    elif w0 == w1:
-        probability = z
-    else:
-        total = f"{_number(w1)} * {z} + {_number(w0)} * ({_number(1.0)} - {z})"
-        probability = f"CASE WHEN {total} > 0 THEN {_number(w1)} * {z} / ({total}) ELSE {z} END"
-    inside = f"{z} >= {_number(0.0)} AND {z} <= {_number(1.0)}"
-    return f"CASE WHEN {inside} THEN {probability} END"
+        return _tree(z, edges, 0, len(lines), lambda at: f"{top} / ({top} + {bottom} * {odds[at]})")
+    z = f"CASE WHEN {z} < 0 THEN {_number(0.0)} WHEN {z} > 1 THEN {one} ELSE {z} END"
+    if w0 == w1:
+        return z
+    total = f"{top} * ({z}) + {bottom} * ({one} - ({z}))"
+    return f"CASE WHEN {total} > 0 THEN {top} * ({z}) / ({total}) ELSE {z} END"
 
 
 def _tree(z: str, edges: tuple[float, ...], start: int, end: int, leaf: Callable[[int], str]) -> str:

@@ -288,10 +288,11 @@ def test_rejects_of_a_backtest_are_a_frame() -> None:
 @pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
 def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:
     engine = Recalibrator(**kind)
-    with pytest.raises(TypeError, match=r"only a RecalibrationMap .*, got Recalibrator\("):
-        export(engine)
-    if "classes" in kind:
-        with pytest.raises(TypeError, match=r"got MulticlassMap\(.*applied by its predict_many"):
+    for wrong in (engine, engine.by_segment, '{"version": 0}', None):
+        with pytest.raises(TypeError, match=r"only a RecalibrationMap .*, got .*take its map; of a segment"):
+            export(wrong)
+    if "classes" in kind and export is not onnx.model:
+        with pytest.raises(TypeError, match=r"got MulticlassMap\(.*goes to onnx.model"):
             export(engine.map)
     else:
         export(engine.map)

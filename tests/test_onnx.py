@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcal import RecalibrationMap
+from streamcal import MulticlassMap, RecalibrationMap
+from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
 if not os.environ.get("CI"):
@@ -21,11 +22,11 @@ import onnxruntime
 from streamcal.onnx import model
 
 
-def run(recalibration: RecalibrationMap, scores: Any, dtype: Any = "float64") -> Any:
+def run(recalibration: RecalibrationMap | MulticlassMap, scores: Any, dtype: Any = "float64") -> Any:
     made = model(recalibration, dtype)
     onnx.checker.check_model(made, full_check=True)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,) = session.run(["probability"], {"score": np.asarray(scores, dtype)})
+    (found,) = session.run(None, {session.get_inputs()[0].name: np.asarray(scores, dtype)})
     assert found.dtype == dtype
     return found
 
@@ -55,3 +56,25 @@ def test_the_map_travels_with_the_model() -> None:
     (kept,) = model(recalibration).metadata_props
     assert kept.key == "map"
     assert RecalibrationMap.model_validate_json(kept.value) == recalibration
+
+
+@pytest.mark.parametrize("name", CLASS_MAPS)
+def test_many_classes_differ_in_the_last_bits_at_most(name: str) -> None:
+    class_map = CLASS_MAPS[name]
+    rows = rows_for(class_map)
+    found, wanted = run(class_map, rows), class_map.predict_many(rows)
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
+    assert np.isnan(run(class_map, refused_for(class_map))).all()
+    singles = rows.astype("f4")
+    wanted = class_map.predict_many(singles)
+    np.testing.assert_allclose(run(class_map, singles, "float32"), wanted, rtol=0.0, atol=1e-7)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("classes", [3, 30, 300])
+def test_a_million_probabilities_of_a_map_that_was_learned(classes: int) -> None:
+    class_map = learned(classes)
+    rows = np.random.default_rng(5).dirichlet(np.full(classes, 0.3), 10**6 // classes)
+    found, wanted = run(class_map, rows), class_map.predict_many(rows)
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
+    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).all()

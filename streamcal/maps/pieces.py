@@ -41,12 +41,13 @@ def pieces(recalibration: RecalibrationMap) -> Pieces:
     Raises
     ------
     TypeError
-        if it is no `RecalibrationMap`, which alone can be written as SQL, ONNX or a column of Spark.
+        if it is no `RecalibrationMap`.
     """
     if not isinstance(recalibration, RecalibrationMap):
         raise TypeError(
-            "only a RecalibrationMap can be written elsewhere, such as the map of an engine of two classes,"
-            f" got {shown(recalibration)}; a map of many classes is applied by its predict_many"
+            f"only a RecalibrationMap can be written here, got {shown(recalibration)}: of an engine take its"
+            " map; of a segment, engine.by_segment.map_for; of many classes, a MulticlassMap goes to"
+            " onnx.model or spark.recalibrated_by"
         )
     if recalibration.values:
         values = shift_correction(np.array(recalibration.values), recalibration.weights)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.classes import MAX_CLASSES, Classes
-from streamcal.multiclass.simplex import ordered, reweighed
+from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.softmax_c import logs, mix, normalise, scale
 from streamcal.values import Floats
 
-__all__ = ["KINDS", "Candidate", "MulticlassMap"]
+__all__ = ["KINDS", "Candidate", "ClassSteps", "MulticlassMap", "forecast"]
 
+Maps = Sequence[RecalibrationMap | None]
+Rows = TypeVar("Rows")
 _Kind = Literal["score", "maps", "scaling", "scaling of maps", "shift"]
 KINDS: Final[tuple[str, ...]] = get_args(_Kind)
 """Kinds of candidates."""
@@ -116,6 +118,8 @@ class MulticlassMap(BaseModel):
         total = sum(each.weight for each in self.candidates)
         if abs(total - 1.0) > _ROUNDING:
             raise ValueError(f"the weights of the candidates must sum to 1, got {total!r}")
+        if len({each.name for each in self.candidates}) < len(self.candidates):
+            raise ValueError("two candidates have one name")
         scalings = [each.name for each in self.candidates if each.kind == "scaling"]
         if self.shared is not None and self.shared not in scalings:
             raise ValueError(f"there is no scaling {self.shared!r}")
@@ -138,46 +142,104 @@ class MulticlassMap(BaseModel):
         ValueError
             as `Recalibrator.predict_many`.
         """
-        rows = self._names.rows(scores)
-        made = self._forecast(rows)
-        return ordered(made, rows) if self.keeps_order else made
+        rows: Floats = forecast(self, _OnArrays(), self._names.rows(scores))
+        return rows
 
-    def _forecast(self, rows: Floats) -> Floats:
-        if rows.shape[1] == 2:
-            ones = _mapped(self.maps, rows, rows)[:, 1]
-            return np.stack((1.0 - ones, ones), axis=1)
-        x, made, by_maps = logs(rows), np.empty((len(self.candidates), *rows.shape)), rows
-        for out, each in zip(made, self.candidates, strict=True):
+
+class ClassSteps(Protocol[Rows]):
+    """Steps of a map of many classes, on rows of K numbers: arrays, or what an export has in their place."""
+
+    def logs(self, rows: Rows) -> Rows:
+        """Return logarithms of numbers, of at least `streamcal.multiclass.softmax_c.END`."""
+
+    def scaled(self, x: Rows, slopes: Floats, biases: Floats) -> Rows:
+        """Return softmax(a·x + b), a and b as `streamcal.multiclass.softmax_c.scale` takes them."""
+
+    def mapped(self, maps: Maps, rows: Rows, instead: Rows) -> Rows:
+        """Return what maps make of their columns; where there is none, the column of ``instead``."""
+
+    def times(self, rows: Rows, factors: Floats) -> Rows:
+        """Return columns times a factor each."""
+
+    def shares(self, rows: Rows, instead: Rows) -> Rows:
+        """Return rows divided by their sums; where that is 0, rows of ``instead``."""
+
+    def mixed(self, made: Sequence[Rows], weights: Floats) -> Rows:
+        """Return the mixture of forecasts, divided by its sum."""
+
+    def with_rest(self, rows: Rows) -> Rows:
+        """Return rows of two columns, whose first is 1 less the second."""
+
+    def ordered(self, rows: Rows, scores: Rows) -> Rows:
+        """Return rows as `streamcal.multiclass.simplex.ordered`."""
+
+
+def forecast(recalibration: MulticlassMap, steps: ClassSteps[Rows], scores: Rows) -> Rows:
+    """Return the probabilities of checked scores, by steps on whatever rows are."""
+    candidates, maps, sources = recalibration.candidates, recalibration.maps, recalibration.source_maps
+    classes = len(recalibration.classes)
+
+    def scaled(x: Rows, candidate: Candidate) -> Rows:
+        numbers = np.array(candidate.parameters)
+        return steps.scaled(x, numbers[:-classes], numbers[-classes:])
+
+    if classes == 2:
+        made = [steps.with_rest(steps.mapped(maps, scores, scores))]
+    else:
+        x = steps.logs(scores)
+        scalings = {each.name: scaled(x, each) for each in candidates if each.kind == "scaling"}
+        by_maps = by_source = scores
+        if maps:
+            shared = scores if recalibration.shared is None else scalings[recalibration.shared]
+            by_maps = steps.shares(steps.mapped(maps, scores, shared), scores)
+        if sources:
+            by_source = steps.shares(steps.mapped(sources, scores, scores), scores)
+        made = []
+        for each in candidates:
             if each.kind == "scaling":
-                scale(x, np.array(each.parameters), out)
-        if self.maps:
-            names = [each.name for each in self.candidates]
-            shared = rows if self.shared is None else made[names.index(self.shared)]
-            by_maps = _mapped(self.maps, rows, shared)
-            normalise(by_maps, rows)
-        for out, each in zip(made, self.candidates, strict=True):
-            if each.kind == "scaling of maps":
-                scale(logs(by_maps), np.array(each.parameters), out)
-            elif each.kind == "shift":
-                by_source = rows
-                if self.source_maps:
-                    by_source = _mapped(self.source_maps, rows, rows)
-                    normalise(by_source, rows)
-                out[:] = reweighed(by_source, np.array(each.parameters)) if each.parameters else by_source
-            elif each.kind != "scaling":
-                out[:] = rows if each.kind == "score" else by_maps
-        if len(made) == 1:
-            alone: Floats = made[0]
-            return alone
-        mixed: Floats = np.empty(rows.shape)
-        mix(np.array([each.weight for each in self.candidates]), made, mixed)
-        return mixed
+                made.append(scalings[each.name])
+            elif each.kind == "scaling of maps":
+                made.append(scaled(steps.logs(by_maps), each))
+            elif each.kind == "shift" and each.parameters:
+                weighed = steps.times(by_source, np.array(each.parameters))
+                made.append(steps.shares(weighed, by_source))
+            else:
+                made.append({"score": scores, "maps": by_maps, "shift": by_source}[each.kind])
+    mixed = made[0]
+    if len(made) > 1:
+        mixed = steps.mixed(made, np.array([each.weight for each in candidates]))
+    return steps.ordered(mixed, scores) if recalibration.keeps_order else mixed
 
 
-def _mapped(maps: Sequence[RecalibrationMap | None], rows: Floats, instead: Floats) -> Floats:
-    """Return the probabilities of maps of each class; where there is none, those of ``instead``."""
-    out = instead.copy()
-    for code, each in enumerate(maps):
-        if each is not None:
-            out[:, code] = each.predict_many(rows[:, code])
-    return out
+class _OnArrays:
+    """Steps on float64[n, K]."""
+
+    logs = staticmethod(logs)
+    ordered = staticmethod(ordered)
+
+    def scaled(self, x: Floats, slopes: Floats, biases: Floats) -> Floats:
+        out: Floats = np.empty(x.shape)
+        scale(x, np.concatenate((slopes, biases)), out)
+        return out
+
+    def mapped(self, maps: Maps, rows: Floats, instead: Floats) -> Floats:
+        out = instead.copy()
+        for code, each in enumerate(maps):
+            if each is not None:
+                out[:, code] = each.predict_many(rows[:, code])
+        return out
+
+    def times(self, rows: Floats, factors: Floats) -> Floats:
+        return rows * factors
+
+    def shares(self, rows: Floats, instead: Floats) -> Floats:
+        normalise(rows, instead)
+        return rows
+
+    def mixed(self, made: Sequence[Floats], weights: Floats) -> Floats:
+        out: Floats = np.empty(made[0].shape)
+        mix(weights, np.array(made), out)
+        return out
+
+    def with_rest(self, rows: Floats) -> Floats:
+        return np.stack((1.0 - rows[:, 1], rows[:, 1]), axis=1)

@@ -1,13 +1,11 @@
 """A map as a native column expression of Spark: no Python runs for a row.
 
-A score is searched for among the edges, in one constant array. Below 0, above 1 and for NaN the search ends
-in a piece of its own, whose value is null.
+A score is searched for among the edges, in one constant array.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 
 from pyspark.sql import Column
@@ -17,6 +15,7 @@ from pyspark.sql.internal import InternalFunction
 from streamcal.maps.pieces import pieces
 from streamcal.maps.platt import inside
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch.checks import ROUNDING
 
 __all__ = ["recalibrated"]
 
@@ -37,9 +36,11 @@ def recalibrated(score: Column | str, recalibration: RecalibrationMap) -> Column
     Returns
     -------
     Doubles in [0, 1], named ``probability``; null where ``predict_many`` would refuse: the score is null,
-    NaN, or not in [0, 1].
+    NaN, or not in [0, 1], give or take 1e-6.
     """
-    z = (F.col(score) if isinstance(score, str) else score).cast("double")
+    given = (F.col(score) if isinstance(score, str) else score).cast("double")
+    inside = given.between(-ROUNDING, 1.0 + ROUNDING)
+    z = F.when(inside, F.least(F.greatest(given, F.lit(0.0)), F.lit(1.0)))
     # Without a name of its own, the column would be called by all numbers of the map.
     return _probability(z, recalibration).alias("probability")
 
@@ -50,7 +51,7 @@ def _probability(z: Column, recalibration: RecalibrationMap) -> Column:
         return _found(z, edges, values)
     weights = recalibration.weights
     if not lines:
-        return F.when((z >= 0.0) & (z <= 1.0), _shifted(z, weights))
+        return _shifted(z, weights)
     slopes, intercepts = ([line[part] for line in lines] for part in (0, 1))
     clipped = F.least(F.greatest(z, F.lit(inside(0.0))), F.lit(inside(1.0)))
     x = F.ln(clipped / (1.0 - clipped))
@@ -71,16 +72,13 @@ def _shifted(p: Column, weights: tuple[float, float]) -> Column:
 
 
 def _found(z: Column, edges: tuple[float, ...], cells: Sequence[float]) -> Column:
-    """Return the number of the cell in which each score lies, null outside [0, 1]."""
-    # −0.0, which is in [0, 1], comes before 0.0 in Java's order; NaN comes last.
-    bounds = [-0.0, *edges, math.nextafter(1.0, 2.0)]
-    padded = [None, *cells, None]
+    """Return the number of the cell in which each score lies."""
     # Java's search returns where it found an edge, else −1 less the number of edges below: so many places.
-    by_place = [*reversed(padded), *padded[1:]]
-    place = InternalFunction.array_binary_search(_literal(bounds), z) + len(padded)
+    by_place = [*reversed(cells), *cells[1:]]
+    place = InternalFunction.array_binary_search(_literal(edges), z) + len(cells)
     return F.get(_literal(by_place), place)
 
 
-def _literal(values: Sequence[float | None]) -> Column:
+def _literal(values: Sequence[float]) -> Column:
     """Return a constant array. It is text until the query is optimised: one call of the JVM."""
     return F.from_json(F.lit(json.dumps(values)), "array<double>")

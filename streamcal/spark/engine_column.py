@@ -1,10 +1,11 @@
-"""Engines as columns, where no single map describes them: with segments, or of many classes.
+"""Engines, and maps of many classes, as columns: what no map of one score describes.
 
 Each task restores the engine from its state, and answers batches of rows in Python.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -13,21 +14,22 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql.pandas.functions import arrow_udf
 
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.recalibrator import Recalibrator, options_of
-from streamcal.values import Floats
+from streamcal.values import Floats, shown
 
 __all__ = ["recalibrated_by"]
 
 
 def recalibrated_by(
-    engine: Recalibrator, score: Column | str, segments: Sequence[Column | str] = ()
+    engine: Recalibrator | MulticlassMap, score: Column | str, segments: Sequence[Column | str] = ()
 ) -> Column:
     """Return the column of probabilities, as an engine serves them now.
 
     Parameters
     ----------
     engine
-        the engine; later labels do not change the column.
+        the engine, whose later labels do not change the column; or a map of many classes.
     score
         scores in [0, 1], of a type that casts to double; of many classes, arrays of the scores in their
         order, such as ``F.array("p_cat", "p_dog")``.
@@ -43,22 +45,34 @@ def recalibrated_by(
     ------
     ValueError
         if there are not as many columns as fields.
+    TypeError
+        if it is neither an engine nor a map of many classes.
     """
-    options = options_of(engine)
-    if isinstance(segments, str) or len(segments) != len(options.fields):
-        raise ValueError(f"segments must be columns of {', '.join(options.fields)}, got {segments!r}")
-    state = engine.to_bytes()
+    if not isinstance(engine, Recalibrator | MulticlassMap):
+        raise TypeError(
+            f"an engine or a map of many classes is needed, got {shown(engine)}; streamcal.spark.recalibrated"
+            " takes a RecalibrationMap"
+        )
+    fields: tuple[str, ...] = ()
+    if isinstance(engine, Recalibrator):
+        options = options_of(engine)
+        fields, classes = options.fields, options.classes
+    else:
+        classes = engine.classes
+    if isinstance(segments, str) or len(segments) != len(fields):
+        raise ValueError(f"segments must be columns of {', '.join(fields)}, got {segments!r}")
+    state = pickle.dumps(engine)
     kind, arrow, name = "double", pa.float64(), "probability"
-    if options.classes:
+    if classes:
         kind, arrow, name = "array<double>", pa.list_(pa.float64()), "probabilities"
 
     def answered(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        restored = Recalibrator.from_bytes(state)
+        restored = pickle.loads(state)  # noqa: S301
         for batch in batches:
-            scores, *fields = batch if options.fields else (batch,)  # Spark gives one column alone
+            scores, *values = batch if fields else (batch,)  # Spark gives one column alone
             columns = [scores.to_pylist()]
             if fields:
-                columns.append(list(zip(*(field.to_pylist() for field in fields), strict=True)))
+                columns.append(list(zip(*(each.to_pylist() for each in values), strict=True)))
             yield pa.array(_answers(restored.predict_many, *columns), arrow)
 
     z = (F.col(score) if isinstance(score, str) else score).cast(kind)

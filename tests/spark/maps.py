@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from streamcal import RecalibrationMap
 
-REFUSED: list[float | None] = [None, float("nan"), -5e-324, -1.0, float(np.nextafter(1.0, 2.0)), float("inf")]
+REFUSED: list[float | None] = [None, float("nan"), -2e-6, -1.0, 1.0 + 2e-6, float("inf")]
 """Scores that `predict_many` refuses; their probability is null."""
+ROUNDED = [-9e-7, -5e-324, float(np.nextafter(1.0, 2.0)), 1.0 + 9e-7]
+"""Scores that `predict_many` takes for 0 and 1."""
 
 
 def step_map(bins: int, weights: tuple[float, float], seed: int = 1) -> RecalibrationMap:
@@ -49,12 +51,12 @@ LARGEST_DIFFERENCE = 1e-14
 
 
 def scores_for(recalibration: RecalibrationMap) -> npt.NDArray[np.float64]:
-    """Return scores at all edges, beside them, at both ends, and anywhere: float64[n]."""
+    """Return scores at all edges, beside them, at both ends, rounded beyond, and anywhere: float64[n]."""
     random = np.random.default_rng(7)
     edges = np.array(recalibration.edges or (0.0, 1.0))
     tiny = 10.0 ** random.uniform(-14, 0, 300)
     beside = np.nextafter(edges[1:], 0.0), np.nextafter(edges[:-1], 1.0)
-    return np.concatenate((random.random(1000), tiny, 1.0 - tiny, edges, *beside, [5e-324]))
+    return np.concatenate((random.random(1000), tiny, 1.0 - tiny, edges, *beside, [5e-324], ROUNDED))
 
 
 def bits(values: Any) -> npt.NDArray[np.int64]:

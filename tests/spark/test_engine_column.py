@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import Recalibrator
+from streamcal import MulticlassMap, Recalibrator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +34,7 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
     names = [values[i] for i in random.integers(0, 2, 900)]
     segmented.learn_many(rows[:, 0], random.random(900) < 0.5 + 0.4 * (np.arange(900) % 2), segments=names)
 
+    class_map = MulticlassMap.model_validate_json(classes.map.model_dump_json())
     refused: list[Any] = [None, [], [0.5, 0.5], [0.5, 0.5, None], [0.5, 0.5, 0.5], [1.5, -0.5, 0.0]]
     refused += [[float("nan"), 0.5, 0.5]]
     scores: list[Any] = [*rows[:, 0].tolist(), None, float("nan"), 1.5, -0.1, 0.5, 0.5, 0.5]
@@ -51,14 +52,19 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
         )
     )
     found = frame.select(
-        recalibrated_by(classes, "scores"), recalibrated_by(segmented, "score", FIELDS)
+        recalibrated_by(classes, "scores"),
+        recalibrated_by(segmented, "score", FIELDS),
+        recalibrated_by(class_map, "scores").alias("by_map"),
     ).toArrow()
     answers = found["probabilities"].to_pylist()
     assert np.array_equal(answers[:900], classes.predict_many(rows))
     assert answers[900:] == [None] * 7
+    assert found["by_map"].to_pylist() == answers
     more = [("nowhere", *values[0][1:]), (None, *values[0][1:])]
     wanted = segmented.predict_many([*rows[:, 0], 0.5, 0.5], [*names, *more]).tolist()
     assert found["probability"].to_pylist() == [*wanted[:900], *[None] * 5, *wanted[900:]]
     assert len({round(each / 1e-6) for each in segmented.predict_many([0.5] * 2, values)}) == 2
     with pytest.raises(ValueError, match="segments must be columns of land, tier, release, since"):
         recalibrated_by(segmented, "score", ["land"])
+    with pytest.raises(TypeError, match=r"got RecalibrationMap\(.*spark.recalibrated takes"):
+        recalibrated_by(segmented.map, "score")  # type: ignore[arg-type]

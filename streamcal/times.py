@@ -8,6 +8,7 @@ columns are read through numpy, their single values as the datetimes that they a
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -27,6 +28,7 @@ __all__ = [
     "as_times",
     "check_time",
     "date_like",
+    "iso_date",
     "read_time",
     "seconds_of",
     "seconds_of_moments",
@@ -50,6 +52,7 @@ Time: TypeAlias = float | str | date | np.datetime64
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
+_DATE: Final = re.compile(r"(\d{4}|\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d?)(?:[T ,]+(\d\d?)(:\d\d.*))?", re.ASCII)
 _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
 """Number of each unit in a second."""
@@ -91,6 +94,33 @@ def date_like(number: float) -> dict[str, Any]:
     return {}
 
 
+def iso_date(text: str, order: str | None = None) -> str:
+    """Return a date, or a date and time, as ISO 8601 writes it; the text itself if it is none for certain.
+
+    Parameters
+    ----------
+    order
+        of ``01/02/2026`` and ``01-02-2026``: ``"dmy"`` or ``"mdy"``; None: they may mean either.
+
+    Examples
+    --------
+    >>> iso_date("1.2.2026 9:45"), iso_date("2026/02/01"), iso_date("01/02/2026")
+    ('2026-02-01T09:45', '2026-02-01', '01/02/2026')
+    """
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return text
+    first, mark, month, last, hour, clock = match.groups()
+    if (len(first) == 4) == (len(last) == 4):
+        return text
+    year, day = (first, last) if len(first) == 4 else (last, first)
+    if year == last and mark != ".":
+        if order is None:
+            return text
+        day, month = (day, month) if order == "dmy" else (month, day)
+    return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{clock}" if hour else "")
+
+
 def read_time(value: object) -> float:
     """Return a time as a number: a number stays in its unit, a date and time becomes seconds.
 
@@ -119,8 +149,8 @@ def check_time(value: object) -> float | None:
 def as_times(times: Any, n: int) -> Floats:
     """Return event times in seconds as float64[n], checked. A single time applies to all n events.
 
-    Accepts numbers, datetimes and ISO 8601 text: numpy arrays, lists, and pandas, polars and Arrow columns.
-    What has no time zone is UTC.
+    Accepts numbers, datetimes and texts of dates (`iso_date`): numpy arrays, lists, and pandas, polars and
+    Arrow columns. What has no time zone is UTC.
 
     Raises
     ------
@@ -175,7 +205,7 @@ def _number(value: object) -> float | None:
     try:
         if isinstance(value, str):
             number = parse_number(value)
-            return _from_date(datetime.fromisoformat(value)) if number is None else number
+            return _from_date(_moment(value)) if number is None else number
         if isinstance(value, np.datetime64):
             return float(seconds_of_moments(np.array([value]))[0])
         if isinstance(value, date):  # a datetime, too
@@ -184,6 +214,13 @@ def _number(value: object) -> float | None:
         return float(value) if is_number else None  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromisoformat(iso_date(text))
 
 
 def _from_date(moment: date) -> float | None:

@@ -16,16 +16,16 @@ from pyarrow import csv
 
 from streamcal.events import Domain
 from streamcal.events.blocks import FEWEST, Block
-from streamcal.events.codec import CsvDecoder
+from streamcal.events.codec import CsvDecoder, CsvFormat
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.events.table_codec import RowsDecoder
+from streamcal.times import iso_date
 from streamcal_connectors.arrow import as_role
 
 __all__ = ["CsvColumns"]
 
 _LONGEST: Final = 1 << 17  # bytes of a line: Python's reader of CSV refuses longer cells
 _BREAK: Final = ord("\n")
-_PARSE: Final = csv.ParseOptions(quote_char=False, ignore_empty_lines=False)
 
 
 class CsvColumns(CsvDecoder):
@@ -37,8 +37,9 @@ class CsvColumns(CsvDecoder):
         domain: Domain = "target",
         columns: Columns | None = None,
         required: Iterable[str] = (),
+        form: CsvFormat | None = None,
     ) -> None:
-        super().__init__(header, domain, columns, required)
+        super().__init__(header, domain, columns, required, form)
         columns = columns or Columns()
         self._table_rows = RowsDecoder(self.names, domain, columns)
         roles = self._table_rows.roles
@@ -47,7 +48,11 @@ class CsvColumns(CsvDecoder):
         self._kept = [name if name in self.names else None for name in columns.carried]
         texts = (*roles.values(), *filter(None, self._kept))
         self._types: dict[str, Any] = dict.fromkeys(texts, pa.string())
-        self._types |= {roles[role]: pa.float64() for role in ("score", "label", "time") if role in roles}
+        self._types |= {roles[role]: pa.float64() for role in ("score", "label") if role in roles}
+        marks = {None: ".,", ",": ",.", ".": "."}[self._form.decimal] if self._separator != "," else "."
+        times = (pa.float64(), pa.string()) if "time" in roles else (None,)
+        self._tries = [(mark, kind) for mark in marks for kind in times]
+        self._parse = csv.ParseOptions(delimiter=self._separator, quote_char=False, ignore_empty_lines=False)
 
     def decode_lines(self, block: bytes) -> Block | None:
         """Return the events of rows, one a line, or None if `decode` must take them one by one.
@@ -74,6 +79,15 @@ class CsvColumns(CsvDecoder):
 
     def _events(self, rows: bytes) -> Block | None:
         table = self._table(rows)
+        mark, kind = self._tries[0]
+        if mark == "," and self._form.decimal is None and "decimal" not in self.notes:
+            return None
+        if kind == pa.string() and (times := table[self._time]).null_count < len(times):
+            if self._form.date_format is not None:
+                moments = [time and iso_date(time, self._form.date_format) for time in times.to_pylist()]
+                table[self._time] = pa.array(moments, pa.string())
+            else:  # the first is noted; what has more than one meaning is refused below
+                self._moment(times.drop_null()[0].as_py())
         columns = {role: as_role(role, table[name]) for role, name in self._table_rows.roles.items()}
         count = len(next(iter(table.values())))
         kept = [[None] * count if name is None else table[name].to_pylist() for name in self._kept]
@@ -81,25 +95,29 @@ class CsvColumns(CsvDecoder):
 
     def _table(self, rows: bytes) -> dict[str, Any]:
         """Return the columns that are read; raise `pyarrow.ArrowException` where a cell has no such value."""
-        try:
-            return self._read(rows)
-        except pa.ArrowInvalid:
-            time = self._table_rows.roles.get("time")
-            if time is None or pa.types.is_string(self._types[time]):
-                raise
-            self._types[time] = pa.string()  # dates and times: from now on
-            return self._read(rows)
+        for form in self._tries:
+            try:
+                table = self._read(rows, *form)
+            except pa.ArrowInvalid as error:
+                refused = error
+                continue
+            self._tries.remove(form)
+            self._tries.insert(0, form)  # the next block will be like this one
+            return table
+        raise refused
 
-    def _read(self, rows: bytes) -> dict[str, Any]:
+    def _read(self, rows: bytes, mark: str, time: Any) -> dict[str, Any]:
+        types = self._types if time is None else self._types | {self._time: time}
         convert = csv.ConvertOptions(
             check_utf8=False,
-            column_types=self._types,
+            column_types=types,
+            decimal_point=mark,
             include_columns=list(self._types),
             null_values=[""],
             strings_can_be_null=True,
         )
         read = csv.ReadOptions(use_threads=False, block_size=len(rows), column_names=self.names)
-        table = csv.read_csv(pa.BufferReader(rows), read, _PARSE, convert).combine_chunks()
+        table = csv.read_csv(pa.BufferReader(rows), read, self._parse, convert).combine_chunks()
         return {name: _stripped(table.column(name).chunk(0)) for name in self._types}
 
 

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
+
 from streamcal.errors import OutputError
+from streamcal.events.codec import CsvFormat
 from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
 from streamcal_connectors.readers import (
     ByteReader,
-    DamagedGzipError,
+    DamagedError,
     Input,
     ReplacedError,
     identity,
@@ -27,13 +30,28 @@ from streamcal_connectors.readers import (
 )
 from streamcal_connectors.sinks import FileSink, StreamSink
 
-__all__ = ["FileConnector", "FileFeed", "StdioConnector", "tables"]
+__all__ = ["FileConnector", "FileFeed", "StdioConnector", "TextConnector", "tables"]
 
 _FEED_BYTES: Final = 1 << 20
 _PIPE: Final = "To read it as well, send it through a pipe"
 
 
-class FileConnector:
+class TextConnector:
+    """The options of files of text: the base of what reads them."""
+
+    _csv = CsvFormat()
+
+    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002  # nothing waits
+        """Take the options of CSV; see `Connector.set_up`."""
+        try:
+            self._csv = msgspec.convert(options, CsvFormat)
+        except msgspec.ValidationError as error:
+            raise ValueError(
+                f"options of files: {error}; they are {', '.join(CsvFormat.__struct_fields__)}"
+            ) from None
+
+
+class FileConnector(TextConnector):
     """``file:`` URLs and bare paths."""
 
     def __init__(self) -> None:
@@ -52,9 +70,9 @@ class FileConnector:
         path = path_of(url, "file")
         files = files_at(path)
         if files is None:
-            return _open(path, options)
+            return self._open(path, options)
         self._several.append((str(path), Path(os.path.abspath(path))))  # noqa: PTH100  # without links resolved
-        members = [member(file, lambda file: _open(file, options)) for file in files]
+        members = [member(file, lambda file: self._open(file, options)) for file in files]
         return FilesSource(str(path.absolute()), str(path), members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
@@ -89,22 +107,17 @@ class FileConnector:
         """Open the file of a sink to read it back; it need not exist yet."""
         return FileFeed(path_of(url, "file"))
 
-
-def _open(path: Path, options: SourceOptions) -> Source:
-    """Open one file to read."""
-    kind = format_of(path.name, options.format, read=True)
-    if kind in TABLES.values():
-        return cast("Source", tables("tables").TableSource(path, kind, options))
-    remedy = "To read it as well, move it to a new name"
-    if options.follow:
-        remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
-    return LineSource(
-        Input(path, remedy, follow=options.follow),
-        str(path.absolute()),
-        str(path),
-        options,
-        is_csv=kind == "csv",
-    )
+    def _open(self, path: Path, options: SourceOptions) -> Source:
+        """Open one file to read."""
+        kind = format_of(path.name, options.format, read=True)
+        if kind in TABLES.values():
+            return cast("Source", tables("tables").TableSource(path, kind, options))
+        remedy = "To read it as well, move it to a new name"
+        if options.follow:
+            remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
+        origin = Input(path, remedy, follow=options.follow, arrays=kind != "csv")
+        csv = self._csv if kind == "csv" else None
+        return LineSource(origin, str(path.absolute()), str(path), options, csv)
 
 
 def tables(module: str) -> Any:
@@ -117,7 +130,7 @@ def tables(module: str) -> Any:
         ) from None
 
 
-class StdioConnector:
+class StdioConnector(TextConnector):
     """``-``: standard input, as JSON lines or CSV, and output, as JSON lines."""
 
     def source(self, url: str, options: SourceOptions) -> LineSource:  # noqa: ARG002  # one standard input
@@ -131,7 +144,8 @@ class StdioConnector:
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = ByteReader(sys.stdin.fileno(), follow=False, owned=False)
-        return LineSource(Input(reader, _PIPE), "-", "-", options, is_csv=options.format == "csv")
+        csv = self._csv if options.format == "csv" else None
+        return LineSource(Input(reader, _PIPE, arrays=csv is None), "-", "-", options, csv)
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output.
@@ -171,8 +185,8 @@ class FileFeed:
         except ReplacedError:  # its sink truncated it, or started it anew
             self.close()
             return ()
-        except DamagedGzipError as error:
-            raise ValueError(f"{self._path}: the gzip data are damaged ({error})") from error
+        except DamagedError as error:
+            raise ValueError(f"{self._path}: {error}") from error
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [line for line in lines if line]
 

@@ -7,22 +7,24 @@ as a whole. A last line without a line end may be half of one: it is left for la
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from streamcal.errors import ColumnsError
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.codec import CsvDecoder, CsvFormat, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.readers import (
-    CutGzipError,
-    DamagedGzipError,
+    CutError,
+    DamagedError,
     Fingerprint,
     Input,
     Prefix,
@@ -38,6 +40,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
 _EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
 _BOM: Final = b"\xef\xbb\xbf"
+_SEP: Final = re.compile(rb'"?sep=(.)"?', re.IGNORECASE)
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -71,16 +74,20 @@ class _Block:
     data: bytes
     events: Sequence[Event | Malformed]
     lines: Sequence[int] | None
-    """Line of every event, from 0; None: one event per line."""
+    """Last line of every event, from 0; None: one event per line."""
     before: Prefix
     start: _Position
     end: _Position
 
     def origin(self, index: int) -> Origin:
         """Return the origin of the event at an index, with what its reject keeps of the line."""
-        line = index if self.lines is None else self.lines[index]
-        raw = self._texts[line].removesuffix(b"\r").removeprefix(_BOM)
-        return Origin(self.title, self.start.line + line + 1, raw)
+        first = last = index
+        if self.lines is not None:
+            first, last = self.lines[index - 1] + 1 if index else 0, self.lines[index]
+            while first < last and not self._texts[first].strip():
+                first += 1
+        raw = b"\n".join(self._texts[first : last + 1]).removesuffix(b"\r").removeprefix(_BOM)
+        return Origin(self.title, self.start.line + first + 1, raw)
 
     def position(self, count: int) -> dict[str, Any]:
         """Return the position after the first ``count`` events."""
@@ -113,8 +120,8 @@ class LineSource:
         Name in positions, and in rejects.
     options
         Options of reading; a pipe is not followed beyond its end.
-    is_csv
-        Whether it is CSV with a header, rather than JSON lines.
+    csv
+        Form of CSV with a header; None: JSON.
 
     Raises
     ------
@@ -122,7 +129,14 @@ class LineSource:
         If the input cannot be opened.
     """
 
-    def __init__(self, origin: Input, name: str, title: str, options: SourceOptions, *, is_csv: bool) -> None:
+    def __init__(
+        self,
+        origin: Input,
+        name: str,
+        title: str,
+        options: SourceOptions,
+        csv: CsvFormat | None = None,
+    ) -> None:
         self.name = name
         self.unfinished: str | None = None
         self.damage: str | None = None
@@ -132,9 +146,11 @@ class LineSource:
         self._reader = origin.open()
         self.endless = self._reader.follows
         self._options = options
-        self._is_csv = is_csv
+        self._csv = csv
+        self._mark: str | None = None  # of a line sep=; before the header
+        self._noted: set[str] = set()
         self._decoder: JsonDecoder | CsvDecoder | None = None  # of CSV, none before its header
-        if not is_csv:
+        if csv is None:
             self._decoder = JsonDecoder(options.domain, options.columns)
         self._line = 0
         self._before = Prefix()  # of what was delivered
@@ -143,7 +159,7 @@ class LineSource:
         self._until: _Position | None = None
         self._done = False  # for good, whatever the limit
         self._lost = False  # whether what was read before is gone: it came through a pipe
-        if is_csv and options.required and self._reader.seekable:
+        if csv is not None and options.required and self._reader.seekable:
             self._find_header()  # it says at once which column is missing
             self._decoder = None
 
@@ -159,7 +175,7 @@ class LineSource:
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
         self._line = position.line
-        if self._is_csv:
+        if self._csv is not None:
             self._decoder = None
         self._find(position.offset, position.fingerprint)
         return {"": self._position().record()}
@@ -218,8 +234,10 @@ class LineSource:
                 self._reader.close()
                 self._reader = reader
         self._read, self._rest = self._before, b""
-        if self._decoder is None and self._before.size:
-            self._find_header()
+        if self._decoder is None:
+            self._mark = None
+            if self._before.size:
+                self._find_header()
 
     def _at_limit(self) -> bool:
         until = self._until
@@ -231,13 +249,15 @@ class LineSource:
         """Read on."""
         try:
             data = self._reader.read(size, timeout)
+            if self._reader.is_array and self._reader.follows:
+                raise ValueError(f"{self._title}: an array in JSON does not grow: leave out --follow")
             if data:
                 return self._take(data)
             self._origin.check(self._reader)
         except ReplacedError:
             self._find(self._before.size, self._before.fingerprint)
             return []
-        except DamagedGzipError as error:
+        except DamagedError as error:
             return self._break_off(error)
         return [] if data is None else self._finish()
 
@@ -250,7 +270,9 @@ class LineSource:
         self._read = self._read.extend(data)
         size = after.size - self._before.size - (end >= 0)
         if size <= MAX_LINE_BYTES:
-            data = self._rest + data
+            data, self._rest = self._rest + data, b""
+        elif b"\n" in self._rest:
+            raise self._refused_row(0, f" for more than {MAX_LINE_BYTES:,} bytes")
         else:
             self._rest = (self._rest[:RAW_BYTES] + first[:RAW_BYTES]).rstrip(b"\n")[:RAW_BYTES]
             if end < 0:
@@ -263,7 +285,7 @@ class LineSource:
         end = data.rfind(b"\n") + 1
         if end:
             blocks.append(self._block(data[:end]))
-        self._rest = data[end:]
+        self._rest += data[end:]
         return blocks
 
     def _finish(self) -> list[_Block]:
@@ -273,7 +295,7 @@ class LineSource:
             self._refuse_short(self._until)
             return self._last_line()
         self._done = True
-        if not self._may_be_torn():
+        if not self._may_be_torn() or b"\n" in self._rest:
             return self._last_line()
         self._leave(
             f"the last line of {self._title} (line {self._line + 1}) has no line end and was not taken:"
@@ -286,7 +308,9 @@ class LineSource:
         size = self._read.size - self._before.size
         if not size:
             return []
-        return [self._overlong(size, self._read) if size > MAX_LINE_BYTES else self._block(self._rest)]
+        if size > MAX_LINE_BYTES and b"\n" not in self._rest:
+            return [self._overlong(size, self._read)]
+        return [self._block(self._rest, last=True)]
 
     def _may_be_torn(self) -> bool:
         """Whether the line without a line end may be a part: it is not of a pipe, nor a whole JSON object."""
@@ -294,7 +318,7 @@ class LineSource:
         if not text or self._options.final or not self._reader.seekable:
             return False
         overlong = self._read.size - self._before.size > MAX_LINE_BYTES
-        if overlong or self._is_csv or not text.endswith(b"}"):
+        if overlong or self._csv is not None or not text.endswith(b"}"):
             return True
         try:
             msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -302,18 +326,18 @@ class LineSource:
             return True
         return False
 
-    def _break_off(self, error: DamagedGzipError) -> list[_Block]:
+    def _break_off(self, error: DamagedError) -> list[_Block]:
         """End where compressed data do; the position stays before, so that a mended file is read on."""
         if self._until is not None:
             self._refuse_short(self._until, f" ({error})")
         self.ended = self._done = True
         where = f"{self._title} cannot be read beyond line {self._line}"
-        if isinstance(error, CutGzipError) and self._reader.seekable and not self._options.final:
+        if isinstance(error, CutError) and self._reader.seekable and not self._options.final:
             self._leave(
                 f"{where}: {error}. It was cut off, or is still being written: run again when it is whole"
             )
         else:
-            self.damage = f"{where}: the gzip data are damaged ({error}). Restore it, and run again"
+            self.damage = f"{where}: {error}. Restore it, and run again"
             log.error("%s", self.damage)
         return []
 
@@ -338,24 +362,33 @@ class LineSource:
         raw, self._rest = self._rest, b""
         return _Block(self._title, raw, [_too_long(size)], None, before, start, self._position())
 
-    def _block(self, data: bytes) -> _Block:
+    def _block(self, data: bytes, *, last: bool = False) -> _Block:
+        """Return the events of whole lines, and keep a row that goes on behind them unless it is the last."""
         before, start = self._before, self._position()
         lines: Sequence[int] | None = None
         events: Sequence[Event | Malformed] | None = None
+        self._rest = b""
         if self._decoder is not None:
             events = self._decoder.decode_lines(data)
         if events is None:
-            events, lines = self._singly(data)
+            events, lines, size = self._singly(data, last=last)
+            data, self._rest = data[:size], data[size:]
         self._before = before.extend(data)
         self._line += data.count(b"\n")
-        self._rest = b""
+        self._note()
         return _Block(self._title, data, events, lines, before, start, self._position())
 
-    def _singly(self, data: bytes) -> tuple[list[Event | Malformed], list[int]]:
-        """Return the events of lines, decoded one by one, and the numbers of these lines, from 0."""
+    def _singly(self, data: bytes, *, last: bool) -> tuple[list[Event | Malformed], list[int], int]:
+        """Return the events of lines, decoded one by one, the last line of each, from 0, and their bytes."""
         events: list[Event | Malformed] = []
         lines: list[int] = []
-        for line, text in enumerate(data.split(b"\n")):
+        texts = data.split(b"\n")
+        count = len(texts) - data.endswith(b"\n")
+        end = 0  # of the row before
+        for line, text in enumerate(texts):
+            if line < end:
+                continue
+            end = line + 1
             raw = text.removesuffix(b"\r")
             if not line and not self._before.size:
                 raw = raw.removeprefix(_BOM)
@@ -368,34 +401,73 @@ class LineSource:
                 continue
             else:
                 event = self._decoder.decode(raw)
+            if type(event) is Malformed and isinstance(self._decoder, CsvDecoder) and b'"' in raw:
+                end = line + self._decoder.lines_of(islice(texts, line, count))
+                if end > count and not last:
+                    return events, lines, sum(map(len, texts[:line])) + line
+                if end > line + 1:
+                    event = self._decoder.decode(b"\n".join(texts[line:end]).removesuffix(b"\r"))
+                if end > count or (end > line + 1 and _is_no_row(event)):
+                    where = "" if end > count else f" up to line {self._line + end}"
+                    raise self._refused_row(line, where)
             events.append(event)
-            lines.append(line)
-        return events, lines
+            lines.append(end - 1)
+        return events, lines, len(data)
+
+    def _refused_row(self, line: int, where: str) -> ValueError:
+        return ValueError(
+            f"{self._title}, line {self._line + line + 1}: a text in quotes goes on over line breaks{where}:"
+            " that is no row. Close it, or write a quotation mark within it twice"
+        )
 
     def _take_header(self, header: bytes, line: int) -> None:
-        options, decoder = self._options, CsvDecoder
+        """Take the header, or the line ``sep=;`` before it, as Excel writes it: it overrides the option."""
+        options, form, decoder = self._options, self._csv or CsvFormat(), CsvDecoder
         with suppress(ImportError):  # without pyarrow, rows are decoded one by one
             decoder = import_module("streamcal_connectors.csv_columns").CsvColumns
         try:
-            self._decoder = decoder(header, options.domain, options.columns, options.required)
+            if mark := _SEP.fullmatch(header):
+                self._mark = mark[1].decode()
+                return
+            if self._mark is not None:
+                form = msgspec.convert({**msgspec.to_builtins(form), "separator": self._mark}, CsvFormat)
+            self._decoder = decoder(header, options.domain, options.columns, options.required, form)
         except ValueError as error:
             raise ColumnsError(f"{self._title}, line {line}: {error}") from None
+
+    def _note(self) -> None:
+        """Say once what was found out about the form of the file."""
+        decoder, notes = self._decoder, dict[str, str]()
+        if self._reader.is_wide:
+            notes["encoding"] = "it is UTF-16"
+        if self._reader.is_array:
+            notes["array"] = "it is an array in JSON, whose elements count as lines"
+        if isinstance(decoder, CsvDecoder):
+            notes |= decoder.notes
+        for name, note in notes.items():
+            if name not in self._noted:
+                self._noted.add(name)
+                log.info("%s: %s", self._title, note)
 
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""
         text, data = b"", None
-        with suppress(DamagedGzipError, ReplacedError):  # reading the events will say so
+        with suppress(DamagedError, ReplacedError):  # reading the events will say so
             self._reader.seek(0)
-            while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
-                text += data
-                if b"\n" in text.removeprefix(_BOM).lstrip():
+            while self._decoder is None and len(text) <= MAX_LINE_BYTES:
+                data = self._reader.read(_BLOCK[0], 0.0)
+                text += data or b""
+                lines = text.removeprefix(_BOM).split(b"\n")
+                for line, raw in enumerate(lines if data == b"" else lines[:-1], 1):  # what has its line end
+                    if raw.strip() and self._decoder is None:
+                        self._take_header(raw.removesuffix(b"\r"), line)
+                if not data:
                     break
             self._reader.seek(self._read.size)
-        lines = text.removeprefix(_BOM).split(b"\n")
-        for line, raw in enumerate(lines if data == b"" else lines[:-1], 1):  # only what has its line end
-            if raw.strip():
-                self._take_header(raw.removesuffix(b"\r"), line)
-                return
+
+
+def _is_no_row(event: Event | Malformed) -> bool:
+    return isinstance(event, Malformed) and event.code == "not_csv"
 
 
 def _too_long(size: int) -> Malformed:

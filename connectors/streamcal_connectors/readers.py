@@ -1,4 +1,4 @@
-"""Bytes from files and pipes, plain or gzip, and what tells one file from another.
+"""Bytes from files and pipes, plain, gzip, UTF-16 or an array in JSON, and what tells one file from another.
 
 A file that may grow is read to the end that it has now. Each read makes sure that what was read last is still
 there: a file that was truncated, and perhaps written anew, is noticed and never read on in.
@@ -6,8 +6,11 @@ there: a file that was truncated, and perhaps written anew, is noticed and never
 
 from __future__ import annotations
 
+import codecs
 import errno
+import json
 import os
+import re
 import select
 import stat
 import time
@@ -23,13 +26,14 @@ from streamcal.run.ports import PositionError
 __all__ = [
     "END_BYTES",
     "ByteReader",
-    "CutGzipError",
-    "DamagedGzipError",
+    "CutError",
+    "DamagedError",
     "Fingerprint",
     "GzipReader",
     "Input",
     "Prefix",
     "ReplacedError",
+    "TextReader",
     "identity",
     "open_reader",
     "read_position",
@@ -43,16 +47,21 @@ Fingerprint: TypeAlias = list[int]
 
 T = TypeVar("T")
 
+_BEFORE: Final = re.compile(r"[ \t\r\n]*(\[[ \t\r\n]*)?")
+_ARRAY: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\{")
+_MARK: Final = re.compile(r"[ \t\r\n]*([\[,\]])[ \t\r\n]*")
+_JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)  # only its end counts
+_LONGEST: Final = 1 << 20  # characters of an element
 _STEP: Final = 1 << 22  # bytes to skip at a time
 _TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
 
 
-class DamagedGzipError(Exception):
+class DamagedError(Exception):
     """Nothing more can be read; the message says why."""
 
 
-class CutGzipError(DamagedGzipError):
-    """The file ends within a gzip member: it is still being written, or was cut off."""
+class CutError(DamagedError):
+    """The file ends within a gzip member or an array: it is still being written, or was cut off."""
 
 
 class ReplacedError(ValueError):
@@ -119,7 +128,7 @@ class ByteReader:
         ------
         ReplacedError
             If what was read last is no longer there.
-        DamagedGzipError
+        DamagedError
             If compressed data end too early, or are damaged; all bytes before that were returned.
         """
         if not self.seekable:
@@ -190,7 +199,7 @@ class GzipReader(ByteReader):
                     return None
                 if not more:
                     if self._member is not None:
-                        raise CutGzipError("it ends within a gzip member")
+                        raise CutError("it ends within a gzip member")
                     return b""
                 self._input = more
             if self._member is None:
@@ -203,22 +212,13 @@ class GzipReader(ByteReader):
             self._full = len(data) == size
             if data:
                 return data
-        raise DamagedGzipError(self._damage)
+        raise DamagedError(f"the gzip data are damaged ({self._damage})")
 
     def seek(self, offset: int) -> Prefix:
         """Go to an offset in the uncompressed bytes, by decompressing up to there; see `ByteReader`."""
         super().seek(0)
         self._member, self._input, self._full, self._damage = None, b"", False, None
-        prefix = Prefix()
-        while prefix.size < offset:
-            try:
-                data = self.read(min(offset - prefix.size, _STEP), 0.0)
-            except DamagedGzipError:
-                data = None
-            if not data:
-                raise ReplacedError(f"it holds {prefix.size} bytes, but {offset} were read from it before")
-            prefix = prefix.extend(data)
-        return prefix
+        return _skip(self, offset)
 
     def left(self) -> int | None:
         """Return how many compressed bytes were not read yet, or not decompressed."""
@@ -240,6 +240,147 @@ class GzipReader(ByteReader):
         if self._member.eof:
             self._input, self._member = self._member.unused_data, None
         return data
+
+
+class TextReader:
+    """Reads UTF-8 from another reader: UTF-16 is recoded, and an array in JSON comes out in lines.
+
+    The first bytes say which it is: a byte order mark, and a first element that is an object. All else comes
+    out as it is. Offsets are those of what comes out. See `ByteReader`.
+
+    Parameters
+    ----------
+    reader
+        the other one, at its beginning.
+    arrays
+        whether it may hold an array in JSON.
+    """
+
+    def __init__(self, reader: ByteReader, *, arrays: bool) -> None:
+        self._reader = reader
+        self._arrays = arrays
+        self.identity, self.seekable, self.follows = reader.identity, reader.seekable, reader.follows
+        self.close = reader.close
+        self._begin()
+
+    def _begin(self) -> None:
+        self.is_wide = self.is_array = self._is_plain = self._is_closed = False
+        self._decoder: codecs.IncrementalDecoder | None = None  # none before it is known what it is
+        self._head, self._text, self._out = b"", "", bytearray()
+        self._elements = 0
+        self._failure: DamagedError | None = None
+
+    def read(self, size: int, timeout: float) -> bytes | None:
+        """Return some bytes; see `ByteReader`."""
+        while not self._out:
+            if self._is_plain:
+                return self._reader.read(size, timeout)
+            if self._failure is not None:
+                raise self._failure
+            data = self._reader.read(max(size, END_BYTES), timeout)
+            if data is None:
+                return None
+            self._take(data)
+            if not data and self._failure is None:
+                break
+        data = bytes(self._out[:size])
+        del self._out[:size]
+        return data
+
+    def seek(self, offset: int) -> Prefix:
+        """Go to an offset in the bytes that `read` returns; see `ByteReader`."""
+        self._reader.seek(0)
+        self._begin()
+        if offset:
+            with suppress(DamagedError):
+                self.read(0, 0.0)  # tells what it is
+        if not self._is_plain:
+            return _skip(self, offset)
+        self._out.clear()
+        return self._reader.seek(offset)
+
+    def left(self) -> int | None:
+        """Return about how many bytes were not read yet."""
+        left = self._reader.left()
+        return None if left is None else left + len(self._text) + len(self._out)
+
+    def _take(self, data: bytes) -> None:
+        """Take bytes that were read; none is the end."""
+        head = data
+        if self._decoder is None:
+            head = self._head = self._head + data
+            self._decoder = self._told(at_end=not data)
+            if self._decoder is None:
+                return
+            self._head = b""
+        if self._is_plain:
+            self._out += head
+            return
+        text = self._decoder.decode(head)
+        if self.is_array:
+            text = self._lines_of(text, at_end=not data)
+        self._out += text.encode(errors=self._decoder.errors)
+
+    def _told(self, *, at_end: bool) -> codecs.IncrementalDecoder | None:
+        """Find out what it is, and return its decoder; None if more bytes are needed."""
+        self.is_wide = self._head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        name, errors = ("utf-16", "surrogatepass") if self.is_wide else ("utf-8-sig", "surrogateescape")
+        decoder = codecs.getincrementaldecoder(name)(errors)
+        text = decoder.decode(self._head) if self._arrays else ""
+        half = self._head in (b"\xff", b"\xfe") or (self._arrays and _BEFORE.fullmatch(text))
+        if half and not at_end and len(self._head) < _LONGEST:
+            return None
+        decoder.reset()
+        self.is_array = _ARRAY.match(text) is not None
+        self._is_plain = not (self.is_wide or self.is_array)
+        return decoder
+
+    def _lines_of(self, text: str, *, at_end: bool) -> str:
+        """Return the elements that are complete, one a line; keep the rest."""
+        lines = list[str]()
+        text, at, why, is_cut = self._text + text, 0, "", True
+        while not self._is_closed:
+            mark = _MARK.match(text, at)
+            if mark is None or (mark[1] == "[" and self._elements):
+                why, is_cut = "Expecting ',' or ']'", not text[at:].strip()
+                break
+            if mark[1] == "]":
+                self._is_closed, at = True, mark.end()
+                break
+            try:
+                end = _JSON.raw_decode(text, mark.end())[1]
+            except (ValueError, RecursionError) as error:
+                why = getattr(error, "msg", str(error))
+                is_cut = getattr(error, "pos", 0) >= len(text) or why.startswith("Unterminated")
+                break
+            if end - at > _LONGEST or (end == len(text) and not at_end):  # a number may go on
+                why = "it is too long"
+                break
+            lines.append(text[mark.end() : end].replace("\n", " ").replace("\r", " ") + "\n")
+            self._elements, at = self._elements + 1, end
+        self._text = text[at:]
+        if self._is_closed:
+            if self._text.strip():
+                self._failure = DamagedError("something follows the end of the array")
+        elif len(self._text) > _LONGEST or (at_end and not is_cut):
+            self._failure = DamagedError(f"element {self._elements + 1:,} of the array is not JSON: {why}")
+        elif at_end:
+            self._failure = CutError("it ends within the array")
+        return "".join(lines)
+
+
+def _skip(reader: GzipReader | TextReader, offset: int) -> Prefix:
+    """Read up to an offset, in a reader at its beginning; return what precedes it."""
+    prefix = Prefix()
+    while prefix.size < offset:
+        try:
+            data = reader.read(min(offset - prefix.size, _STEP), 0.0)
+        except DamagedError:
+            data = None
+        if not data:
+            raise ReplacedError(f"it holds {prefix.size} bytes, but {offset} were read from it before")
+        prefix = prefix.extend(data)
+    return prefix
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:
@@ -273,22 +414,28 @@ class Input:
         Whether to wait for more at the end of the file at the path.
     remedy
         Advice for when it was replaced by something else.
+    arrays
+        Whether it may hold an array in JSON.
     """
 
-    def __init__(self, source: Path | ByteReader, remedy: str, *, follow: bool = False) -> None:
+    def __init__(
+        self, source: Path | ByteReader, remedy: str, *, follow: bool = False, arrays: bool = False
+    ) -> None:
         self.remedy = remedy
         self._source = source
         self._follow = follow
+        self._arrays = arrays
 
-    def open(self) -> ByteReader:
+    def open(self) -> TextReader:
         """Return a reader of it; OSError if it cannot be opened."""
-        if isinstance(self._source, ByteReader):
-            return self._source
-        return open_reader(self._source, follow=self._follow, is_gzip=self._source.suffix == ".gz")
+        source = self._source
+        if isinstance(source, Path):
+            source = open_reader(source, follow=self._follow, is_gzip=source.suffix == ".gz")
+        return TextReader(source, arrays=self._arrays)
 
     def find(
-        self, reader: ByteReader, offset: int, fingerprint: Fingerprint | None
-    ) -> tuple[ByteReader, Prefix]:
+        self, reader: TextReader, offset: int, fingerprint: Fingerprint | None
+    ) -> tuple[TextReader, Prefix]:
         """Return a reader at an offset, and what precedes it, if that has a fingerprint; None is any.
 
         Raises
@@ -307,12 +454,12 @@ class Input:
                 raise ReplacedError(f"its first {offset} bytes are not those that were read before")
         return reader, prefix
 
-    def check(self, reader: ByteReader) -> None:
+    def check(self, reader: TextReader) -> None:
         """Raise ReplacedError if a file that is followed is not the one at its path any more."""
         if self._follow and self._is_replaced(reader):
             raise ReplacedError("another file has taken its place")
 
-    def _is_replaced(self, reader: ByteReader) -> bool:
+    def _is_replaced(self, reader: TextReader) -> bool:
         try:
             return isinstance(self._source, Path) and identity(self._source.stat()) != reader.identity
         except FileNotFoundError:  # in the middle of it

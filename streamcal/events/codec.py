@@ -3,8 +3,7 @@
 A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label is ``{"id", "label", "time"?}``, and
 a labelled prediction is ``{"id"?, "score", "label", …}``, under these names or those of `Columns`. Other
 fields are ignored and counted. Each may have a weight where a column is named for it; such events are decoded
-one by one. A time is seconds since the epoch, or an ISO 8601 date and time (UTC if it has
-no zone).
+one by one. A time is seconds since the epoch, or a date and time (UTC if it has no zone).
 
 Whatever a text holds, it becomes an event or a `Malformed`, and the same one in every run.
 """
@@ -15,8 +14,10 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -24,12 +25,12 @@ import numpy as np
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.codes import FieldError
-from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
+from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
-from streamcal.times import LATEST
+from streamcal.times import LATEST, iso_date, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
-__all__ = ["CsvDecoder", "JsonDecoder", "Malformed"]
+__all__ = ["CsvDecoder", "CsvFormat", "JsonDecoder", "Malformed"]
 
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
@@ -38,6 +39,9 @@ _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _MOST_IGNORED: Final = 16
 _SQUARE, _CURLY = b"[]", b"{}"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_SEPARATORS: Final = ",;\t|"
+_COMMA: Final = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
+_THOUSANDS: Final = re.compile(r"[1-9]\d{0,2},\d{3}", re.ASCII)
 _NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]  # longer ones: slow path
@@ -218,19 +222,32 @@ class JsonDecoder:
             return malformed(error, raw)
 
 
+class CsvFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form of CSV files; what is None is found out where it is certain."""
+
+    separator: Literal[",", ";", "\t", "|"] | None = None
+    """Mark between two cells; None: the one by which the header names a score or a label."""
+    decimal: Literal[".", ","] | None = None
+    """Mark before the decimals of a number; None: either, except that 1,234 is no weight."""
+    date_format: Literal["dmy", "mdy"] | None = None
+    """Order of the parts of 01/02/2026; None: such a date is refused. 01.02.2026 is ``"dmy"``."""
+
+
 class CsvDecoder(TableFields):
     """Decode CSV rows into events; the header names the columns, and an empty cell is an absent field.
 
     Parameters
     ----------
     header
-        the text of the first line. A row is one line: quoted line breaks are not supported.
+        the text of the header.
     domain
         domain of events that do not state one.
     columns
         their names.
     required
         columns that there must be.
+    form
+        the form of the file.
 
     Raises
     ------
@@ -244,24 +261,27 @@ class CsvDecoder(TableFields):
         domain: Domain = "target",
         columns: Columns | None = None,
         required: Iterable[str] = (),
+        form: CsvFormat | None = None,
     ) -> None:
-        columns = columns or Columns()
-        try:
-            cells = next(csv.reader([header.decode("utf-8", "backslashreplace")]), [])
-        except csv.Error as error:
-            raise ValueError(f"not a CSV header: {error}") from None
-        found = [cell.strip() for cell in cells]
+        columns, self._form = columns or Columns(), form or CsvFormat()
+        text = header.decode("utf-8", "backslashreplace")
+        self._separator, found = _header(text, self._form.separator or _SEPARATORS, columns, required)
         super().__init__("CSV header", found, columns, domain, required, columns.carried)
         self.names = found
         """Names of the columns, in their order."""
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
         self._scores = frozenset(columns.score_columns)
         self._numbers = (*self._fields.scores.numbers, *self._fields.weights)
+        self._time, self._label = columns.names["time"], None if columns.positive is None else columns.label
+        self.notes: dict[str, str] = {}
+        """Sentences on what no option names: the separator, and the first value of a form that has others."""
+        if self._separator != (self._form.separator or ","):
+            self.notes["separator"] = f"its cells are separated by {self._separator!r}"
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""
         try:
-            cells = next(csv.reader([raw.decode()], strict=True), [])
+            cells = next(csv.reader([raw.decode()], delimiter=self._separator, strict=True), [])
             if len(cells) != len(self.names):
                 return Malformed("not_csv", {"header": len(self.names), "row": len(cells)})
             self._rows += 1
@@ -269,15 +289,97 @@ class CsvDecoder(TableFields):
                 name: cell for index, name in self._used if (cell := cells[index].strip())
             }
             for name in self._numbers:
-                if name in fields:
-                    fields[name] = _number(fields[name], name if name in self._scores else None)
-            return self._fields.event(fields)
+                if (text := fields.get(name)) is not None:
+                    number = parse_number(text)
+                    fields[name] = self._number(name, text) if number is None else number
+            if self._rows == 1 and self._time in fields:
+                self._moment(fields[self._time])  # for its note
+            return self._event(fields)
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
 
     def decode_lines(self, block: bytes) -> Sequence[Event] | None:  # noqa: ARG002  # as `JsonDecoder` has it
         """Return None: rows need `decode` each."""
         return None
+
+    def lines_of(self, lines: Iterable[bytes]) -> int:
+        """Return how many of the lines are the first row, whose texts in quotes may have line breaks.
+
+        That is one more than there are if it does not end in them.
+        """
+        texts = (f"{line.decode(errors='replace')}\n" for line in lines)
+        rows = csv.reader(chain(texts, [""]), delimiter=self._separator)
+        with suppress(csv.Error):
+            next(rows, None)
+        return rows.line_num
+
+    def _event(self, fields: dict[str, Any]) -> Event | Malformed:
+        try:
+            return self._fields.event(fields)
+        except FieldError as error:
+            if error.refusal.code != "bad_time" or (time := self._moment(fields[self._time])) is None:
+                raise
+            return self._fields.event({**fields, self._time: time})
+
+    def _number(self, name: str, text: str) -> float | str:
+        """Return a number with a decimal comma; the text itself where a label may be named by it."""
+        number = None
+        if _COMMA.fullmatch(text) and name != self._label and self._form.decimal != ".":
+            number = parse_number(text.replace(",", "."))
+            if self._form.decimal is None:
+                if self._fields.weights.get(name) == "weight" and _THOUSANDS.fullmatch(text):
+                    raise FieldError("bad_weight", column=name, weight=text, meant=number)
+                self.notes.setdefault("decimal", f"{text!r} in column {name!r} is read as {number}")
+        if number is None and name in self._scores:
+            value = float(text) if _NOT_FINITE.fullmatch(text) else text
+            raise FieldError("bad_score", value=value, column=name)
+        return text if number is None else number
+
+    def _moment(self, text: str) -> str | float | None:
+        """Return a time as `streamcal.times.read_time` takes it; None if that has to judge the text itself.
+
+        Raises
+        ------
+        FieldError
+            if the text is a date of two meanings.
+        """
+        if (number := self._number(self._time, text)) != text:
+            return number
+        order = self._form.date_format
+        date = iso_date(text, order)
+        if date != text and _is_date(date):
+            if order is None:
+                self.notes.setdefault("date", f"{text!r} in column {self._time!r} is read as {date}")
+            return date
+        if order is None and iso_date(text, "dmy") != text:
+            orders = [repr(each) for each in ("dmy", "mdy") if _is_date(iso_date(text, each))]
+            if orders:
+                raise FieldError("bad_time", value=text, column=self._time, order=" or ".join(orders))
+        return None
+
+
+def _header(text: str, separators: str, columns: Columns, required: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the first separator by which a header has what it must, or has most cells; and the cells."""
+    found = list[tuple[str, list[str]]]()
+    for mark in separators:
+        try:
+            cells = next(csv.reader([text], delimiter=mark, strict=True), [])
+        except csv.Error as error:
+            if not found:
+                raise ValueError(f"not a CSV header: {error}") from None
+            continue
+        found.append((mark, [cell.strip() for cell in cells]))
+        with suppress(ValueError):
+            check_header("CSV header", found[-1][1], columns, required)
+            return found[-1]
+    return max(found, key=lambda each: len(each[1]))
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        read_time(text)
+        return True
+    return False
 
 
 _id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter("label")
@@ -362,11 +464,3 @@ def _is_deep(raw: bytes) -> bool:
     closed = (bare == _SQUARE[1]) | (bare == _CURLY[1])
     depth = np.cumsum(opened.astype(np.int32) - closed.astype(np.int32))
     return bool(len(depth)) and int(depth.max()) > MAX_DEPTH
-
-
-def _number(text: str, score: str | None) -> float | str:
-    """Return the number in a cell; the text itself where a label may be named by it, and no ``score`` is."""
-    number = parse_number(text)
-    if number is not None or score is None:
-        return text if number is None else number
-    raise FieldError("bad_score", value=float(text) if _NOT_FINITE.fullmatch(text) else text, column=score)

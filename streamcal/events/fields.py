@@ -7,6 +7,7 @@ path for the usual forms. All other input is decided here.
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time
@@ -46,6 +47,7 @@ _WEIGHTS: Final[dict[Role, Callable[[object], float]]] = {
     "propensity": weighing.check_propensity,
 }
 _OTHERS: Final = "(others)"
+_INDEX: Final = re.compile(r"__index_level_\d+__|Unnamed: 0|")  # of pandas, in Parquet and in CSV
 
 
 class Malformed(Refusal, frozen=True):
@@ -227,7 +229,7 @@ class TableFields:
         self._fields = Fields(columns, domain)
         self._fields.sought = None  # the header has told; a row without a label is one that waits for it
         used = {*columns.names.values(), *kept}
-        self._ignored = [name for name in names if name not in used]
+        self._ignored = [name for name in names if name not in used and not _INDEX.fullmatch(name)]
         self._rows = 0
 
     @property

@@ -31,6 +31,8 @@ class Chunk(NamedTuple):
 
     offsets: list[int]
     values: list[bytes | None]
+    times: list[int] | None = None
+    """Timestamps in milliseconds since the epoch, negative where there is none; None: not asked for."""
 
 
 class Producer(Protocol):

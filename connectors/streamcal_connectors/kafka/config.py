@@ -85,6 +85,8 @@ class KafkaConfig(_Options):
     schema_registry: _Table = Field({}, repr=False)
     """Options of confluent-kafka's client of a schema registry; as a text, a JSON object or the URL."""
 
+    time: Literal["value", "record"] = "value"
+    """Whether an event whose value has no time takes the timestamp of its record."""
     connect_seconds: _Seconds = 300.0
     """Longest wait for the cluster when a run starts; later it waits without limit."""
     request_seconds: _Seconds = 15.0

@@ -178,9 +178,11 @@ class ConfluentConsumer(Consumer):
             if error is None:
                 chunk = chunks.get(place)
                 if chunk is None:
-                    chunk = chunks[TopicPartition(*place)] = Chunk([], [])
+                    chunk = chunks[TopicPartition(*place)] = Chunk([], [], [] if self.with_times else None)
                 chunk.offsets.append(message.offset())
                 chunk.values.append(message.value())
+                if chunk.times is not None:
+                    chunk.times.append(message.timestamp()[1])
             elif error.code() == LibraryError._PARTITION_EOF:
                 self._next[place] = max(self._next[place], message.offset())
             elif place[0] is not None:  # otherwise it is of the group, which nobody joins

@@ -132,6 +132,8 @@ class Consumer:
             isolation_level=level,
         )
         self._milliseconds = int(seconds * 1000)
+        self.with_times = False
+        """Whether `poll` is asked for timestamps."""
         self.heard = time.monotonic()
         """When the cluster last answered; `Cluster.poll` keeps it."""
 
@@ -201,7 +203,11 @@ class Consumer:
         """Return at most ``count`` records, waiting for some; empty while the cluster is away."""
         found = self._client.poll(timeout_ms=max(int(timeout * 1000), 0), max_records=max(count, 1))
         return {
-            partition: Chunk([record.offset for record in records], [record.value for record in records])
+            partition: Chunk(
+                [record.offset for record in records],
+                [record.value for record in records],
+                [record.timestamp for record in records] if self.with_times else None,
+            )
             for partition, records in found.items()
         }
 

@@ -12,7 +12,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from streamcal.events import RAW_BYTES, Origin
+import numpy as np
+from msgspec.structs import replace
+
+from streamcal.events import RAW_BYTES, Event, Origin
+from streamcal.events.blocks import Block
+from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
@@ -149,6 +154,7 @@ class KafkaSource:
         """
         cluster, topic = self._cluster, self._topic
         consumer = self._consumer = self._consumer or cluster.consumer()
+        consumer.with_times = cluster.config.time == "record"
         until = time.monotonic() + _START_SECONDS
         partitions = cluster.topic_partitions(consumer, topic)
         self._topic_id = consumer.topic_id(topic)
@@ -359,7 +365,7 @@ class KafkaSource:
         if records.offsets[-1] < bound:
             return records
         count = bisect_left(records.offsets, bound)
-        return Chunk(records.offsets[:count], records.values[:count])
+        return Chunk(records.offsets[:count], records.values[:count], records.times and records.times[:count])
 
     def _look(self, now: float) -> None:
         """Add new partitions, and report partitions that make no progress."""
@@ -442,8 +448,8 @@ class Records:
         self._place = partition
         self._topic_id = topic_id
         self._start = start
-        self._offsets, values = records
-        self.events = decoder.decode(values)
+        self._offsets, values, times = records
+        self.events = _with_times(decoder.decode(values), times or ())
         if max((len(value) for value in values if value is not None), default=0) > _KEPT_BYTES:
             values = [None if value is None else value[:_KEPT_BYTES] for value in values]
         self._values = values
@@ -457,3 +463,22 @@ class Records:
         """Return the offset after the first ``count`` events."""
         offset = self._offsets[count - 1] + 1 if count else self._start
         return position_at(self._place.partition, offset, self._topic_id)
+
+
+def _with_times(events: Sequence[Event | Malformed], times: Sequence[int]) -> Sequence[Event | Malformed]:
+    """Return events, those without a time with that of their record, if there is one."""
+    if not times:
+        return events
+    seconds = np.array(times, np.float64) / 1000.0
+    seconds[seconds < 0.0] = np.nan
+    if isinstance(events, Block):
+        return events.with_times(np.where(np.isnan(events.times), seconds, events.times), {})
+    return [_timed(event, time) for event, time in zip(events, seconds.tolist(), strict=True)]
+
+
+def _timed(event: Event | Malformed, time: float) -> Event | Malformed:
+    if isinstance(event, OtherLabel):
+        return replace(event, event=_timed(event.event, time))
+    if isinstance(event, Malformed) or event.time is not None or math.isnan(time):
+        return event
+    return replace(event, time=time)

@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untype
 from streamcal.events import PredictionEvent
 from streamcal.events.codec import Malformed
 from tests.connectors.kafka.broker import Broker
-from tests.connectors.kafka.clients import transactional, until
+from tests.connectors.kafka.clients import producer, transactional, until
 from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read
 
@@ -40,6 +40,36 @@ class TestSource:
             assert source.poll(10, 0.0) == ()
             assert source.lag() == {"0": 0.0, "1": 0.0, "2": 0.0}
             assert not source.ended
+
+    @BOTH
+    def test_the_time_of_a_record_is_that_of_an_event_without_one(
+        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = new_topic("events", 2)
+        values = [prediction(1), b'{"id":"2","score":0.5}', b'{"id":"1","label":1}', b"oops"]
+        times = [7, 1_767_225_600_250, 1_767_225_601_000, 1_767_225_602_000]
+        with producer(kafka_broker) as sender:
+            for value, moment in zip(values, times, strict=True):
+                sender.send(topic, value, partition=0, timestamp_ms=moment)
+            for number in range(200):
+                sender.send(
+                    topic, b'{"id":"%d","score":0.5}' % number, partition=1, timestamp_ms=number * 1000
+                )
+            sender.flush(30)
+        for option in ("record", "value"):
+            monkeypatch.setenv("STREAMCAL_KAFKA_TIME", option)
+            with opened(kafka_broker, topic) as source:
+                source.seek({})
+                found = {
+                    place: [event.time for event in events] for place, events in read(source, 204).items()
+                }
+            given = option == "record"
+            assert found["0"] == [
+                1.0,
+                *([1_767_225_600.25, 1_767_225_601.0] if given else [None, None]),
+                None,
+            ]
+            assert found["1"] == [number if given else None for number in range(200)]
 
     def test_bad_records_say_where_they_are(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 2)

@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from streamcal.events import Domain
 from streamcal.events.blocks import FEWEST, Block
-from streamcal.events.codec import CsvDecoder, CsvFormat
+from streamcal.events.codec import CsvDecoder, TextFormat
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import iso_date
@@ -37,7 +37,7 @@ class CsvColumns(CsvDecoder):
         domain: Domain = "target",
         columns: Columns | None = None,
         required: Iterable[str] = (),
-        form: CsvFormat | None = None,
+        form: TextFormat | None = None,
     ) -> None:
         super().__init__(header, domain, columns, required, form)
         columns = columns or Columns()

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from streamcal.errors import OutputError
-from streamcal.events.codec import CsvFormat
+from streamcal.events.codec import TextFormat
 from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
@@ -37,17 +37,17 @@ _PIPE: Final = "To read it as well, send it through a pipe"
 
 
 class TextConnector:
-    """The options of files of text: the base of what reads them."""
+    """Base of what reads files of text, with their options."""
 
-    _csv = CsvFormat()
+    _form = TextFormat()
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002  # nothing waits
-        """Take the options of CSV; see `Connector.set_up`."""
+        """Take the options of the files; see `Connector.set_up`."""
         try:
-            self._csv = msgspec.convert(options, CsvFormat)
+            self._form = msgspec.convert(options, TextFormat)
         except msgspec.ValidationError as error:
             raise ValueError(
-                f"options of files: {error}; they are {', '.join(CsvFormat.__struct_fields__)}"
+                f"options of files: {error}; they are {', '.join(TextFormat.__struct_fields__)}"
             ) from None
 
 
@@ -115,9 +115,12 @@ class FileConnector(TextConnector):
         remedy = "To read it as well, move it to a new name"
         if options.follow:
             remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
-        origin = Input(path, remedy, follow=options.follow, arrays=kind != "csv")
-        csv = self._csv if kind == "csv" else None
-        return LineSource(origin, str(path.absolute()), str(path), options, csv)
+        origin = Input(
+            path, remedy, follow=options.follow, arrays=kind != "csv", encoding=self._form.encoding
+        )
+        return LineSource(
+            origin, str(path.absolute()), str(path), options, self._form if kind == "csv" else None
+        )
 
 
 def tables(module: str) -> Any:
@@ -144,8 +147,9 @@ class StdioConnector(TextConnector):
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = ByteReader(sys.stdin.fileno(), follow=False, owned=False)
-        csv = self._csv if options.format == "csv" else None
-        return LineSource(Input(reader, _PIPE, arrays=csv is None), "-", "-", options, csv)
+        csv = self._form if options.format == "csv" else None
+        origin = Input(reader, _PIPE, arrays=csv is None, encoding=self._form.encoding)
+        return LineSource(origin, "-", "-", options, csv)
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output.

@@ -20,7 +20,7 @@ import msgspec
 
 from streamcal.errors import ColumnsError
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.events.codec import CsvDecoder, CsvFormat, JsonDecoder, Malformed
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed, TextFormat
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.readers import (
     CutError,
@@ -135,7 +135,7 @@ class LineSource:
         name: str,
         title: str,
         options: SourceOptions,
-        csv: CsvFormat | None = None,
+        csv: TextFormat | None = None,
     ) -> None:
         self.name = name
         self.unfinished: str | None = None
@@ -422,7 +422,7 @@ class LineSource:
 
     def _take_header(self, header: bytes, line: int) -> None:
         """Take the header, or the line ``sep=;`` before it, as Excel writes it: it overrides the option."""
-        options, form, decoder = self._options, self._csv or CsvFormat(), CsvDecoder
+        options, form, decoder = self._options, self._csv or TextFormat(), CsvDecoder
         with suppress(ImportError):  # without pyarrow, rows are decoded one by one
             decoder = import_module("streamcal_connectors.csv_columns").CsvColumns
         try:
@@ -430,7 +430,7 @@ class LineSource:
                 self._mark = mark[1].decode()
                 return
             if self._mark is not None:
-                form = msgspec.convert({**msgspec.to_builtins(form), "separator": self._mark}, CsvFormat)
+                form = msgspec.convert({**msgspec.to_builtins(form), "separator": self._mark}, TextFormat)
             self._decoder = decoder(header, options.domain, options.columns, options.required, form)
         except ValueError as error:
             raise ColumnsError(f"{self._title}, line {line}: {error}") from None

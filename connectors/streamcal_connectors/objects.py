@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from streamcal.events.codec import CsvFormat
+from streamcal.events.codec import TextFormat
 from streamcal.run.ports import Position, Positions, Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.files import FileConnector, TextConnector, tables
 from streamcal_connectors.globs import FilesSource, Member, refuse_among
@@ -133,12 +133,12 @@ class ObjectConnector(TextConnector):
         found = _object(url)
         several = found.members()
         if several is None:
-            return _open(found, options, self._csv)
+            return _open(found, options, self._form)
         self._several.append((url, found.where))
         members = []
         for each, about in several:
             size, mark = about["size"], str(about.get("ETag") or about["size"])
-            members.append(Member(each.url, each.url, size, mark, partial(_open, each, options, self._csv)))
+            members.append(Member(each.url, each.url, size, mark, partial(_open, each, options, self._form)))
         return FilesSource(url, url, members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
@@ -255,7 +255,7 @@ def _object(url: str) -> _Object:
     return _Object(url, files, path)
 
 
-def _open(found: _Object, options: SourceOptions, csv: CsvFormat) -> Source:
+def _open(found: _Object, options: SourceOptions, form: TextFormat) -> Source:
     """Bring an object into a temporary file, and open that; it has no name any more then."""
     kind = format_of(found.name, options.format, read=True)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
@@ -265,5 +265,7 @@ def _open(found: _Object, options: SourceOptions, csv: CsvFormat) -> Source:
             source: Source = tables("tables").TableSource(path, kind, options, found.url)
             return source
         reader = open_reader(path, follow=False, is_gzip=path.suffix == ".gz")
-    files = Input(reader, "To read it as well, give it a name of its own", arrays=kind != "csv")
-    return LineSource(files, found.url, found.url, options, csv if kind == "csv" else None)
+    files = Input(
+        reader, "To read it as well, give it a name of its own", arrays=kind != "csv", encoding=form.encoding
+    )
+    return LineSource(files, found.url, found.url, options, form if kind == "csv" else None)

@@ -254,11 +254,14 @@ class TextReader:
         the other one, at its beginning.
     arrays
         whether it may hold an array in JSON.
+    encoding
+        the encoding, where that is neither UTF-8 nor told by the first bytes.
     """
 
-    def __init__(self, reader: ByteReader, *, arrays: bool) -> None:
+    def __init__(self, reader: ByteReader, *, arrays: bool, encoding: str | None = None) -> None:
         self._reader = reader
         self._arrays = arrays
+        self._encoding = encoding
         self.identity, self.seekable, self.follows = reader.identity, reader.seekable, reader.follows
         self.close = reader.close
         self._begin()
@@ -324,7 +327,9 @@ class TextReader:
     def _told(self, *, at_end: bool) -> codecs.IncrementalDecoder | None:
         """Find out what it is, and return its decoder; None if more bytes are needed."""
         self.is_wide = self._head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        name, errors = ("utf-16", "surrogatepass") if self.is_wide else ("utf-8-sig", "surrogateescape")
+        name, errors = self._encoding or "utf-8-sig", "surrogateescape"  # wrong bytes come out as they are
+        if self.is_wide:
+            name, errors = "utf-16", "surrogatepass"
         decoder = codecs.getincrementaldecoder(name)(errors)
         text = decoder.decode(self._head) if self._arrays else ""
         half = self._head in (b"\xff", b"\xfe") or (self._arrays and _BEFORE.fullmatch(text))
@@ -332,7 +337,7 @@ class TextReader:
             return None
         decoder.reset()
         self.is_array = _ARRAY.match(text) is not None
-        self._is_plain = not (self.is_wide or self.is_array)
+        self._is_plain = not (self.is_wide or self.is_array or self._encoding)
         return decoder
 
     def _lines_of(self, text: str, *, at_end: bool) -> str:
@@ -414,24 +419,31 @@ class Input:
         Whether to wait for more at the end of the file at the path.
     remedy
         Advice for when it was replaced by something else.
-    arrays
-        Whether it may hold an array in JSON.
+    arrays, encoding
+        See `TextReader`.
     """
 
     def __init__(
-        self, source: Path | ByteReader, remedy: str, *, follow: bool = False, arrays: bool = False
+        self,
+        source: Path | ByteReader,
+        remedy: str,
+        *,
+        follow: bool = False,
+        arrays: bool = False,
+        encoding: str | None = None,
     ) -> None:
         self.remedy = remedy
         self._source = source
         self._follow = follow
         self._arrays = arrays
+        self._encoding = encoding
 
     def open(self) -> TextReader:
         """Return a reader of it; OSError if it cannot be opened."""
         source = self._source
         if isinstance(source, Path):
             source = open_reader(source, follow=self._follow, is_gzip=source.suffix == ".gz")
-        return TextReader(source, arrays=self._arrays)
+        return TextReader(source, arrays=self._arrays, encoding=self._encoding)
 
     def find(
         self, reader: TextReader, offset: int, fingerprint: Fingerprint | None

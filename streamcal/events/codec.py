@@ -30,7 +30,7 @@ from streamcal.events.fields import Fields, Malformed, TableFields, count_names,
 from streamcal.times import LATEST, iso_date, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
-__all__ = ["CsvDecoder", "CsvFormat", "JsonDecoder", "Malformed"]
+__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "TextFormat"]
 
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
@@ -222,8 +222,11 @@ class JsonDecoder:
             return malformed(error, raw)
 
 
-class CsvFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The form of CSV files; what is None is found out where it is certain."""
+class TextFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form of files of text, all but the first for CSV; what is None is found out where it is certain."""
+
+    encoding: str | None = None
+    """Name of the encoding, such as ``"cp1252"``; None: UTF-8, or UTF-16 with a byte order mark."""
 
     separator: Literal[",", ";", "\t", "|"] | None = None
     """Mark between two cells; None: the one by which the header names a score or a label."""
@@ -231,6 +234,12 @@ class CsvFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mark before the decimals of a number; None: either, except that 1,234 is no weight."""
     date_format: Literal["dmy", "mdy"] | None = None
     """Order of the parts of 01/02/2026; None: such a date is refused. 01.02.2026 is ``"dmy"``."""
+
+    def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError as error:  # no encoding, or none of text
+            raise ValueError(str(error)) from None
 
 
 class CsvDecoder(TableFields):
@@ -261,9 +270,9 @@ class CsvDecoder(TableFields):
         domain: Domain = "target",
         columns: Columns | None = None,
         required: Iterable[str] = (),
-        form: CsvFormat | None = None,
+        form: TextFormat | None = None,
     ) -> None:
-        columns, self._form = columns or Columns(), form or CsvFormat()
+        columns, self._form = columns or Columns(), form or TextFormat()
         text = header.decode("utf-8", "backslashreplace")
         self._separator, found = _header(text, self._form.separator or _SEPARATORS, columns, required)
         super().__init__("CSV header", found, columns, domain, required, columns.carried)
@@ -295,6 +304,9 @@ class CsvDecoder(TableFields):
             if self._rows == 1 and self._time in fields:
                 self._moment(fields[self._time])  # for its note
             return self._event(fields)
+        except UnicodeDecodeError as error:
+            place = {"error": error.reason, "byte": error.start}
+            return Malformed("not_utf8", {**place, "encoding": self._form.encoding or "cp1252"})
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
 
@@ -360,19 +372,21 @@ class CsvDecoder(TableFields):
 
 def _header(text: str, separators: str, columns: Columns, required: Iterable[str]) -> tuple[str, list[str]]:
     """Return the first separator by which a header has what it must, or has most cells; and the cells."""
-    found = list[tuple[str, list[str]]]()
+    found, wrong = list[tuple[str, list[str]]](), None
     for mark in separators:
         try:
             cells = next(csv.reader([text], delimiter=mark, strict=True), [])
         except csv.Error as error:
-            if not found:
-                raise ValueError(f"not a CSV header: {error}") from None
+            wrong = wrong or error
             continue
         found.append((mark, [cell.strip() for cell in cells]))
         with suppress(ValueError):
             check_header("CSV header", found[-1][1], columns, required)
             return found[-1]
-    return max(found, key=lambda each: len(each[1]))
+    best = max(found, key=lambda each: len(each[1]), default=("", []))
+    if wrong is not None and len(best[1]) < 2:
+        raise ValueError(f"not a CSV header: {wrong}")
+    return best
 
 
 def _is_date(text: str) -> bool:

@@ -147,7 +147,10 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "not JSON: {error}; {special} are not JSON, and a score must be a number in [0, 1]",
         "not JSON: {error}",
     ),
-    "not_utf8": ("invalid UTF-8: {error} at byte {byte}",),
+    "not_utf8": (
+        "invalid UTF-8: {error} at byte {byte}; encoding = {encoding!r} of [file] may be what it is",
+        "invalid UTF-8: {error} at byte {byte}",
+    ),
     "too_far_ahead": (
         ": time {time:.15g} ({time:time}) is more than {limit:duration} past those before it, whose median is"
         " {median:time}; if it is right, raise max_jump of [join]",

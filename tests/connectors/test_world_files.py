@@ -44,6 +44,7 @@ def csv(
 
 
 OBJECTS = [dict(zip(NAMES, row, strict=True)) for row in ROWS]
+ARRAY = json.dumps(OBJECTS, indent=2, ensure_ascii=False)
 GERMAN = csv(";", ",", day("%d.%m.%Y %H:%M"), end="\r\n")
 INDEXED = "\n".join(
     ["," + ",".join(NAMES)] + [f"{i}," + ",".join(map(str, row)) for i, row in enumerate(ROWS)] + [""]
@@ -76,6 +77,8 @@ CASES = {
     "decimals": Case("e.csv", csv(";", ","), notes=(SEMICOLONS, COMMAS)),
     "german": Case("e.csv", GERMAN, notes=(SEMICOLONS, COMMAS, DATED)),
     "german, UTF-16": Case("e.csv", GERMAN.encode("utf-16"), notes=("UTF-16", SEMICOLONS, COMMAS, DATED)),
+    "Windows": Case("e.csv", GERMAN.encode("cp1252"), {"encoding": "cp1252"}, (SEMICOLONS, COMMAS, DATED)),
+    "array, Windows": Case("e.json", ARRAY.encode("cp1252"), {"encoding": "cp1252"}, ("an array",)),
     "big end first": Case("e.csv", b"\xfe\xff" + csv().encode("utf-16-be"), notes=("UTF-16",)),
     "slashes": Case("e.csv", csv(time=day("%d/%m/%Y %H:%M")), {"date_format": "dmy"}),
     "American": Case("e.csv", csv(time=day("%m/%d/%Y %H:%M")), {"date_format": "mdy"}),
@@ -84,9 +87,7 @@ CASES = {
     "breaks": Case("e.csv", BROKEN),
     "lines": Case("e.json", "\n".join(map(json.dumps, OBJECTS)) + "\n"),
     "array": Case("e.json", json.dumps(OBJECTS), notes=("an array",)),
-    "indented": Case(
-        "e.json", f"\n {json.dumps(OBJECTS, indent=2, ensure_ascii=False)}\r\n", notes=("an array",)
-    ),
+    "indented": Case("e.json", f"\n {ARRAY}\r\n", notes=("an array",)),
     "array, UTF-16": Case("e.json", json.dumps(OBJECTS).encode("utf-16"), notes=("UTF-16", "an array")),
 }
 
@@ -212,6 +213,11 @@ def test_a_comma_in_a_weight_needs_an_option(tmp_path: Path) -> None:
     assert "got '0,5'" in read(path, {"decimal": "."}, columns=columns)[0][0].reason  # type: ignore[union-attr]
 
 
+def test_text_of_another_encoding_is_rejected_with_the_option(tmp_path: Path) -> None:
+    ((event,), _) = read(written(tmp_path, Case("e.csv", "id,score\né,0.5\n".encode("cp1252"))), {})
+    assert "at byte 0; encoding = 'cp1252' of [file] may be what it is" in event.reason  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 def test_the_index_of_pandas_is_no_unknown_field(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, Case("e.csv", f"{name},id,score,more\n0,a,0.5,1\n"))
@@ -224,7 +230,7 @@ def test_the_index_of_pandas_is_no_unknown_field(tmp_path: Path, name: str) -> N
 
 def test_an_option_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="unknown field `seperator`; they are separator, decimal, date_format"
+        ValueError, match="unknown field `seperator`; they are encoding, separator, decimal, date_format"
     ):
         FileConnector().set_up({"seperator": ";"}, lambda: False)
 

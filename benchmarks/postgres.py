@@ -1,4 +1,4 @@
-"""``python -m benchmarks.postgres``: the query of streamcal.sql on a PostgreSQL that it starts and ends.
+"""``python -m benchmarks.postgres``: the queries of streamcal.sql on a PostgreSQL that it starts and ends.
 
 It needs the programs of the server (``apt install postgresql``), and as root the user ``postgres``.
 """
@@ -10,11 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from streamcal.sql import query
+from streamcal.sql import class_query, query
+from streamcal.values import Floats
+from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
 
@@ -44,32 +47,44 @@ def main() -> None:
         call("initdb", "--auth=trust", "--username=postgres", "-D", data)
         call("pg_ctl", "-D", data, "-w", "-o", f"-k {name} -h ''", "-l", f"{name}/log", "start")
         try:
+
+            def answers(text: str, columns: Sequence[str], rows: Sequence[Sequence[float | None]]) -> Floats:
+                """Return what a query finds in a table of rows of numbers; −1 for NULL."""
+                quoted = ", ".join('"' + name.replace('"', '""') + '" float8' for name in columns)
+                lines = (
+                    "\t".join([str(i), *("\\N" if each is None else repr(each) for each in row)])
+                    for i, row in enumerate(rows)
+                )
+                asked = [
+                    f"create temporary table predictions (id int, {quoted});",
+                    "copy predictions from stdin;",
+                ]
+                asked += [*lines, "\\.", f"copy ({text} order by id) to stdout;"]
+                options = ("-h", name, "-U", "postgres", "-qAt", "-v", "ON_ERROR_STOP=1")
+                printed = call("psql", *options, stdin="\n".join(asked) + "\n")
+                found = [line.replace("\\N", "-1").split("\t") for line in printed.splitlines()]
+                return np.array(found, np.float64)
+
             for title, recalibration in (EXACT | LINEAR).items():
                 scores = scores_for(recalibration)
-                given = [
-                    *map(repr, scores.tolist()),
-                    *("null" if each is None else repr(each) for each in REFUSED),
-                ]
-                rows = ",".join(f"({i},'{each}'::float8)" for i, each in enumerate(given)).replace(
-                    "'null'", "null"
-                )
-                asked = (
-                    "create temporary table predictions (i int, score float8);"  # noqa: S608
-                    f"insert into predictions values {rows};"
-                    f"select probability from ({query(recalibration, 'postgres')}) as q order by i;"
-                )
-                printed = call(
-                    "psql", "-h", name, "-U", "postgres", "-qAt", "-v", "ON_ERROR_STOP=1", stdin=asked
-                )
-                lines = printed.split("\n")[: len(given)]
-                assert lines[len(scores) :] == [""] * len(REFUSED), title
-                answers = np.array(lines[: len(scores)], np.float64)
+                rows = [(score,) for score in (*scores.tolist(), *REFUSED)]
+                found = answers(query(recalibration, "postgres"), ["score"], rows)[:, -1]
+                assert (found[len(scores) :] == -1.0).all(), title
                 wanted = recalibration.predict_many(scores)
                 if title in EXACT:
-                    np.testing.assert_array_equal(bits(answers), bits(wanted), title)
-                largest = np.abs(answers - wanted).max()
+                    np.testing.assert_array_equal(bits(found[: len(scores)]), bits(wanted), title)
+                largest = np.abs(found[: len(scores)] - wanted).max()
                 assert largest <= LARGEST_DIFFERENCE, title
                 print(f"{title}: {len(scores)} scores, largest difference {largest:.1e}")
+            for title, class_map in (CLASS_MAPS | {"learned": learned(10)}).items():
+                scores, refused = rows_for(class_map), refused_for(class_map)
+                columns = [f"p_{each}" for each in class_map.classes]
+                text = class_query(class_map, "postgres")
+                found = answers(text, columns, np.concatenate((scores, refused)).tolist())[:, 1:]
+                assert (found[len(scores) :] == -1.0).all(), title
+                largest = np.abs(found[: len(scores)] - class_map.predict_many(scores)).max()
+                assert largest <= LARGEST_OF_CLASSES, title
+                print(f"{title}: {len(scores)} rows of scores, largest difference {largest:.1e}")
         finally:
             call("pg_ctl", "-D", data, "-m", "immediate", "stop")
 

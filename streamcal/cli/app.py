@@ -51,7 +51,7 @@ from streamcal.errors import StoreError
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.sql import Dialect, query
+from streamcal.sql import Dialect, class_query, query
 
 __all__ = ["main"]
 
@@ -160,13 +160,23 @@ def sql(
     dialect: Annotated[Dialect, typer.Option(help="Of which database.")],
     table: Annotated[str, typer.Option(help="Where the scores are.")] = "predictions",
     score: Annotated[str, typer.Option(help="The column of scores.")] = "score",
+    prefix: Annotated[
+        str, typer.Option(help="Of the columns of scores of many classes: `p_cat` is the score of `cat`.")
+    ] = "p_",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Of many classes: another column to select; `id` if there is none."),
+    ] = None,
 ) -> None:
-    """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
+    """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none.
+
+    Of many classes it has a probability for each, such as `probability_cat`, and the columns of `--column`.
+    """
     set_up_logging(as_json=False)
-    with failing(Exit.USAGE, ImportError):
-        found = read_map(map_file)
-        if isinstance(found, MulticlassMap):
-            fail(f"{map_file} is a map of many classes, of which there is no query", Exit.USAGE)
+    found = read_map(map_file)
+    if isinstance(found, MulticlassMap):
+        text = class_query(found, dialect, table, prefix, column or ["id"])
+    else:
         text = query(found, dialect, table, score)
     sys.stdout.write(text + ";\n")
 

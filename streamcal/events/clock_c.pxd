@@ -6,8 +6,8 @@ cdef double _NEVER, _FOREVER, _GAPS
 
 
 cdef class Clock:
-    cdef public double tolerance, now, ahead, gap
-    cdef public long long votes, seen
+    cdef public double tolerance, now, ahead, gap, far, near
+    cdef public long long votes, seen, doubted, pending
 
     @cython.locals(limit=double)
     cpdef bint move(self, double time) noexcept

@@ -42,6 +42,12 @@ class ClockState(msgspec.Struct, frozen=True):
     """Mean of the seconds by which an event moved it, of about the last `SURE`."""
     seen: int = 0
     """Number of events of that mean, at most `SURE`."""
+    doubted: int = 0
+    """Events in doubt to which it has not gone on."""
+    pending: int = 0
+    """Those of them since the votes were complete."""
+    doubt: tuple[float, float] = (0.0, 0.0)
+    """Latest time in doubt, and the time of the clock then."""
 
 
 class Clock:
@@ -65,13 +71,24 @@ class Clock:
         self.gap: float = state.gap
         self.seen: int = state.seen
         self.ahead: float = _FOREVER if state.ahead is None else state.ahead
+        self.doubted: int = state.doubted
+        """Events in doubt to which it has not gone on."""
+        self.pending: int = state.pending
+        self.far, self.near = state.doubt
 
     @property
     def state(self) -> ClockState:
         """State, to continue from later."""
         time = None if self.now == _NEVER else self.now
         ahead = None if self.ahead == _FOREVER else self.ahead
-        return ClockState(time, self.votes, ahead, self.gap, self.seen)
+        return ClockState(
+            time, self.votes, ahead, self.gap, self.seen, self.doubted, self.pending, self.doubt
+        )
+
+    @property
+    def doubt(self) -> tuple[float, float]:
+        """Latest time in doubt, and the time of the clock then; 0 if there was none."""
+        return self.far, self.near
 
     def move(self, time: float) -> bool:
         """Take the time of the next event, not NaN; return whether it is believed."""
@@ -81,12 +98,18 @@ class Clock:
                 self.votes += 1
             else:
                 self.ahead = _FOREVER
+                self.pending = 0
             self._step(time, limit)
             return True
         self.ahead = min(self.ahead, time)
         if self.votes >= _FEWEST:
             self.votes -= 1
+            self.pending += 1
+            self.doubted += 1
+            self.far, self.near = time, self.now
             return False
+        self.doubted -= self.pending
+        self.pending = 0
         if self.now == _NEVER:
             self.now = self.ahead
         self._step(self.ahead, limit)

@@ -17,7 +17,7 @@ from streamcal.events.faces import Face
 from streamcal.monitor.rows import age, outage_start
 from streamcal.monitor.status import Remark, RemarkCode, Served, Status
 from streamcal.run.order import BACKWARDS
-from streamcal.times import show_duration
+from streamcal.times import show_duration, show_time
 from streamcal.values import shown
 
 __all__ = ["of_rejects", "remark", "remarks"]
@@ -112,6 +112,11 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
     "milliseconds": (
         "{count:often}, an event time was in milliseconds or finer and was taken as such."
         " Write seconds since the epoch, or ISO 8601."
+    ),
+    "far_ahead": (
+        "{count:often}, an event had a time far ahead of the others, the latest of them {id:shown},"
+        " {time:time}, {ahead:duration} ahead ({source}, {face.line} {line}). Such a time ends no wait."
+        " Check the clock, and the time zone, of what wrote it."
     ),
     "backwards": (
         "{count:,} of {events:,} events ({share:.0%}) are more than {limit:.0f} seconds earlier than one"
@@ -263,6 +268,11 @@ def _times(status: Status) -> _Found:
     times, events = status.times, status.events
     if times.converted:
         yield "milliseconds", {"count": times.converted}
+    far = status.far_ahead
+    if status.doubted and far is not None:
+        place = {"source": far.source, "line": far.line}
+        ahead = {"id": far.id, "time": far.time, "ahead": far.time - far.clock}
+        yield "far_ahead", {"count": status.doubted, **ahead, **place}
     if times.backwards > _BACKWARDS * events:
         count = {"count": times.backwards, "events": events, "share": times.backwards / events}
         yield "backwards", {**count, "limit": BACKWARDS}
@@ -297,6 +307,7 @@ class _Words(Formatter):
             "ranges": lambda some: " and ".join(f"from {low:.3g} to {high:.3g}" for low, high in some),
             "reasons": _reasons,
             "shown": shown,
+            "time": show_time,
         }
         return words[format_spec](value) if format_spec in words else format(value, format_spec)
 

@@ -19,6 +19,7 @@ from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.release.label_delays import LabelDelays
 from streamcal.run.order import TimesRead
+from streamcal.run.outcome import FarAhead
 from streamcal.run.rows import AlarmCode
 
 __all__ = [
@@ -282,6 +283,7 @@ RemarkCode: TypeAlias = Literal[
     "contradicted_labels",
     "early_labels",
     "expired_predictions",
+    "far_ahead",
     "first_labels_held",
     "groups_deviate",
     "late_labels",
@@ -342,6 +344,10 @@ class Status(msgspec.Struct):
     """The latest, newest first."""
     times: TimesRead
     """Event times by how they were taken."""
+    doubted: int
+    """Events whose time was so far ahead of the others that the clock did not believe it."""
+    far_ahead: FarAhead | None
+    """One of the latest of them."""
     unknown_fields: dict[str, int] | None
     """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
     missing_segments: list[str]

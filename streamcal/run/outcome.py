@@ -19,6 +19,7 @@ from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
 
 __all__ = [
+    "FarAhead",
     "Outcome",
     "PipelineState",
     "PriorSnapshot",
@@ -58,6 +59,18 @@ class Outcome(msgspec.Struct):
     """Seconds of event time from a prediction to its label, of the joined labels of which it is known."""
 
 
+class FarAhead(msgspec.Struct, frozen=True):
+    """An event whose time was so far ahead of the others that the clock did not believe it."""
+
+    id: str | None
+    time: float
+    """Its time, in seconds."""
+    clock: float
+    """Event time that the stream had reached, in seconds."""
+    source: str
+    line: int
+
+
 class RunCounts(msgspec.Struct):
     """Counts of a run."""
 
@@ -75,6 +88,8 @@ class RunCounts(msgspec.Struct):
     """Meaning of labels and scores in the source of calibration."""
     deployment: InputChecks = msgspec.field(default_factory=InputChecks)
     """Meaning of labels and scores in the deployment."""
+    far_ahead: FarAhead | None = None
+    """The latest event whose time was not believed."""
 
     def count(self, events: Sequence[object], read: TimesRead) -> None:
         """Count events that were read, and how their times were taken."""

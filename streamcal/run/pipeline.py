@@ -22,7 +22,7 @@ from streamcal.join.outcomes import Joined
 from streamcal.join.tables import Tables
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Outcome, PipelineState, PriorSnapshot
+from streamcal.run.outcome import FarAhead, Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
     AnswerColumns,
     Answers,
@@ -155,7 +155,7 @@ class Pipeline(RunState):
         if self._tables is not None:
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
             self.join.prefetch([id_ for id_ in ids if id_ is not None])
-        rated = len(self._unrated.labels)
+        rated, doubted = len(self._unrated.labels), self.join.doubted
         outcome = Outcome([], [], [])
         left = self.join.advance(batch.watermark)
         for each in emit(left, self.engines.of) if left else ():
@@ -166,6 +166,8 @@ class Pipeline(RunState):
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(events), outcome, rows)
         self._publish(outcome)
+        if self.join.doubted > doubted:
+            self.tally.far_ahead = self._far_ahead(batch)
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
             outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
@@ -175,6 +177,13 @@ class Pipeline(RunState):
         elif max(len(self._unrated.labels), len(self._unrated.predictions)) >= _UNRATED:
             self._rate()
         return self._ended(outcome, input_checks, events)
+
+    def _far_ahead(self, batch: MicroBatch) -> FarAhead:
+        """Return the last event of a batch whose time the clock does not believe."""
+        time, clock = self.join.rows.clock.doubt
+        index = max(index for index, event in enumerate(batch.events) if event.time == time)
+        origin = batch.origin(index)
+        return FarAhead(batch.events[index].id, time, clock, origin.source, origin.line)
 
     def _step(
         self,

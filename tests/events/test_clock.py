@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator
+from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, backtest
 from streamcal.events import Event
 from streamcal.events.clock_c import FEWEST, SURE, Clock
 
@@ -21,6 +22,9 @@ def test_one_event_far_ahead_does_not_move_it() -> None:
     assert clock.now == 99.0
     assert clock.move(100.0)
     assert clock.now == 100.0
+    clock.believed(np.arange(101.0, 200.0))
+    assert clock.state.doubted == 1
+    assert clock.doubt == (DAY, 99.0)
 
 
 def test_after_a_pause_it_goes_on_with_the_first_of_the_events_that_agree() -> None:
@@ -29,6 +33,7 @@ def test_after_a_pause_it_goes_on_with_the_first_of_the_events_that_agree() -> N
     moved = [clock.move(DAY + second) for second in range(SURE)]
     assert moved.index(True) == SURE - FEWEST + 1
     assert clock.now == DAY + SURE - 1
+    assert clock.state.doubted == 0
 
 
 def test_a_third_of_the_events_may_be_a_day_ahead() -> None:
@@ -83,6 +88,15 @@ def test_a_label_from_the_future_turns_no_positive_into_a_negative(ahead: float)
     counts = engine.join.counts
     assert counts.contradicted == 0
     assert engine.join.clock == events[-1][0]
+
+
+def test_a_remark_names_the_event_that_was_not_believed() -> None:
+    times = 1.8e9 + np.arange(200.0)
+    times[120] += DAY
+    rows = {"id": [f"i{number}" for number in range(200)], "score": [0.5] * 200, "label": [0, 1] * 100}
+    found = "'i120', 2027-01-16 08:02:00 UTC, 23.98 hours ahead .predictions, row 121."
+    with pytest.warns(UserWarning, match=found):
+        backtest(pd.DataFrame(rows | {"time": times}), join={"label_ttl": 3600.0})
 
 
 def test_predictions_after_a_pause_mature_by_their_own_times() -> None:

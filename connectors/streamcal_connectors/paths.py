@@ -45,8 +45,8 @@ def format_of(name: str, declared: Format | None = None, *, read: bool) -> Kind:
     if not (stem and dot):
         return declared or "jsonl"
     ending = f".{ending}"
-    if ending in _LINES:
-        return _LINES[ending]
+    if ending in _LINES or (read and ending == ".tsv"):
+        return _LINES.get(ending, "csv")
     if ending in TABLES and not is_gzip:
         return TABLES[ending]
     if ending in TABLES:

@@ -71,7 +71,7 @@ CASES = {
     "plain": Case("e.csv", csv()),
     "mark": Case("e.csv", b"\xef\xbb\xbf" + csv().encode()),
     "semicolons": Case("e.csv", csv(";"), notes=(SEMICOLONS,)),
-    "tabs": Case("e.csv", csv("\t"), notes=(r"separated by '\t'",)),
+    "tabs": Case("e.tsv", csv("\t"), notes=(r"separated by '\t'",)),
     "named": Case("e.csv", csv("|"), {"separator": "|"}),
     "sep": Case("e.csv", csv(";", before="sep=;\r\n", end="\r\n")),
     "decimals": Case("e.csv", csv(";", ","), notes=(SEMICOLONS, COMMAS)),

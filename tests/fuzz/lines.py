@@ -12,7 +12,7 @@ from streamcal_connectors import csv_columns
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import codec
-from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed, TextFormat
 from streamcal.events.input_checks import MeaningError
 from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
@@ -106,19 +106,29 @@ def try_csv(rng: random.Random) -> int:
     header = b"id,score,label,time,key,domain"
     if rng.random() < 0.1:
         header = change_text(header, rng)
+    form = TextFormat(
+        None, rng.choice((None, ",", ";")), rng.choice((None, ".", ",")), rng.choice((None, "dmy", "mdy"))
+    )
+    mark = (form.separator or rng.choice(",;")).encode()
+    header = header.replace(b",", mark)
     try:
-        decoder = CsvDecoder(header)
+        decoder = CsvDecoder(header, form=form)
     except ValueError as error:
         raise RefusedError(str(error)) from None
     rows = [_csv_row(rng).replace(b"\n", b" ") for _ in range(BLOCK)]
     if rng.random() < 0.5:  # such as a block that is read as columns
-        time, key = rng.choice((b"%d", b"2023-11-14T22:13:%02dZ")), rng.choice((b"", b"a", b" b"))
+        times = (b"%d", b"2023-11-14T22:13:%02dZ", b"%d.12.2023", b"%d/12/2023 1:00")
+        time, key = rng.choice(times), rng.choice((b"", b"a", b" b"))
         rows = [b"c%d, 0.%d,%d,%b,%b," % (i, i + 1, i % 2, time % i, key) for i in range(BLOCK)]
         if rng.random() < 0.5:
             rows[rng.randrange(BLOCK)] = _csv_row(rng).replace(b"\n", b" ")
+    if mark != b",":
+        rows = [row.replace(b",", mark).replace(b"0.", rng.choice((b"0.", b"0,"))) for row in rows]
     events = [_checked(decoder.decode(row)) for row in rows]
     csv_columns.FEWEST = 1  # type: ignore[misc]
-    block = csv_columns.CsvColumns(header).decode_lines(b"\n".join(rows) + b"\n")
+    columns = csv_columns.CsvColumns(header, form=form)
+    columns.notes = {"decimal": ""}  # else the first block is decoded one by one, to note it
+    block = columns.decode_lines(b"\n".join(rows) + b"\n")
     assert block is None or list(map(_plain, block)) == list(map(_plain, events)), rows
     return _count(events)
 

@@ -40,6 +40,8 @@ class Delays(NamedTuple):
     all bands together, then one per band. Each row ends with 1."""
     known: float
     """Share F of all bands together at the longest delay in the data; 0 if there is none."""
+    seen: float
+    """That delay, as a part of all panes."""
 
 
 def fit_delays(counts: Counts) -> Delays:
@@ -65,7 +67,7 @@ def fit_delays(counts: Counts) -> Delays:
     every, at_risk = own.sum(axis=0), risk.sum(axis=0)
     last = int(np.max(np.flatnonzero(at_risk >= LEAST), initial=0))
     if not last:
-        return Delays(np.tile(np.arange(1.0, BINS + 1.0) / BINS, (len(own) + 1, 1)), 0.0)
+        return Delays(np.tile(np.arange(1.0, BINS + 1.0) / BINS, (len(own) + 1, 1)), 0.0, 0.0)
     pooled = every / np.maximum(at_risk, 1.0)
     expected = risk * pooled
     spread = (expected * (1.0 - pooled) * (1.0 - risk / np.maximum(at_risk, 1.0)))[:, : last + 1].sum(axis=1)
@@ -82,7 +84,7 @@ def fit_delays(counts: Counts) -> Delays:
     known = 1.0 / (1.0 + density * beyond[-1])
     within *= known[:, np.newaxis]
     within[:, last:] = known[:, np.newaxis] * (1.0 + np.outer(density, beyond))
-    return Delays(within, float(known[0]))
+    return Delays(within, float(known[0]), last / PANES)
 
 
 def paces_of(within: Floats) -> Floats:

@@ -47,6 +47,9 @@ class Estimate(NamedTuple):
     """Trust in the estimate, in [0, 1]: 0 if positives no longer come as they did; otherwise the part of the
     delays that it does not extrapolate, divided by the dispersion of the ratios of positives to exposures
     from pane to pane over that of Poisson counts."""
+    scales: tuple[float, float]
+    """Smallest and largest factor by which the exposures may differ from the true ones: if delays beyond
+    those seen are uniform, or if there are none."""
 
 
 def estimate(
@@ -89,7 +92,8 @@ def estimate(
     second = _platt(logits, lately[1:], lately[:1]) if enough else first
     both = np.stack((whole, lately), axis=1)
     trust = delays.known / varies if lawful else 0.0
-    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), trust)
+    scales = min(1.0, delays.seen / delays.known), 1.0 / delays.known
+    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), trust, scales)
 
 
 def latest_change(came: Floats, due: Floats, paces: Floats, varies: float) -> tuple[int, bool]:

@@ -140,7 +140,7 @@ class MixtureController:
         cells = estimate.cells[seen]
         scores = grid.middles(cells, LEVEL)
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
-        return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
+        return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust, estimate.scales)
 
     # Inside
 

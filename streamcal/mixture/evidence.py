@@ -3,13 +3,15 @@
 The weights follow losses on final labels, whose predictions are as old as a label takes. The loss of a
 forecast on the predictions since is estimated without bias: with E exposures and S early positives of a
 score, the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The served
-weights are the weights by final labels times e^(−trust·loss / 2). The tilt is not learned, because the same
-predictions come again, with their labels.
+weights are the weights by final labels times e^(−trust·loss / 2). How many positives are still to come is not
+known before predictions have been final: a candidate's loss is compared with the best one's under the number
+that favours the candidate most. The tilt is not learned, because the same predictions come again, with their
+labels.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -23,8 +25,10 @@ from streamcal.values import Floats
 __all__ = ["NO_EVIDENCE", "Evidence", "forecasts"]
 
 _MOST: Final = 1e15
+Scale = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]  # factor on exposures
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
 _RATE: Final = 0.5
+_SCALES: Final = 5  # factors that are tried, from the smallest to the largest
 _LEAST: Final = 1e-5  # a forecast closer to 0 or 1 counts as this one
 
 
@@ -42,6 +46,8 @@ class Evidence(msgspec.Struct, frozen=True):
     """Early positives of each score, float64[m]."""
     trust: Probability
     """Trust in the evidence, a factor on its losses; at 0 it changes nothing."""
+    scales: tuple[Scale, Scale] = (1.0, 1.0)
+    """Smallest and largest factor by which the exposures may differ from the true ones."""
 
     def tilt(self, weights: Floats, forecasts: Floats) -> Floats:
         """Return the weights to serve, float64[K].
@@ -56,10 +62,13 @@ class Evidence(msgspec.Struct, frozen=True):
         if not len(self.exposures) or not self.trust:
             return weights
         clipped = np.clip(forecasts, _LEAST, 1.0 - _LEAST)
-        negatives = np.maximum(self.exposures - self.positives, 0.0)  # chance may tell more than there can be
-        losses = -np.log(clipped).dot(self.positives) - np.log1p(-clipped).dot(negatives)
-        losses -= losses[weights > 0.0].min()
-        tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(losses, 0.0))
+        of_positives, of_negatives = -np.log(clipped).dot(self.positives), -np.log1p(-clipped)
+        excess = np.full(len(weights), np.inf)
+        for scale in np.geomspace(*self.scales, _SCALES):
+            negatives = np.maximum(scale * self.exposures - self.positives, 0.0)  # chance may bring more
+            losses = of_positives + of_negatives.dot(negatives)
+            excess = np.minimum(excess, losses - losses[weights > 0.0].min())
+        tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(excess, 0.0))
         return tilted / float(tilted.sum())
 
     def __post_init__(self) -> None:

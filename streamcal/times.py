@@ -57,9 +57,12 @@ _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
 """Number of each unit in a second."""
 _EPOCH: Final = datetime(1970, 1, 1)
-_DAYS: Final = (  # how days are numbered elsewhere, and those of 2000 to 2069, and to 2099
-    ("a number of days since 1970", 10_957, 36_526, _EPOCH),
-    ("a day of Excel", 36_526, 73_051, datetime(1899, 12, 30)),
+_DAY: Final = 86_400  # seconds
+_COUNTED: Final = (  # how times are counted elsewhere: unit in seconds, numbers of 2000 to 2069, and to 2099
+    ("a number of days since 1970", _DAY, 10_957, 36_526, _EPOCH),
+    ("a day of Excel", _DAY, 36_526, 73_051, datetime(1899, 12, 30)),
+    ("a number of hours since 1970", 3_600, 262_968, 876_576, _EPOCH),
+    ("a number of minutes since 1970", 60, 15_778_080, 52_594_560, _EPOCH),
 )
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
 
@@ -82,15 +85,17 @@ def seconds_of(number: float) -> float:
 def date_like(number: float) -> dict[str, Any]:
     """Return what a time in seconds looks like: fields of a message of ``bad_time``; none if it is plausible.
 
-    A stream that begins at 20260131, 46053 or 20484 has its times as digits of dates, or as numbers of days.
+    A stream that begins at 20260131, 46053 or 20484 has its times as digits of dates, or as numbers of days;
+    one that begins at 29497061, as minutes, unless these are seconds of a midnight.
     """
-    for kind, first, end, origin in _DAYS:
-        if first <= number < end:
-            return {"time": number, "like": kind, "date": f"{origin + timedelta(number // 1):%Y-%m-%d}"}
     if 19_000_101 <= number <= 20_991_231 and number == (digits := int(number)):
         with suppress(ValueError):
             day = date(digits // 10_000, digits // 100 % 100, digits % 100)
             return {"time": number, "like": "the digits of a date", "date": day.isoformat()}
+    for kind, unit, first, end, origin in _COUNTED:
+        if first <= number < end and number % _DAY:
+            moment = origin + timedelta(seconds=number // 1 * unit)
+            return {"time": number, "like": kind, "date": moment.isoformat()[: 10 if unit == _DAY else 16]}
     return {}
 
 

@@ -207,7 +207,7 @@ CASES: dict[str, Case] = {
     "time of neither": Case(both(lambda frame: frame.drop(columns="time")), warning=r"No times are known"),
     "time missing in rows": Case(
         ours(time=np.where(EVERY_FOURTH, np.nan, TIMES)),
-        warning=r"75 of 300 rows of predictions have no time",
+        warning=r"75 of 600 events \(12%\) have no time",
     ),
     "time of labels long after": Case(theirs(time=TIMES + 200 * 86400.0), error=r"200 days after.*P200D"),
     "time of labels before": Case(theirs(time=TIMES - 86400.0), warning=r"before"),

@@ -210,10 +210,6 @@ def _replayed(
     found = [*of_rejects(status, PYTHON), *status.remarks]  # in a stream a few rejects are nothing
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         found.append(remark("no_labels", {}, PYTHON))
-    for each in deployment:
-        if each.untimed:
-            fields = {"count": each.untimed, "rows": len(each), "name": each.name}
-            found.append(remark("untimed_rows", fields, PYTHON))
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]

@@ -110,11 +110,8 @@ class FrameSource:
         if kind == "labels":
             has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
             self.order = np.flatnonzero(has_label)
-        self.untimed = 0
-        """Number of rows without a time, in a frame with times."""
         if "time" in self.roles:
             values = _values("time", rows[self.roles["time"]])
-            self.untimed = sum(values[index] is None for index in self.order.tolist())
             self.order = self.order[np.argsort(_moments(values)[self.order], kind="stable")]
         is_sorted = np.array_equal(self.order, np.arange(len(rows)))
         self._rows = rows if is_sorted else rows[self.order]

@@ -5,6 +5,7 @@ A remark is a code with fields; `_TEXTS` is the one table that puts it into word
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
@@ -28,6 +29,7 @@ _CONTRADICTED: Final = 0.05  # share of the positive labels
 _FEW: Final = 20  # labels from which nothing can be concluded
 _SHOWN: Final = 3  # reasons, ranges, groups
 _SHOWN_FIELDS: Final = 5
+_SURE: Final = -math.log(1e-15)  # log loss of a wrong forecast of 0 or 1
 _BACKWARDS: Final = 0.01  # share of the events
 _SEVERAL: Final = 3  # keys
 _MANY: Final = 1000  # first labels that are held
@@ -86,6 +88,10 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
         "The first {held:,} labels{key:key} are held, the oldest for {age}: of one class, fewer than expected"
         " have come. Meanwhile {serves} is served. They are used once they are a fair sample."
     ),
+    "decided": (
+        "All scores of the {labels:,} joined labels are 0 or 1, as decisions are."
+        " Give the probabilities behind them: of scikit-learn, those of predict_proba."
+    ),
     "one_class": (
         "All {labels:,} {which} labels are {label}: a map of one class says nothing."
         " Check how the labels are coded, and whether those of the other class come at all."
@@ -133,8 +139,9 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
         "No times are known, so all predictions were answered before the first label came. Give both frames a"
         " column of times, or give labels that are known at once as a column of the predictions."
     ),
-    "untimed_rows": (
-        "{count:,} of {rows:,} rows of {name} have no time: each counts at the time of the row before it."
+    "untimed": (
+        "{count:,} of {events:,} events ({share:.0%}) have no time, though others do: they were taken at the"
+        " time of the one before them, or before all others. Give each its time."
     ),
 }
 
@@ -218,6 +225,9 @@ def _serves(engine: Served) -> str:
 def _classes(status: Status) -> _Found:
     if status.classes:  # a model whose decisions are all right is no mistake
         return
+    brier, loss = status.before.brier or 0.0, status.before.log_loss or 0.0
+    if status.labels >= _FEW and brier and math.isclose(loss, _SURE * brier):
+        yield "decided", {"labels": status.labels}
     joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
     if any(engine.held is not None and engine.held.missing is not None for engine in status.engines):
         joined = []  # which has a remark of its own
@@ -276,6 +286,8 @@ def _times(status: Status) -> _Found:
     if times.backwards > _BACKWARDS * events:
         count = {"count": times.backwards, "events": events, "share": times.backwards / events}
         yield "backwards", {**count, "limit": BACKWARDS}
+    if status.clock is not None and times.untimed > _BACKWARDS * events:
+        yield "untimed", {"count": times.untimed, "events": events, "share": times.untimed / events}
 
 
 def _fields(status: Status) -> _Found:

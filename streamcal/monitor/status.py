@@ -282,6 +282,7 @@ RemarkCode: TypeAlias = Literal[
     "class_stopped",
     "contradicted_labels",
     "early_labels",
+    "decided",
     "expired_predictions",
     "far_ahead",
     "first_labels_held",
@@ -304,7 +305,7 @@ RemarkCode: TypeAlias = Literal[
     "unknown_fields",
     "unlabelled_scores",
     "unmatched_labels",
-    "untimed_rows",
+    "untimed",
 ]
 
 

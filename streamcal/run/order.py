@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -60,6 +60,8 @@ class TimesRead(msgspec.Struct):
     """Events rejected for their time: in another unit than the others, or far beyond them."""
     backwards: int = 0
     """Events with a time more than `BACKWARDS` before the latest one of their lane."""
+    untimed: int = 0
+    """Events of the target without a time."""
 
 
 @dataclass
@@ -124,6 +126,14 @@ class _Chunk(NamedTuple):
 
     def count_times(self, read: TimesRead, reached: float) -> None:
         """Count how the times were taken, where the lane had reached a time before."""
+        if (lacks := np.isnan(self.times)).any():
+            events = self.events
+            others: Iterable[Any] = events
+            if isinstance(events, Block):
+                lacks[[*events.others]] = False
+                read.untimed += int(np.count_nonzero(lacks)) * (events.domain == "target")
+                others = events.others.values()
+            read.untimed += sum(map(_is_untimed, others))
         if self.seconds is not self.times:  # else all are as they were
             refused = np.isnan(self.seconds) & ~np.isnan(self.times)
             read.converted += int(np.count_nonzero((np.abs(self.times) >= LIMIT) & ~refused))
@@ -412,6 +422,11 @@ def _times(events: Sequence[Event | Malformed]) -> Floats:
     return (
         events.times if isinstance(events, Block) else np.array([event.time for event in events], np.float64)
     )
+
+
+def _is_untimed(event: Any) -> bool:
+    is_event = not isinstance(event, Malformed)
+    return is_event and event.time is None and getattr(event, "domain", "target") == "target"
 
 
 def _ordered(

@@ -97,6 +97,7 @@ class RunCounts(msgspec.Struct):
         self.times.converted += read.converted
         self.times.mistimed += read.mistimed
         self.times.backwards += read.backwards
+        self.times.untimed += read.untimed
 
 
 class PipelineState(msgspec.Struct):

@@ -138,6 +138,7 @@ def test_the_outcome_is_the_same_however_it_is_read_and_restarted(
         counted.converted += batch.times_read.converted
         counted.mistimed += batch.times_read.mistimed
         counted.backwards += batch.times_read.backwards
+        counted.untimed += batch.times_read.untimed
         reached, guards["p"] = batch.times["p"][""], batch.guards["p"]
     assert seen == at_once[0]
     assert counted == at_once[1]

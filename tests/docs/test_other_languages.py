@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcal import RecalibrationMap
+from streamcal import MulticlassMap, RecalibrationMap
+from tests.multiclass.maps import LARGEST_OF_CLASSES, learned
 from tests.spark.maps import LARGEST_DIFFERENCE
 
 FOLDER = Path(__file__).parents[2] / "examples" / "languages"
 VECTORS = FOLDER / "maps.json"
 CASES: list[dict[str, Any]] = json.loads(VECTORS.read_text())
+CLASS_VECTORS = FOLDER / "class-maps.json"
+CLASS_CASES: list[dict[str, Any]] = json.loads(CLASS_VECTORS.read_text())
 
 
 def said(*command: str | Path) -> str:
@@ -33,11 +36,13 @@ def program(name: str) -> str:
     return found or name
 
 
-def check(printed: str) -> None:
-    """Fail unless all answers were compared, and are right."""
-    answers, off = re.findall(r"\d[\d.eE-]*", printed)
-    assert int(answers) == sum(len(case["answers"]) for case in CASES) > 1000
-    assert float(off) <= LARGEST_DIFFERENCE
+def check(*command: str | Path, learned_by: Path | None = None) -> None:
+    """Fail unless a reader compares all answers, and they are right."""
+    files = {VECTORS: LARGEST_DIFFERENCE, CLASS_VECTORS: LARGEST_OF_CLASSES}
+    for file, largest in ({learned_by: LARGEST_OF_CLASSES} if learned_by else files).items():
+        answers, off = re.findall(r"\d[\d.eE-]*", said(*command, file))
+        assert int(answers) == sum(np.size(case["answers"]) for case in json.loads(file.read_text())) > 1000
+        assert float(off) <= largest
 
 
 def test_answers_of_the_release_are_those_of_today() -> None:
@@ -51,16 +56,39 @@ def test_answers_of_the_release_are_those_of_today() -> None:
 
 def test_the_command_prints_the_vectors() -> None:
     printed = json.loads(said(sys.executable, FOLDER / "vectors.py"))
-    assert [each["map"] for each in printed] == [each["map"] for each in CASES]
-    for one, other in zip(printed, CASES, strict=True):
+    printed += json.loads(said(sys.executable, FOLDER / "vectors.py", "classes"))
+    assert [each["map"] for each in printed] == [each["map"] for each in CASES + CLASS_CASES]
+    for one, other in zip(printed, CASES + CLASS_CASES, strict=True):
         np.testing.assert_allclose(one["scores"], other["scores"], rtol=0.0, atol=1e-15)
 
 
+def test_answers_to_classes_of_the_release_are_those_of_today() -> None:
+    for case in CLASS_CASES:
+        found = MulticlassMap.model_validate(case["map"]).predict_many(case["scores"])
+        np.testing.assert_allclose(found, case["answers"], rtol=0.0, atol=LARGEST_OF_CLASSES)
+
+
 def test_javascript() -> None:
-    check(said(program("node"), FOLDER / "check.mjs", VECTORS))
+    check(program("node"), FOLDER / "check.mjs")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    classes = tmp_path_factory.mktemp("java")
+    said(program("javac"), "-d", classes, *FOLDER.glob("*.java"))
+    return classes
 
 
 @pytest.mark.slow
-def test_java(tmp_path: Path) -> None:
-    said(program("javac"), "-d", tmp_path, *FOLDER.glob("*.java"))
-    check(said(program("java"), "-cp", tmp_path, "CheckMap", VECTORS))
+def test_java(compiled: Path) -> None:
+    check(program("java"), "-cp", compiled, "CheckMap")
+
+
+@pytest.mark.nightly
+def test_a_million_probabilities_of_a_map_that_was_learned(compiled: Path, tmp_path: Path) -> None:
+    class_map, file = learned(3), tmp_path / "case.json"
+    rows = np.random.default_rng(5).dirichlet(np.full(3, 0.3), 10**6 // 3)
+    case = {"map": class_map.model_dump(), "scores": rows.tolist()}
+    file.write_text(json.dumps([case | {"answers": class_map.predict_many(rows).tolist()}]))
+    check(program("node"), FOLDER / "check.mjs", learned_by=file)
+    check(program("java"), "-cp", compiled, "CheckMap", learned_by=file)

@@ -101,7 +101,7 @@ def trace(folder: Path) -> Trace:
         ended = pipeline.tally.events > 2 * LABELS  # the run's end commits the whole state
 
     store = connectors.store(str(folder / "run.db"))
-    pipeline = Pipeline(tables=store.tables)
+    pipeline = Pipeline()
     source = connectors.source(str(events), SourceOptions(follow=True))
     kinds: tuple[RowKind, ...] = ("answers", "rejects", "maps")
     outputs = Outputs(*(connectors.sink(f"{folder}/{kind}.jsonl", kind) for kind in kinds))

@@ -169,7 +169,7 @@ def run(asked: Any) -> Table:
             store = connectors.store(str(path))
             sources = [connectors.source(str(each)) for each in inputs]
             outputs = Outputs(connectors.sink(str(folder / "out.jsonl")))
-            pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=ttl)), tables=store.tables)
+            pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=ttl)))
 
             def after(_: Outcome, __: float) -> None:
                 events = pipeline.tally.events
@@ -204,7 +204,7 @@ def run_keys(folder: Path, active: int) -> dict[str, Any]:
     store = connectors.store(str(path))
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
     outputs = Outputs(connectors.sink(str(folder / f"{active}.jsonl")))
-    pipeline = Pipeline(RunConfig(keys=KeysConfig(active=active)), tables=store.tables)
+    pipeline = Pipeline(RunConfig(keys=KeysConfig(active=active)))
     most = 0.0
 
     def after(_: Outcome, __: float) -> None:

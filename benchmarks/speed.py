@@ -305,9 +305,8 @@ def run(folder: Path, case: Case) -> tuple[int, float]:
     names = ["events", "labels"] if case.labelled else ["events"]
     sources = [connectors.source(str(folder / f"{name}.{form}")) for name in names]
     outputs = Outputs(connectors.sink(str(folder / f"out.{form}")))
-    tables: Any = store.tables if store else None
     pipeline = Pipeline(
-        RunConfig(recalibrator=RecalibratorConfig(mode=case.mode)), tables=tables, publishes_maps=case.stores
+        RunConfig(recalibrator=RecalibratorConfig(mode=case.mode)), publishes_maps=case.stores
     )
     begun: list[float] = []
 
@@ -496,7 +495,7 @@ def through_kafka(broker: Any, topics: tuple[str, str], outputs: list[str], even
     """Run the pipeline with a store and transactions until all is read; return how many were answered."""
     connectors = Connectors()
     kept = connectors.store(str(store))
-    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=1e9, max_pending=10**8)), tables=kept.tables)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=1e9, max_pending=10**8)))
     sources = [connectors.source(f"kafka://{broker.bootstrap}/{topic}") for topic in topics]
     sinks = [connectors.sink(f"kafka://{broker.bootstrap}/{topic}") for topic in outputs]
     try:

@@ -17,7 +17,7 @@ import msgspec
 
 from streamcal.events import Event, Origin
 from streamcal.events.codec import JsonDecoder, Malformed
-from streamcal.join.tables import Tables
+from streamcal.join.entries import Pack
 from streamcal.run import connectors
 from streamcal.run.ports import (
     Change,
@@ -197,39 +197,39 @@ class MemoryFeed:
 
 
 class MemoryStore:
-    """The state of a run; see `streamcal.run.ports.Store`. `close` drops changes that were not committed."""
+    """The state of a run; see `streamcal.run.ports.Store`."""
 
     def __init__(self, name: str) -> None:
         self.job = f"memory {name}"
-        self.tables = Tables()
         self._engines: dict[str | None, bytes] = {}
         self._segments: dict[SegmentId, Row] = {}
+        self._packs: dict[int, Pack] = {}
         self._checkpoint = Checkpoint(self._engines, segments=self._segments)
-        self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
         self._maps: list[MapRow] = []
         self._rejects: list[RejectRow] = []
         self._journal: list[bytes] = []
 
     def load(self) -> Checkpoint:
         """Return the last commit."""
-        return self._checkpoint
+        return msgspec.structs.replace(self._checkpoint, packs=copy.deepcopy(sorted(self._packs.values())))
 
     def commit(self, change: Change) -> None:
         """Commit the changes of a micro-batch."""
         self._engines.update(change.engines)
         self._segments.update(change.segments)
+        for pack in change.removed:
+            del self._packs[pack]
+        self._packs |= {pack: (pack, entries) for pack, entries in copy.deepcopy(list(change.packs))}
         positions = copy.deepcopy(change.positions)
         sinks = dict(change.sinks)
         self._checkpoint = Checkpoint(self._engines, change.run, positions, sinks, self._segments)
         self._journal = []
         self._maps += change.maps
         self._rejects += change.rejects
-        self._committed = copy.deepcopy((self._checkpoint, self._engines, self._segments, self.tables))
 
-    def keep(self, batch: bytes) -> bool:
+    def keep(self, batch: bytes) -> None:
         """Keep the entry of a micro-batch."""
         self._journal.append(batch)
-        return True
 
     def kept(self) -> Sequence[bytes]:
         """Return the entries since the last commit."""
@@ -244,8 +244,7 @@ class MemoryStore:
         return list(self._rejects)
 
     def close(self) -> None:
-        """Go back to the last commit."""
-        self._checkpoint, self._engines, self._segments, self.tables = copy.deepcopy(self._committed)
+        """Do nothing."""
 
 
 def _name(url: str) -> str:

@@ -143,7 +143,6 @@ def run(given: _RunOptions) -> None:
         metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
         pipeline = Pipeline(
             options,
-            state.tables if state else None,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None

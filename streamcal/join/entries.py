@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from streamcal.events import Domain, LabelEvent, Weight
 
-__all__ = ["E", "E_co", "Early", "Entry", "Memo", "Pending", "Settled", "Values"]
+__all__ = ["Early", "Entry", "Memo", "Pack", "Pending", "Settled", "Values"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -68,5 +69,5 @@ class Settled(msgspec.Struct, gc=False, array_like=True):
 
 Entry: TypeAlias = Pending | Early | Settled
 
-E = TypeVar("E", Pending, Early, Settled)
-E_co = TypeVar("E_co", Pending, Early, Settled, covariant=True)
+Pack: TypeAlias = tuple[int, Sequence[tuple[str, Entry]]]
+"""Some entries in a store: number of the pack, from 1 on; entries of one kind with their ids, in order."""

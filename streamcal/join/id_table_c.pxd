@@ -2,7 +2,7 @@
 cimport cython
 from streamcal.text_table_c cimport hashed, widened
 
-cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
+cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
 cdef Py_ssize_t _FEWEST, _MORE, _NAMES
 cdef unsigned long long _ROW
@@ -10,14 +10,12 @@ cdef double _NONE
 
 
 cdef class IdTable:
-    cdef public bint stored
     cdef public int classes
     cdef public long long renumbered
-    cdef public list has_more, names, removed, objects
-    cdef public dict noted
-    cdef object _read_ahead
-    cdef dict _codes, _columns
-    cdef long long[::1] _counts, _fronts, _whole, _seq
+    cdef public list names, objects
+    cdef dict _codes, _columns, _changed
+    cdef long long _last_pack
+    cdef long long[::1] _counts, _whole, _pack
     cdef double[::1] _real
     cdef unsigned int[::1] _links
     cdef int[::1] _key
@@ -31,7 +29,7 @@ cdef class IdTable:
     @cython.locals(data=bytes)
     cpdef Py_ssize_t known(self, str id_) except -1
     @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t, alone=bint)
-    cpdef Py_ssize_t put(self, str id_, entry, long long seq=*) except -1
+    cpdef Py_ssize_t put(self, str id_, entry) except -1
     @cython.locals(row=Py_ssize_t)
     cpdef bint is_prediction(self, str id_) except -1
     cpdef bint is_waiting(self, Py_ssize_t row) noexcept
@@ -40,8 +38,10 @@ cdef class IdTable:
     cpdef since(self, Py_ssize_t row)
     cpdef label_of(self, Py_ssize_t row)
     cpdef Py_ssize_t oldest(self, Py_ssize_t queue) except -1
-    @cython.locals(queue=Py_ssize_t, before=Py_ssize_t)
-    cpdef put_in_front(self, Py_ssize_t row)
+    @cython.locals(queue=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, pack=cython.longlong)
+    cpdef changes(self)
+    @cython.locals(pack=cython.longlong)
+    cpdef _packed(self, Py_ssize_t row)
     cpdef int remove(self, Py_ssize_t row) except -1
     @cython.locals(place=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, text=cython.p_uchar)
     cpdef str id_of(self, Py_ssize_t row)
@@ -58,11 +58,9 @@ cdef class IdTable:
     cdef void _write(
         self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) noexcept
-    @cython.locals(queue=Py_ssize_t)
+    @cython.locals(queue=Py_ssize_t, before=Py_ssize_t)
     cdef void _enqueue(self, Py_ssize_t row, int state) noexcept
-    @cython.locals(after=Py_ssize_t)
-    cdef void _link(self, Py_ssize_t row, Py_ssize_t before) noexcept
-    @cython.locals(queue=Py_ssize_t, before=Py_ssize_t, after=Py_ssize_t)
+    @cython.locals(before=Py_ssize_t, after=Py_ssize_t, left=Py_ssize_t, pack=cython.longlong)
     cdef int _leave(self, Py_ssize_t row) except -1
     @cython.locals(
         tag=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, row=Py_ssize_t, place=cython.longlong,

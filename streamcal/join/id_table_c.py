@@ -5,24 +5,24 @@ row of an id. A row is a prediction that waits for its label, a prediction that 
 waits for its prediction. The rows of each kind are a queue in order of arrival: the oldest leave first.
 Values without a column are in an object.
 
-Without a store, all rows are here. With a store, only the rows that the current micro-batch may touch, and
-the oldest as far as they were needed; changes are handed to the store (`streamcal.join.tables`).
+A store has the rows in packs: up to `PACK` rows of a queue, one behind the other. `IdTable.changes` says
+which packs it has to delete or add, because a row of theirs has come, changed or gone.
 
 Compiled where there is a C compiler; `id_table_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Early, Entry, Memo, Pending, Settled
+from streamcal.join.entries import Early, Entry, Memo, Pack, Pending, Settled
 from streamcal.text_table_c import hashed, widened
 
-__all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
+__all__ = ["EARLY", "ENDED", "PACK", "WAITING", "IdTable"]
 
 WAITING, ENDED, EARLY = 0, 1, 2
 """Queues: predictions that wait, predictions that have ended, and labels that wait for their prediction."""
@@ -30,17 +30,20 @@ WAITING, ENDED, EARLY = 0, 1, 2
 FREE, WAITS, COMES, EXPIRED, LABELLED = 0, 1, 2, 3, 4
 """States of a row. The state of a row that has ended with a label is the last one plus that label."""
 
-DOMAIN, LINKED, HELD = 1, 2, 4
-"""Flags of a row: its domain, as a number; whether it is in its queue; whether it has an object."""
+DOMAIN, HELD = 1, 2
+"""Flags of a row: its domain, as a number; whether it has an object."""
 
 REAL, PAIR = 4, 2
 """Numbers per row in the columns of floats (since, score, probability, time), of integers (prediction index,
 and the place of the id) and of links (next and previous)."""
 
+PACK: Final = 16
+"""Most rows of a pack: more make it longer to write one again, fewer to read all."""
+
 # As C has them.
 _WAITING, _ENDED, _EARLY = WAITING, ENDED, EARLY
 _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED = FREE, WAITS, COMES, EXPIRED, LABELLED
-_DOMAIN, _LINKED, _HELD = DOMAIN, LINKED, HELD
+_DOMAIN, _HELD = DOMAIN, HELD
 _REAL, _PAIR = REAL, PAIR
 _QUEUES = 3  # the first rows are the ends of the queues: before the first row of each, and behind its last
 _SIZE_BITS: Final = 16
@@ -58,23 +61,14 @@ _COLUMNS: Final[dict[str, tuple[Any, int]]] = {
     "key": (np.int32, 1),
     "state": (np.uint16, 1),
     "flags": (np.uint8, 1),
-    "seq": (np.int64, 1),
+    "pack": (np.int64, 1),
 }
 
 
 class IdTable:
-    """Rows by id, in three queues.
+    """Rows by id, in three queues."""
 
-    Parameters
-    ----------
-    read_ahead
-        function that reads more of a queue's oldest rows from the store; None if there is no store.
-    """
-
-    def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
-        self._read_ahead: Any = read_ahead
-        self.stored: bool = read_ahead is not None
-        self.has_more: list[bool] = [False] * _QUEUES
+    def __init__(self) -> None:
         self.classes = 2
         """Number of classes: a label is below it."""
         self.names: list[str | None] = [None]
@@ -82,32 +76,23 @@ class IdTable:
         self.renumbered: int = 0
         """Number of times that the numbers of keys have changed."""
         self._codes: dict[str | None, int] = {None: 0}
-        self._counts = _zeros(_QUEUES, np.int64)  # rows of each queue, including those in the store
-        self._columns: dict[str, Any] = {}
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all rows, but not the number of rows in the store."""
+        self._counts = _zeros(_QUEUES, np.int64)  # rows of each queue
         self._rows = self._limit = _QUEUES - 1  # the number of the last row, and of the last with memory
         self._free = self._live = 0
-        for name, (kind, width) in _COLUMNS.items():
-            if name == "seq" and not self.stored:
-                continue
-            self._columns[name] = _zeros(width * _QUEUES, kind)
+        self._columns = {name: _zeros(width * _QUEUES, kind) for name, (kind, width) in _COLUMNS.items()}
         self._see_columns()
         self._slots = _zeros(2 * _FEWEST, np.uint64)
         self._mask = 2 * _FEWEST - 1
         self._text = bytearray()
         self._text_end = self._text_live = 0
         self.objects: list[Any] = []  # by row, as far as there is one
-        self.removed: list[dict[int, str]] = [{} for _ in range(_QUEUES)]
-        self.noted: dict[int, int] = {}
-        self._fronts = _zeros(_QUEUES, np.int64)  # the last of the rows of each queue that were read ahead
+        self._changed: dict[int, int] = {}  # by pack to write again: a row of it, 0 if none is left
+        self._last_pack = 0
         for queue in range(_QUEUES):
             self._links[_PAIR * queue] = self._links[_PAIR * queue + 1] = queue
 
     def __len__(self) -> int:
-        """Return the number of rows in memory."""
+        """Return the number of rows."""
         return self._live
 
     def known(self, id_: str) -> int:
@@ -137,8 +122,13 @@ class IdTable:
         since = self._real[_REAL * row]
         return None if since != since else since
 
-    def put(self, id_: str, entry: Entry, seq: int = 0) -> int:
-        """Put an entry at the end of its queue; one with a ``seq``, from the store, is not queued yet.
+    def get(self, id_: str) -> Entry | None:
+        """Return the entry of an id; None if it has none."""
+        row = self.known(id_)
+        return self.entry(row) if row else None
+
+    def put(self, id_: str, entry: Entry) -> int:
+        """Put an entry at the end of its queue; return its row.
 
         Raises
         ------
@@ -180,11 +170,7 @@ class IdTable:
                 elif held.memo is not None:
                     self.hold_object(row, held.memo)
         self._real[_REAL * row] = _NONE if since is None else since
-        if seq:
-            self._state[row] = state
-            self._seq[row] = seq
-        else:
-            self._enqueue(row, state)
+        self._enqueue(row, state)
         return row
 
     def entry(self, row: int) -> Entry:
@@ -195,10 +181,9 @@ class IdTable:
         held = self.object_of(row)
         return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
 
-    def entries(self, queue: int, *, new: bool = False) -> list[tuple[str, Entry]]:
-        """Return a queue in order, with the ids; with ``new``, only the rows that are not in a store."""
-        before = self._fronts[queue] if new else 0
-        row = self._links[_PAIR * (before or queue)]
+    def entries(self, queue: int) -> list[tuple[str, Entry]]:
+        """Return a queue in order, with the ids."""
+        row = self._links[_PAIR * queue]
         found = list[tuple[str, Entry]]()
         while row != queue:
             found.append((self.id_of(row), self.entry(row)))
@@ -206,43 +191,64 @@ class IdTable:
         return found
 
     def count(self, queue: int) -> int:
-        """Return the number of rows in a queue, including those in the store."""
+        """Return the number of rows in a queue."""
         count: int = self._counts[queue]
         return count
 
-    def set_count(self, queue: int, count: int) -> None:
-        """Set the number of rows in a queue that is all in the store."""
-        self._counts[queue] = count
-
     def oldest(self, queue: int) -> int:
         """Return the first row of a queue, 0 if there is none."""
-        if self.stored and self.has_more[queue] and not self._fronts[queue]:
-            self._read_ahead(queue)
         row: int = self._links[_PAIR * queue]
         return 0 if row == queue else row
 
-    def front(self, queue: int) -> int:
-        """Return the first row of a queue that was read ahead from the store, 0 if there is none."""
-        return self._links[_PAIR * queue] if self._fronts[queue] else 0
+    def load(self, packs: Iterable[Pack]) -> None:
+        """Put the entries of a store, in the order of their packs. Raises as `put`."""
+        for pack, entries in packs:
+            for id_, entry in entries:
+                self._pack[self.put(id_, entry)] = pack
+            self._last_pack = pack
 
-    def queue_of(self, row: int) -> int:
-        """Return the queue of a row."""
-        return _queue_of(self._state[row])
+    def changes(self) -> tuple[list[int], Iterator[Pack]]:
+        """Return what a store has to write since the last call, or since `load`.
 
-    def put_in_front(self, row: int) -> None:
-        """Put a row that the store has behind the oldest rows of its queue that were read before."""
-        queue = _queue_of(self._state[row])
-        self._link(row, self._fronts[queue] or queue)
-        self._fronts[queue] = row
+        Returns
+        -------
+        The numbers of the packs that it has to delete, and those that it has to add then. A changed pack is
+        among both. The packs are to be read before the table changes again.
+        """
+        changed, self._changed = self._changed, {}
+        firsts, packs, row = list[int](), list(changed), 0
+        for pack in packs:
+            row = changed[pack]
+            if row:
+                while self._pack[self._links[_PAIR * row + 1]] == pack:
+                    row = self._links[_PAIR * row + 1]
+                firsts.append(row)
+        for queue in range(_QUEUES):
+            row = self._links[_PAIR * queue + 1]
+            while row != queue and not self._pack[row]:
+                row = self._links[_PAIR * row + 1]
+            size, row = PACK, self._links[_PAIR * row]
+            while row != queue:
+                if size == PACK:
+                    self._last_pack += 1
+                    firsts.append(row)
+                    size = 0
+                self._pack[row] = self._last_pack
+                size, row = size + 1, self._links[_PAIR * row]
+        return packs, map(self._packed, firsts)
 
-    def seq_of(self, row: int) -> int:
-        """Return the number of a row in the store; 0 if it is not there."""
-        return self._seq[row] if self.stored else 0
+    def _packed(self, row: int) -> Pack:
+        """Return the pack that begins with a row."""
+        pack, entries = self._pack[row], list[tuple[str, Entry]]()
+        while self._pack[row] == pack:
+            entries.append((self.id_of(row), self.entry(row)))
+            row = self._links[_PAIR * row]
+        return pack, entries
 
     def note(self, row: int) -> None:
         """Mark the object of a row as changed."""
-        if self.stored and self._seq[row]:
-            self.noted[row] = self._seq[row]
+        if self._pack[row]:
+            self._changed[self._pack[row]] = row
 
     def remove(self, row: int) -> None:
         """Forget a row."""
@@ -346,36 +352,28 @@ class IdTable:
         self._real[real + 2] = probability
         self._real[real + 3] = time
         self._whole[_PAIR * row] = prediction_index
-        self._flags[row] = (self._flags[row] & _LINKED) | is_target
+        self._flags[row] = is_target
         self._key[row] = code
 
     def _enqueue(self, row: int, state: int) -> None:
         """Put a row that is in no queue behind the others of its state."""
         self._state[row] = state
         queue = _queue_of(state)
-        self._link(row, self._links[_PAIR * queue + 1])
+        before = self._links[_PAIR * queue + 1]
+        self._links[_PAIR * row], self._links[_PAIR * row + 1] = queue, before
+        self._links[_PAIR * before] = self._links[_PAIR * queue + 1] = row
         self._counts[queue] += 1
-
-    def _link(self, row: int, before: int) -> None:
-        """Put a row behind another one of a queue, or behind its end, which is before the first row."""
-        after = self._links[_PAIR * before]
-        self._links[_PAIR * row], self._links[_PAIR * row + 1] = after, before
-        self._links[_PAIR * before] = self._links[_PAIR * after + 1] = row
-        self._flags[row] |= _LINKED
 
     def _leave(self, row: int) -> None:
         """Take a row out of its queue."""
-        queue = _queue_of(self._state[row])
-        if self._flags[row] & _LINKED:
-            after, before = self._links[_PAIR * row], self._links[_PAIR * row + 1]
-            self._links[_PAIR * before], self._links[_PAIR * after + 1] = after, before
-            if self._fronts[queue] == row:
-                self._fronts[queue] = 0 if before == queue else before
-            self._flags[row] &= ~_LINKED
-        self._counts[queue] -= 1
-        if self.stored and self._seq[row]:
-            self.removed[queue][self._seq[row]] = self.id_of(row)
-            self._seq[row] = 0
+        after, before = self._links[_PAIR * row], self._links[_PAIR * row + 1]
+        self._links[_PAIR * before], self._links[_PAIR * after + 1] = after, before
+        self._counts[_queue_of(self._state[row])] -= 1
+        pack = self._pack[row]
+        if pack:
+            left = after if self._pack[after] == pack else before if self._pack[before] == pack else 0
+            self._changed[pack] = left
+            self._pack[row] = 0
 
     def _find(self, found: int, data: Any, start: int, size: int) -> int:
         """Return the row of an id with this hash, 0 if it has none."""
@@ -426,8 +424,6 @@ class IdTable:
             at = (at + 1) & self._mask
         self._slots[at] = tag << 32 | row
         self._key[row] = 0
-        if self.stored:
-            self._seq[row] = 0
         return row
 
     def _unslot(self, row: int) -> None:
@@ -463,8 +459,7 @@ class IdTable:
         columns = self._columns
         self._real, self._whole, self._links = columns["real"], columns["whole"], columns["links"]
         self._key, self._state, self._flags = columns["key"], columns["state"], columns["flags"]
-        if self.stored:
-            self._seq = columns["seq"]
+        self._pack = columns["pack"]
 
     def _make_room(self, size: int) -> None:
         """Make room for an id: in the place of removed ids, if these are many."""

@@ -7,7 +7,7 @@ cdef double _NO_TIME
 
 
 cdef class Join:
-    cdef object _counts, _tables, _label_delay_limit
+    cdef object _counts, _label_delay_limit
     cdef double _watermark
     cdef long long _most, _predictions, _labels, _joined
     cdef public object config, guard

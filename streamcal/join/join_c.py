@@ -13,14 +13,14 @@ The join calls no other part. Each method takes one step of an event, and return
 * a label: `Join.match`;
 * before either, `Join.move_to` the event's time, and `Join.finalize` the prediction of a label.
 
-At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`). The
-rules of one event are in `streamcal.join.rules_c`, which also takes blocks of events.
+At most ``max_pending`` entries of each kind wait. The rules of one event are in `streamcal.join.rules_c`,
+which also takes blocks of events.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -34,17 +34,9 @@ from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Early, Memo, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
-from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
-from streamcal.join.tables import Tables
+from streamcal.join.rules_c import DONE, MATURE, JoinRules
 
 __all__ = ["Join", "JoinConfig", "JoinState", "OriginOf"]
-
-PORTION: Final = 16_384
-"""Number of entries that may expire in a micro-batch before they are flushed to the store; more in a large
-one (`PER_EVENT`). After a jump of time, everything pending may expire in one micro-batch."""
-
-PER_EVENT: Final = 2
-"""Number of entries that may expire for each event of a micro-batch, as in a steady stream."""
 
 _NO_TIME: Final = float("nan")
 
@@ -55,7 +47,7 @@ T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | L
 
 
 class JoinState(msgspec.Struct):
-    """State of the join without its tables."""
+    """State of the join without its entries."""
 
     clock: ClockState
     start: float | None
@@ -79,28 +71,20 @@ class Join:
     ----------
     config
         time to live and bounds.
-    tables
-        where predictions and labels wait; in memory if not given.
     state
-        state to continue from, with the ``tables`` of the same moment.
+        state to continue from; the entries of the same moment have to be put into `rows`.
     """
 
-    def __init__(
-        self,
-        config: JoinConfig | None = None,
-        tables: Tables | None = None,
-        state: JoinState | None = None,
-    ) -> None:
+    def __init__(self, config: JoinConfig | None = None, state: JoinState | None = None) -> None:
         self.config: JoinConfig = config or JoinConfig()
         """Options that the join was made with."""
-        self._tables: Tables = tables or Tables()
         state = state or JoinState(ClockState(), None, JoinCounts())
         self._label_delay_limit = self.config.label_delay_limit
         self.matures: bool = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
         self.takes_blocks: bool = not self.matures
         """Whether events can be taken in blocks: no options that need a look at each."""
-        self.rows: JoinRules = self._tables.rows
+        self.rows: JoinRules = JoinRules()
         """Entries that wait or have ended, with the rules of one event and of blocks."""
         ttl, most = self.config.label_ttl, self.config.max_pending
         self.rows.begin(ttl, self._label_delay_limit, most, state.clock, state.start)
@@ -162,16 +146,10 @@ class Join:
 
     @property
     def state(self) -> JoinState:
-        """State of the join without its tables."""
+        """State of the join without its entries."""
         return JoinState(self.rows.clock.state, self.rows.start, self.counts)
 
     # Time
-
-    def prefetch(self, ids: Collection[str]) -> None:
-        """Make ids ready to be looked up; without this call, tables in a store look empty."""
-        if self.rows.stored:
-            self.rows.unflushed, self.rows.portion = 0, max(PORTION, PER_EVENT * len(ids))
-        self._tables.prefetch(ids)
 
     def advance(self, watermark: float) -> tuple[Joined | Rejected, ...]:
         """Expire entries due by a watermark, and none beyond it until the next call.
@@ -199,12 +177,7 @@ class Join:
         """Join matured predictions, and drop expired entries, by the time of the clock."""
         rows, left = self.rows, list[Joined | Rejected]()
         while (due := rows.expire()) != DONE:
-            if due == FLUSH:
-                self._tables.flush()
-                rows.unflushed = 0
-                continue
             left.append(self._mature(rows.oldest(WAITING)) if due == MATURE else self._reject_early())
-            rows.unflushed += 1
         return tuple(left)
 
     def close(self) -> tuple[Rejected, ...]:
@@ -405,16 +378,15 @@ class Join:
         DamagedStateError
             if the bytes are not such a state.
         """
-        tables = Tables()
-        tables.rows.classes = classes
         try:
             state = msgspec.json.decode(data, type=_State)
+            join = cls(config, state)
+            join.rows.classes = classes
             for entries in (state.pending, state.early, state.settled):
                 for id_, entry in entries.items():
-                    tables.rows.put(id_, entry)
+                    join.rows.put(id_, entry)
         except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting, of an id twice
             raise DamagedStateError(f"not the state of a join: {error}") from None
-        join = cls(config, tables, state)
         join.guard = TimeGuard(join.max_jump, state.guard)
         return join
 

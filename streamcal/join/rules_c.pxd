@@ -6,14 +6,14 @@ from streamcal.text_table_c cimport hashed
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR
-cdef int _DONE, _FLUSH, _MATURE, _REJECT
+cdef int _DONE, _MATURE, _REJECT
 cdef double _NEVER, _FOREVER, _NONE
 
 
 cdef class JoinRules(id_table_c.IdTable):
     cdef public bint keeps_answers, matures, again
     cdef public Clock clock
-    cdef public long long expired, unflushed, portion, answer_size
+    cdef public long long expired, answer_size
     cdef unsigned long long _hash
     cdef double _ttl, _wait, _start, _watermark, _due, _next_look
     cdef long long _most

@@ -10,7 +10,6 @@ Compiled where there is a C compiler; `rules_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from streamcal.events import DOMAINS, LabelEvent
@@ -20,13 +19,13 @@ from streamcal.join.entries import Memo, Pending
 from streamcal.join.outcomes import Joined
 from streamcal.text_table_c import hashed
 
-__all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
+__all__ = ["DONE", "MATURE", "JoinRules"]
 
-DONE, FLUSH, MATURE, REJECT = 0, 1, 2, 3
-"""Tasks that `JoinRules.expire` leaves to its caller: none, a flush, the oldest prediction or label."""
+DONE, MATURE, REJECT = 0, 1, 2
+"""Tasks that `JoinRules.expire` leaves to its caller: none, the oldest prediction, or the oldest label."""
 
 # As C has them.
-_DONE, _FLUSH, _MATURE, _REJECT = DONE, FLUSH, MATURE, REJECT
+_DONE, _MATURE, _REJECT = DONE, MATURE, REJECT
 _WAITING, _ENDED, _EARLY = id_table_c.WAITING, id_table_c.ENDED, id_table_c.EARLY
 _FREE, _WAITS, _COMES = id_table_c.FREE, id_table_c.WAITS, id_table_c.COMES
 _EXPIRED, _LABELLED = id_table_c.EXPIRED, id_table_c.LABELLED
@@ -40,22 +39,12 @@ _DOUBTED: Final = 0.25  # of the shortest time that anything waits: an event far
 
 
 class JoinRules(id_table_c.IdTable):
-    """The rules of the join over its rows.
+    """The rules of the join over its rows."""
 
-    Parameters
-    ----------
-    read_ahead
-        as of `streamcal.join.id_table_c.IdTable`.
-    """
-
-    def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
-        super().__init__(read_ahead)
+    def __init__(self) -> None:
+        super().__init__()
         self.expired: int = 0
         """Number of expired predictions that are not counted yet."""
-        self.unflushed: int = 0
-        """Number of rows that have expired since the last flush."""
-        self.portion = _MANY
-        """Number of expired rows at which a flush is due."""
         self.keeps_answers = False
         """Whether answers are kept, to be given again."""
         self.answer_size = 0
@@ -158,8 +147,6 @@ class JoinRules(id_table_c.IdTable):
             # of what arrives from now on
             self._due = min(self.clock.now, self._watermark) + min(self._ttl, self._wait)
         while True:
-            if self.unflushed >= self.portion:
-                return _FLUSH
             if self._is_due(_WAITING, self._wait):
                 if self.matures:
                     return _MATURE
@@ -170,7 +157,6 @@ class JoinRules(id_table_c.IdTable):
                 return _REJECT
             else:
                 break
-            self.unflushed += 1
         self._next_look = self._due if self._due < self._watermark else _FOREVER
         self._looks = self._begun = False
         return _DONE

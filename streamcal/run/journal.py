@@ -76,13 +76,13 @@ class Journal:
         full = self._events + events > _MOST_EVENTS or self._bytes >= _MOST_BYTES
         return self._store is not None and not (full or self.due)
 
-    def keep(self, batch: KeptBatch, events: int) -> bool:
-        """Make a micro-batch last that `takes` allows; return False if a commit has to come first."""
+    def keep(self, batch: KeptBatch, events: int) -> None:
+        """Make a micro-batch last that `takes` allows."""
         assert self._store is not None  # noqa: S101  # `takes` says so
         data = msgspec.msgpack.encode(batch)
         self._events += events
         self._bytes += len(data)
-        return self._store.keep(data)
+        self._store.keep(data)
 
     def committed(self, began: float) -> None:
         """Take note of a commit of the whole state that began at a time of the clock."""

@@ -101,7 +101,7 @@ class RunCounts(msgspec.Struct):
 
 
 class PipelineState(msgspec.Struct):
-    """All but engines and tables."""
+    """All but engines and entries."""
 
     options: EngineOptions
     """Options of its engines."""

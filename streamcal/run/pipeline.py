@@ -19,7 +19,6 @@ from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import Joined
-from streamcal.join.tables import Tables
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import FarAhead, Outcome, PipelineState, PriorSnapshot
@@ -52,8 +51,6 @@ class Pipeline(RunState):
     ----------
     options
         of the run; None: the defaults.
-    tables
-        of the join; in memory if not given.
     observer
         called with every joined label, once it is learned: events are then taken one by one.
     publishes_maps
@@ -70,7 +67,6 @@ class Pipeline(RunState):
     def __init__(
         self,
         options: RunConfig | None = None,
-        tables: Tables | None = None,
         observer: Callable[[Joined], None] | None = None,
         *,
         publishes_maps: bool = True,
@@ -78,7 +74,7 @@ class Pipeline(RunState):
         checks_deployment: bool = True,
     ) -> None:
         options = options or RunConfig()
-        super().__init__(options, tables, publishes_maps=publishes_maps, keeps_answers=keeps_answers)
+        super().__init__(options, publishes_maps=publishes_maps, keeps_answers=keeps_answers)
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
@@ -152,9 +148,6 @@ class Pipeline(RunState):
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
         plain = self.join.takes_blocks and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
-        if self._tables is not None:
-            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
-            self.join.prefetch([id_ for id_ in ids if id_ is not None])
         rated, doubted = len(self._unrated.labels), self.join.doubted
         outcome = Outcome([], [], [])
         left = self.join.advance(batch.watermark)

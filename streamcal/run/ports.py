@@ -43,7 +43,7 @@ import msgspec
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
-from streamcal.join.tables import Tables
+from streamcal.join.entries import Pack
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.segments.stored_rows import Row, SegmentId
 
@@ -332,17 +332,19 @@ class Checkpoint(msgspec.Struct):
     """State of the engine of every key. A run asks for one at a time, when it needs it: for as long as the
     store is open, this shows what was committed last."""
     run: bytes = b""
-    """State of the pipeline apart from engines and tables: JSON, opaque to the store."""
+    """State of the pipeline apart from engines and the join's entries: JSON, opaque to the store."""
     positions: dict[str, dict[str, Position]] = {}
     """By name of the source."""
     sinks: dict[str, Position] = {}
     """The result of every sink's last commit, by name of the sink."""
     segments: Mapping[SegmentId, Row] = {}
     """Corrections of segments, each asked for as the engines are."""
+    packs: Iterable[Pack] = ()
+    """Entries of the join, by number of the pack; to be read once, before the next commit."""
 
 
 class Change(msgspec.Struct):
-    """Changes of one micro-batch; the join's tables hold their own changes."""
+    """Changes since the last commit."""
 
     engines: dict[str | None, bytes]
     """New states of the engines that learned or observed."""
@@ -354,6 +356,10 @@ class Change(msgspec.Struct):
     rejects: Sequence[RejectRow]
     segments: Mapping[SegmentId, Row] = {}
     """Corrections of segments that have changed."""
+    removed: Sequence[int] = ()
+    """Numbers of the packs of the join's entries to delete."""
+    packs: Iterable[Pack] = ()
+    """Packs to add, once those are deleted: a pack that has changed is among both."""
 
 
 class Store(Protocol):
@@ -368,10 +374,6 @@ class Store(Protocol):
     def job(self) -> str:
         """A name that no other store has, given when it was made."""
 
-    @property
-    def tables(self) -> Tables:
-        """The join's tables; `commit` makes their changes last."""
-
     def load(self) -> Checkpoint:
         """Return the last commit.
 
@@ -382,7 +384,7 @@ class Store(Protocol):
         """
 
     def commit(self, change: Change) -> None:
-        """Commit a micro-batch: its changes and those of the tables, all or nothing.
+        """Commit changes, all or nothing.
 
         Raises
         ------
@@ -390,8 +392,8 @@ class Store(Protocol):
             if that cannot be done; the store is then as after the commit before.
         """
 
-    def keep(self, batch: bytes) -> bool:
-        """Make the entry of a micro-batch last until the next `commit`; False if that has to come first.
+    def keep(self, batch: bytes) -> None:
+        """Make the entry of a micro-batch last until the next `commit`.
 
         Raises
         ------

@@ -5,7 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -14,8 +14,8 @@ from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events.codes import Code
+from streamcal.join.entries import Pack
 from streamcal.join.join_c import Join
-from streamcal.join.tables import Tables
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
@@ -28,7 +28,7 @@ from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
-from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import class_name
 
 __all__ = ["RunState"]
@@ -37,9 +37,7 @@ __all__ = ["RunState"]
 class RunState:
     """Join, engines and counts of one run; `streamcal.run.pipeline.Pipeline` has the parameters."""
 
-    def __init__(
-        self, options: RunConfig, tables: Tables | None, *, publishes_maps: bool, keeps_answers: bool
-    ) -> None:
+    def __init__(self, options: RunConfig, *, publishes_maps: bool, keeps_answers: bool) -> None:
         self.options = options.engines
         """Options of the engines."""
         self.columns = columns = options.columns
@@ -50,9 +48,8 @@ class RunState:
         self._publishes_maps = publishes_maps and self.kind.has_maps
         self.label_delay_limit = self._config.delay_limit_seconds
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
-        self._tables = tables
         self._keeps_answers = keeps_answers
-        self.join = self._join(Join(options.join, tables))
+        self.join = self._join(Join(options.join))
         """Predictions that wait for their label; replaced by `restore`."""
         self._keys = options.keys
         self.engines: KeyedEngines = KeyedEngines(self._keys, self._make)
@@ -92,7 +89,7 @@ class RunState:
     # To keep
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
-        """Return the state but for the tables: its own, and that of engines changed since the last call.
+        """Return the state but for entries of the join: its own, and that of engines changed since last time.
 
         With a store, `changed_segments` then gives what these have of segments.
         """
@@ -115,19 +112,25 @@ class RunState:
         return {} if self._rows is None else self._rows.changes()
 
     def restore(
-        self, own: bytes, engines: Mapping[str | None, bytes], segments: Mapping[SegmentId, Row] | None = None
+        self,
+        own: bytes,
+        engines: Mapping[str | None, bytes],
+        segments: Mapping[SegmentId, Row] | None = None,
+        packs: Iterable[Pack] = (),
     ) -> None:
-        """Go on from what snapshots gave, with the tables of the same moment.
+        """Go on from what snapshots gave.
 
         Parameters
         ----------
         own
-            the state beside engines and tables; empty at the very beginning.
+            the state beside engines and entries; empty at the very beginning.
         engines
             their states by key, each asked for when it is needed; for as long as this pipeline is used, it
             has to show what was committed last.
         segments
             corrections of segments, in the same way; None: they are in the states of engines.
+        packs
+            entries of the join.
 
         Raises
         ------
@@ -149,12 +152,14 @@ class RunState:
                     f"the store was begun with other options: {differences}; give the former, or begin with a"
                     " new store"
                 )
-            self.join = self._join(Join(self.join.config, self._tables, state.join))
+            self.join = self._join(Join(self.join.config, state.join))
             self.tally = state.tally
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
             self._quality, self._raised = state.quality, state.raised
             self._quality.matures = self.label_delay_limit is not None
+        with restoring("not the state of a run"):
+            self.join.rows.load(packs)
         self._rows = None if segments is None else StoredRows(segments)
         self.engines.restore(engines)
         if not self._unpublished.keys() <= self.engines.known.keys():

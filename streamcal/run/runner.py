@@ -75,7 +75,7 @@ class Runner:
     Parameters
     ----------
     pipeline
-        a new one, with the store's tables if there is a store.
+        a new one.
     inputs, outputs, store
         open; the caller closes them.
     clock
@@ -182,7 +182,9 @@ class Runner:
                 state = StoredRun(msgspec.Raw(b""), {})
                 if checkpoint.run:
                     state = decoded(checkpoint.run, StoredRun, "a run", json=True)
-                self._pipeline.restore(bytes(state.pipeline), checkpoint.engines, checkpoint.segments)
+                self._pipeline.restore(
+                    bytes(state.pipeline), checkpoint.engines, checkpoint.segments, checkpoint.packs
+                )
             except DamagedStateError as error:
                 raise _unusable(error) from error
             except ValueError as error:
@@ -456,7 +458,8 @@ class Runner:
         }
         options = self._journal.options
         entry = KeptBatch(options, batch.positions, self._lengths, self._watermark, pushed)
-        return self._journal.keep(entry, len(batch.events))
+        self._journal.keep(entry, len(batch.events))
+        return True
 
     def _marked(self, positions: AllPositions) -> AllPositions:
         """Return what sinks keep with a commit: the input positions, and the number of calibrations."""
@@ -472,6 +475,7 @@ class Runner:
             return
         began = self._clock()
         own, engines = self._pipeline.snapshot()
+        removed, packs = self._pipeline.join.rows.changes()
         self._store.commit(
             Change(
                 engines=engines,
@@ -489,6 +493,8 @@ class Runner:
                 maps=maps,
                 rejects=rejects,
                 segments=self._pipeline.changed_segments(),
+                removed=removed,
+                packs=packs,
             )
         )
         self._journal.committed(began)

@@ -16,7 +16,7 @@ __all__ = ["StoredRun", "pipeline_state", "stored_pipeline"]
 
 
 class StoredRun(msgspec.Struct, omit_defaults=True):
-    """State of a run beside engines and tables: `streamcal.run.ports.Checkpoint.run`."""
+    """State of a run beside engines and entries: `streamcal.run.ports.Checkpoint.run`."""
 
     pipeline: msgspec.Raw
     times: dict[str, dict[str, float]]
@@ -68,6 +68,6 @@ def stored_pipeline(store: Store) -> Pipeline | None:
             columns=Columns(positive=positive, classes=options.classes),
             segments=SegmentsConfig(fields=options.fields, own_engines=options.own_engines),
         )
-    pipeline = Pipeline(whole, store.tables)
-    pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments)
+    pipeline = Pipeline(whole)
+    pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments, checkpoint.packs)
     return pipeline

@@ -16,7 +16,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import REQUESTS, Store
+from streamcal.run.ports import REQUESTS
 from streamcal.run.rows import RejectRow
 from streamcal.serve.http_problems import Fault, Problem
 
@@ -42,14 +42,12 @@ Result: TypeAlias = Recalibrated | ClassRow | LabelAnswer | Problem
 class ServedPipeline(Pipeline):
     """The pipeline of a run that can tell what became of each event, and gives an answer again."""
 
-    def __init__(self, options: RunConfig, store: Store) -> None:
+    def __init__(self, options: RunConfig) -> None:
         super().__init__(
             options,
-            store.tables,
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        self._entry_of = store.tables.get
         self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
@@ -98,7 +96,7 @@ class ServedPipeline(Pipeline):
     def _label(self, event: LabelEvent, why: RejectRow | None) -> Result:
         id_ = event.id
         if why is None:
-            return LabelAnswer(id_, "waiting" if isinstance(self._entry_of(id_), Early) else "joined")
+            return LabelAnswer(id_, "waiting" if isinstance(self.join.rows.get(id_), Early) else "joined")
         match why.code:
             case "duplicate_label":
                 return LabelAnswer(id_, "duplicate")
@@ -114,7 +112,7 @@ class ServedPipeline(Pipeline):
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: RejectRow | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
-        known = None if event.id is None else self._entry_of(event.id)
+        known = None if event.id is None else self.join.rows.get(event.id)
         if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
             known = known.answered or known
         if known is None or isinstance(known, Early):

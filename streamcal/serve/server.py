@@ -70,7 +70,7 @@ class Server:
     ) -> None:
         self._options = options
         self._store = store
-        pipeline = ServedPipeline(options, store)
+        pipeline = ServedPipeline(options)
         self._requests = requests = RequestQueue(options, pipeline)
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)

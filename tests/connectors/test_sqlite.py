@@ -7,6 +7,7 @@ import random
 import sqlite3
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,16 +17,21 @@ from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, S
 from streamcal import LabelEvent, Recalibrator
 from streamcal.errors import StoreError
 from streamcal.events import Origin
-from streamcal.join.entries import Early, Entry, Pending, Settled
-from streamcal.join.id_table_c import EARLY, ENDED, WAITING
-from streamcal.join.tables import Tables
+from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.join_c import Join
 from streamcal.run.ports import Change, Checkpoint
 from streamcal.run.rows import MapRow, RejectRow
 from tests.command_line import STREAMCAL, streamcal, synthetic
+from tests.join.recorder import stored_entries
 
 
 def opened(path: Path, *, read_only: bool = False) -> SqliteStore:
     return SqliteConnector().store(str(path), read_only=read_only)
+
+
+def loaded(store: SqliteStore) -> Checkpoint:
+    found = store.load()
+    return msgspec.structs.replace(found, packs=tuple(found.packs))
 
 
 def options(folder: Path, *more: object) -> list[object]:
@@ -40,7 +46,7 @@ def options(folder: Path, *more: object) -> list[object]:
 
 def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     store = opened(tmp_path / "s.db")
-    assert store.load() == Checkpoint({}, b"", {}, {})
+    assert loaded(store) == Checkpoint({}, b"", {}, {})
     reject = RejectRow("f", 3, "malformed", "no", "raw")
     positions = {"a": {"": {"offset": 3}, "1": 7}}
     row = MapRow(2, "k", 1.5, b'{"v":1}', b'{"c":2}')  # type: ignore[arg-type]
@@ -49,7 +55,7 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     store.close()
     store.close()
     again = opened(tmp_path / "s.db")
-    assert again.load() == Checkpoint({None: b"e", "": b"f", "k": b"g"}, b"{}", positions, {"o": 5})
+    assert loaded(again) == Checkpoint({None: b"e", "": b"f", "k": b"g"}, b"{}", positions, {"o": 5})
     assert [(each.version, bytes(each.map)) for each in again.maps()] == [(2, b'{"v":1}')]
     assert again.job == job
     again.close()
@@ -120,44 +126,6 @@ def test_the_database_of_something_else_is_refused(tmp_path: Path) -> None:
     assert "is not a store of streamcal" in done.stderr
 
 
-def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-
-    def waiting() -> list[str]:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-            found = [id_ for (id_,) in db.execute("SELECT id FROM pending ORDER BY seq")]
-        db.close()
-        return found
-
-    def put(store: SqliteStore, *ids: str) -> None:
-        for id_ in ids:
-            store.tables.rows.put(id_, Pending(None, 0.5, 0.5, "target", None))
-
-    store = opened(path)
-    put(store, "a", "b")
-    store.commit(Change({}, b"1", {}, {}, (), ()))
-    for commits in (False, True):
-        tables = store.tables
-        tables.prefetch(["a", "c"])
-        put(store, "c")
-        assert pop_oldest(tables, WAITING)[0] == "a"
-        tables.flush()
-        assert tables.get("c")  # of those asked for
-        assert not tables.get("b")
-        tables.rows.remove(tables.rows.known("c"))
-        put(store, "d")
-        tables.flush()
-        assert [pop_oldest(tables, WAITING)[0], tables.rows.count(WAITING)] == ["b", 1]
-        assert waiting() == ["a", "b"]
-        if commits:
-            store.commit(Change({}, b"2", {}, {}, (), ()))
-            assert waiting() == ["d"]
-        store.close()
-        store = opened(path)
-        assert (store.load().run, store.tables.rows.count(WAITING)) == ((b"2", 1) if commits else (b"1", 2))
-    store.close()
-
-
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the full disk; then there is room again, and the run goes on."""
@@ -187,28 +155,25 @@ def _ignore_sigxfsz() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def pop_oldest(tables: Tables, queue: int) -> tuple[str, Entry]:
-    rows = tables.rows
-    row = rows.oldest(queue)
-    found = rows.id_of(row), rows.entry(row)
-    rows.remove(row)
-    return found
+def commit(store: SqliteStore, join: Join, *change: Any) -> None:
+    removed, packs = join.rows.changes()
+    store.commit(Change(*change, removed=removed, packs=packs))
 
 
 def filled(path: Path) -> None:
     """Make a store with rows in every table, on several pages, indices and inner pages among them."""
-    store, rng = opened(path), random.Random(1)
-    tables = store.tables
+    store, rng, join = opened(path), random.Random(1), Join()
+    rows = join.rows
     for part in range(3):
         for i in range(600 * part, 600 * part + 600):
             time = None if i % 7 == 0 else 1.7e9 + i
             key = "k" if i % 2 else None
-            tables.rows.put(f"é{i}", Pending(time, rng.random(), rng.random(), "target", key, time, i))
+            rows.put(f"é{i}", Pending(time, rng.random(), rng.random(), "target", key, time, i))
         for i in range(20):
             origin = Origin("labels", i + 1, b"\xff raw") if i % 2 else None
-            tables.rows.put(f"e{part}{i}", Early(1.0, LabelEvent(f"e{part}{i}", i % 2, 2.0, origin)))
+            rows.put(f"e{part}{i}", Early(1.0, LabelEvent(f"e{part}{i}", i % 2, 2.0, origin)))
         for i in range(200):
-            tables.rows.put(f"s{part}{i}", Settled(float(i), rng.choice([0, 1, None])))
+            rows.put(f"s{part}{i}", Settled(float(i), rng.choice([0, 1, None])))
         maps = [
             MapRow(
                 10 * part + i,
@@ -225,14 +190,12 @@ def filled(path: Path) -> None:
             key: Recalibrator(bins=64 + part).to_bytes() for key in (None, "", "k", f"{part}")
         }
         positions = {"a": {"": {"offset": part}, "1": 7}, "b": {"0": part}}
-        store.commit(
-            Change(engines, b'{"clock":%d}' % part, positions, {"o": {"bytes": part}}, maps, rejects)
-        )
+        run, sinks = b'{"clock":%d}' % part, {"o": {"bytes": part}}
+        commit(store, join, engines, run, positions, sinks, maps, rejects)
     gone = [f"é{i}" for i in range(1800) if i % 16 == 2 or 600 < i < 700]
-    tables.prefetch(gone)
     for id_ in gone:
-        tables.rows.remove(tables.rows.known(id_))
-    store.commit(Change({}, b"{}", positions, {}, [], []))
+        rows.remove(rows.known(id_))
+    commit(store, join, {}, b"{}", positions, {}, [], [])
     store.close()
 
 
@@ -247,16 +210,7 @@ def everything(path: Path) -> dict[str, object]:
             "maps": [msgspec.structs.astuple(row) for row in store.maps()],
             "rejects": list(store.rejects()),
         }
-        ids = [f"é{i}" for i in range(1800)] + [f"{kind}{i}" for kind in "es" for i in range(2200)]
-        store.tables.prefetch(ids)
-        read["by id"] = [store.tables.get(id_) for id_ in ids]
-    finally:
-        store.close()
-    store = opened(path)
-    try:
-        for name, queue in (("pending", WAITING), ("early", EARLY), ("settled", ENDED)):
-            read[name] = [pop_oldest(store.tables, queue) for _ in range(store.tables.rows.count(queue))]
-            assert not store.tables.rows.oldest(queue)
+        read["entries"] = stored_entries(found)
     finally:
         store.close()
     return read
@@ -272,7 +226,7 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     assert path.read_bytes() == good
     assert len(good) > 20 * 8192
     assert all(whole.values())
-    assert len(whole["pending"]) == sum(isinstance(each, Pending) for each in whole["by id"]) == 1594  # type: ignore[arg-type,attr-defined]
+    assert len(whole["entries"]) == 1594 + 60 + 600  # type: ignore[arg-type]
     rng = random.Random(5)
     pages = len(good) // 8192
     places = [(byte, rng.randrange(8)) for byte in range(0, 100, 2)]
@@ -293,9 +247,9 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
 
 
 DAMAGE = [
-    ("pending", "UPDATE pending_blocks SET rows = replace(rows, '0.', '1.') WHERE block = 7"),
-    ("pending", "DELETE FROM pending_blocks WHERE block = 7"),
-    ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1,', ',0,') WHERE block = 2"),
+    ("packs", "UPDATE packs SET entries = replace(entries, '0.', '1.') WHERE seq = 7"),
+    ("packs", "UPDATE packs SET kind = 'early' WHERE seq = 7"),
+    ("packs", "DELETE FROM packs WHERE seq = 7"),
     ("rejects", "DELETE FROM rejects WHERE seq = 7"),
     ("no such table", "DROP TABLE maps"),
 ]
@@ -343,13 +297,11 @@ def test_map_versions_are_thinned_alike_however_they_are_committed(tmp_path: Pat
 def test_what_is_kept_lasts_until_the_next_commit(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = opened(path)
-    assert store.keep(b"one")
-    assert store.keep(b"two")
+    store.keep(b"one")
+    store.keep(b"two")
     store.close()
     store = opened(path)
     assert store.kept() == [b"one", b"two"]
-    store.tables.flush()
-    assert not store.keep(b"three")  # it would commit what was flushed
     store.commit(Change({}, b"{}", {}, {}, [], []))
     assert store.kept() == []
     store.keep(b"four")

@@ -170,7 +170,6 @@ def _run(config: dict[str, Any]) -> int:
             join=JoinConfig(label_ttl=100.0, max_pending=50),
             keys=KeysConfig(limit=3, active=1),
         ),
-        tables=store.tables,
     )
     outputs = Outputs(connectors.sink("memory:answers"), connectors.sink("memory:rejects"))
     inputs = Inputs([], [connectors.source("memory:in")])

@@ -14,11 +14,9 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from streamcal_connectors.sqlite.database import Database, read_sealed, with_sum, write_sealed
 from streamcal_connectors.sqlite.store import SqliteStore
-from streamcal_connectors.sqlite.tables import bits_sum
 
 from streamcal import JoinConfig
 from streamcal.cli.show import served
@@ -94,7 +92,7 @@ def try_store(rng: random.Random, classes: tuple[str, ...] = ()) -> int:
     shutil.copytree(prepared(classes) / "whole", folder)
     with closing(Database(folder / "state.db", "mode=rw")) as db:
         for _ in range(rng.choice((1, 1, 2))):
-            rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng)
+            rng.choice((_engines, _sealed, _sealed, _packs, _packs, _packs, _rows))(db, rng)
     try:
         _look(folder)
         _run(folder, classes)
@@ -119,7 +117,6 @@ def _run(folder: Path, classes: tuple[str, ...]) -> None:
                 join=JoinConfig(label_ttl=40.0, max_pending=60),
                 columns=columns,
             ),
-            tables=store.tables,
         )
         source = connectors.source(str(folder / "events.jsonl"), SourceOptions(columns=columns))
         sink = connectors.sink(str(folder / "out.jsonl"))
@@ -180,23 +177,20 @@ def _sealed(db: Database, rng: random.Random) -> None:
         raise RefusedError("the table has no room for it") from None
 
 
-def _blocks(db: Database, rng: random.Random) -> None:
-    table = rng.choice(("pending", "early", "settled"))
-    found = db.execute(f"SELECT block, rows FROM {table}_blocks").fetchall()
+def _packs(db: Database, rng: random.Random) -> None:
+    found = db.execute("SELECT * FROM packs").fetchall()
     if found:
-        block, text = rng.choice(found)
-        text = _changed(text, rng)
-        crc = crc32(text.encode(), block & 0xFFFFFFFF)
-        db.execute(f"UPDATE {table}_blocks SET rows = ?, crc = ? WHERE block = ?", (text, crc, block))
-
-
-def _gone(db: Database, rng: random.Random) -> None:
-    table = rng.choice(("pending", "early", "settled"))
-    found = db.execute(f"SELECT block FROM {table}_blocks").fetchall()
-    if found:
-        (block,) = rng.choice(found)
-        bits = rng.choice((0, 1, 0xFFFF, -1, rng.getrandbits(16), 1 << 40))
-        db.execute(f"REPLACE INTO {table}_gone VALUES (?, ?, ?)", (block, bits, bits_sum(block, bits)))
+        seq, kind, text, _ = rng.choice(found)
+        if rng.random() < 0.8:
+            text = _changed(text, rng)
+        elif rng.random() < 0.5:
+            kind = rng.choice(("pending", "early", "settled", "x", 5))
+        else:
+            _, _, text, _ = rng.choice(found)  # its ids come twice
+        try:
+            db.execute("REPLACE INTO packs VALUES (?, ?, ?, ?)", with_sum((seq, kind, text)))
+        except sqlite3.IntegrityError:
+            raise RefusedError("the table has no room for it") from None
 
 
 def _rows(db: Database, rng: random.Random) -> None:

@@ -8,8 +8,17 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
+from streamcal.join.entries import Entry
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
+from streamcal.run.ports import Checkpoint
+
+
+def stored_entries(checkpoint: Checkpoint) -> list[tuple[str, Entry]]:
+    """Return the join's entries in a store, those of each kind in their order."""
+    entries = [pair for _, pack in checkpoint.packs for pair in pack]
+    return sorted(entries, key=lambda pair: type(pair[1]).__name__)
+
 
 EVENTS = st.lists(
     st.one_of(

@@ -270,9 +270,7 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
     outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
     store = connectors.store(str(folder / "run.db"))
     one_by_one: Any = {} if in_columns else {"observer": lambda _: None}
-    pipeline = Pipeline(
-        RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)), tables=store.tables, **one_by_one
-    )
+    pipeline = Pipeline(RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)), **one_by_one)
     assert Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
     for sink in outputs.sinks:
         sink.close()

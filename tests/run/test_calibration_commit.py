@@ -30,7 +30,7 @@ def fill(name: str, count: int, seed: int = 1, **fields: object) -> None:
 
 def run(store: MemoryStore, *calibration: str, dies_in: int | None = None) -> None:
     """Calibrate, then answer; die after so many commits of the store, before the next."""
-    pipeline = Pipeline(tables=store.tables)
+    pipeline = Pipeline()
     deployment = [MemorySource("memory:events", logs["events"], SourceOptions())]
     sources = [
         MemorySource(f"memory:{name}", logs[name], SourceOptions(domain="source")) for name in calibration

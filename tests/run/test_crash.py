@@ -18,8 +18,9 @@ import msgspec
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal.run.ports import SegmentId
+from streamcal.join.entries import Early, Pending
 from tests.command_line import FLIGHTS
+from tests.join.recorder import stored_entries
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50
@@ -27,14 +28,6 @@ FEWER_KILLS = 50 if FULL else 15
 PREDICTIONS = 10**9 if FULL else 16_000
 FEWER = 10**9 if FULL else 4_000  # of what is taken event by event
 MAX_EVENTS = 2000 if FULL else 300
-
-
-TOLD = """
-    SELECT json_extract(e.value, '$[0]'), json_extract(e.value, '$[1][8]')
-    FROM pending_blocks b LEFT JOIN pending_gone g USING (block), json_each(b.rows) e
-    WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0 ORDER BY b.block, e.key
-"""
-"""The labels that were told of predictions which are not matured."""
 
 
 def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
@@ -92,30 +85,21 @@ def crash(
             "engines": db.execute("SELECT number, key, state FROM engines ORDER BY key").fetchall(),
             "run": db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone(),
             "positions": db.execute("SELECT * FROM positions ORDER BY 1, 2").fetchall(),
-            # Rows keep their order; how they are numbered depends on how the stream was cut into batches.
-            "pending": db.execute(
-                "SELECT id, since, score, probability, domain, key, time, prediction_index"
-                " FROM pending ORDER BY seq"
-            ).fetchall(),
-            "early": db.execute(
-                "SELECT id, since, label, time, source, line, raw FROM early ORDER BY seq"
-            ).fetchall(),
-            "settled": db.execute("SELECT id, since, label FROM settled ORDER BY seq").fetchall(),
-            "told": db.execute(TOLD).fetchall(),
             "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
-            "segments": corrections(outputs["--store"]),
         }
     db.close()
+    store = SqliteStore(outputs["--store"], read_only=True)
+    found = store.load()
+    # How entries and corrections are packed depends on how the stream was cut into batches.
+    state |= {"entries": stored_entries(found), "segments": dict(found.segments)}
+    store.close()
     return contents, state, int(killed), float(seconds)
 
 
-def corrections(path: Path) -> dict[SegmentId, bytes]:
-    """Return those of all segments: how they are divided between table and log depends on the batches."""
-    store = SqliteStore(path, read_only=True)
-    found = dict(store.load().segments)
-    store.close()
-    return found
+def entries(state: Any, kind: type) -> list[Any]:
+    """Return the join's entries of a kind."""
+    return [entry for _, entry in state["entries"] if isinstance(entry, kind)]
 
 
 @pytest.mark.crash
@@ -151,7 +135,8 @@ def test_killed_fifty_times_and_yet_the_same(tmp_path: Path) -> None:
     assert broken == whole
     answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
     assert len({row["id"] for row in answers}) == len(answers) >= 16_000
-    assert len(state["rejects"]) + len(state["early"]) == 3  # the label of nobody waits, or has expired
+    # The label of nobody waits, or has expired.
+    assert len(state["rejects"]) + len(entries(state, Early)) == 3
     assert killed == KILLS
 
 
@@ -174,7 +159,7 @@ def test_killed_with_implied_negatives(tmp_path: Path) -> None:
     assert broken == whole
     answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
     assert len({row["id"] for row in answers}) == len(answers) == counts["predictions"]
-    assert counts["predictions"] == counts["joined"] + counts["implied"] + len(state["pending"])
+    assert counts["predictions"] == counts["joined"] + counts["implied"] + len(entries(state, Pending))
     assert min(counts[name] for name in ("joined", "implied", "contradicted")) > 10
-    assert any(told for _, told in state["told"])
+    assert any(entry.told for entry in entries(state, Pending))
     assert killed == FEWER_KILLS

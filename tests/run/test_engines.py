@@ -65,7 +65,7 @@ def drive(
 ) -> Pipeline:
     """Run to the end, or for so many micro-batches."""
     connectors, left = Connectors(), iter(range(batches))
-    pipeline = Pipeline(RunConfig(recalibrator=config, keys=keys), tables=store.tables if store else None)
+    pipeline = Pipeline(RunConfig(recalibrator=config, keys=keys))
 
     def after(outcome: Outcome, seconds: float) -> None:
         if watch is not None:

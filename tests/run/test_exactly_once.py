@@ -12,13 +12,13 @@ import pytest
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
-from streamcal.join.id_table_c import WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
+from tests.join.recorder import stored_entries
 from tests.memory import logs, stores
 from tests.nightly import one_in
 
@@ -45,7 +45,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
     """Run to the end of what is there; ``die`` is asked at each step of each commit."""
     connectors = Connectors()
     store = connectors.store("memory:state")
-    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0)), tables=store.tables)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0)))
     sources = [
         connectors.source(f"memory:{name}", SourceOptions(follow=follow))
         for name in ("predictions", "labels")
@@ -95,7 +95,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
 
 def state() -> tuple[object, ...]:
     checkpoint = stores["state"].load()
-    return checkpoint.engines, checkpoint.run, stores["state"].tables.entries(WAITING)
+    return checkpoint.engines, checkpoint.run, stored_entries(checkpoint)
 
 
 def rows(name: str) -> list[bytes]:
@@ -175,7 +175,7 @@ def test_a_sink_ahead_of_the_store_in_a_source_that_is_not_given() -> None:
     connectors = Connectors()
     store = connectors.store("memory:state")
     runner = Runner(
-        Pipeline(tables=store.tables),
+        Pipeline(),
         Inputs([], [connectors.source("memory:elsewhere")]),
         Outputs(connectors.sink("memory:answers")),
         store,

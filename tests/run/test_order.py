@@ -124,7 +124,6 @@ class Scene:
                 recalibrator=RecalibratorConfig(mode="source"), join=JoinConfig(label_ttl=TTL)
             ),
             observer=lambda joined: self.learned.append((joined.score, joined.label)),
-            tables=store.tables,
         )
         sources = [Ragged(name, self.rng) for name in ("predictions", "labels")]
         outputs = Outputs(MemorySink("answers", Log()), MemorySink("rejects", self.rejects))

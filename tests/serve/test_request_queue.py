@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run import journal
 from streamcal.run.config import RunConfig
 from streamcal.run.outputs import NullSink, Outputs
@@ -21,6 +20,7 @@ from streamcal.serve import request_queue
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import Kind, RequestQueue
 from streamcal.serve.served_pipeline import Result, ServedPipeline
+from tests.join.recorder import stored_entries
 from tests.nightly import one_in
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
     """Serve micro-batches as they are; return the results. A killed server leaves all to the journal."""
     results: list[Result] = []
     with closing(SqliteStore(path)) as store:
-        pipeline = ServedPipeline(OPTIONS, store)
+        pipeline = ServedPipeline(OPTIONS)
         queue = RequestQueue(OPTIONS, pipeline)
         left = iter(batches)
         loop = asyncio.new_event_loop()
@@ -101,12 +101,9 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
 def contents(path: Path) -> Any:
     with closing(SqliteStore(path, read_only=True)) as store:
         checkpoint = store.load()
-        tables = store.tables
-        for queue in (WAITING, ENDED, EARLY):
-            tables.rows.oldest(queue)  # so that they are read
-        held = [repr(tables.entries(queue)) for queue in (WAITING, ENDED, EARLY)]
+        entries = repr(stored_entries(checkpoint))
         rejects = [(row.line, row.reason) for row in store.rejects()]
-        return dict(checkpoint.engines), checkpoint.run, checkpoint.positions, held, rejects
+        return dict(checkpoint.engines), checkpoint.run, checkpoint.positions, entries, rejects
 
 
 @pytest.mark.parametrize("seed", one_in(3, range(3)))
@@ -128,7 +125,7 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
     async def take(store: SqliteStore) -> None:
-        queue = RequestQueue(OPTIONS, ServedPipeline(OPTIONS, store))
+        queue = RequestQueue(OPTIONS, ServedPipeline(OPTIONS))
         queue.seek({})
         queue.ready = True
         waiting = [
@@ -153,7 +150,7 @@ def test_what_was_taken_is_answered_however_long_it_takes(
     monkeypatch.setattr(request_queue, "ANSWER_SECONDS", 0.001)
 
     async def take(store: SqliteStore) -> None:
-        pipeline = ServedPipeline(OPTIONS, store)
+        pipeline = ServedPipeline(OPTIONS)
         queue = RequestQueue(OPTIONS, pipeline)
         queue.seek({})
         queue.ready = True

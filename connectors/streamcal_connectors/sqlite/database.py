@@ -1,8 +1,7 @@
 """The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
 
-Every row of engines, maps, rejects and the journal ends with a checksum of its values, as does every block of
-segments and of the join's entries. The other tables, `Sealed`, have one checksum together; they also
-hold the number of rows of each table.
+Every row ends with a checksum of its values. Only the tables meta, positions and sinks, `Sealed`, have one
+checksum together; they also hold the number of rows of each table.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from zlib import crc32
 import msgspec
 
 from streamcal.errors import StoreError
-from streamcal.join.tables import BLOCK_SIZE
+from streamcal.join.id_table_c import PACK
 
 __all__ = [
     "APPLICATION",
@@ -34,7 +33,7 @@ __all__ = [
     "write_sealed",
 ]
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Value of ``PRAGMA user_version``. A store of another version is refused."""
 
 APPLICATION: Final = 0x5343414C
@@ -56,17 +55,14 @@ CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
     raw TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID
+CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE packs (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, entries TEXT NOT NULL, crc INTEGER NOT NULL)
 """
 
-# Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
-# paths lead into an entry as JSON: its id, and msgspec's encoding of the types of streamcal.join.entries.
-_JOIN_SCHEMA: Final = """
-CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);
-CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, json_extract(e.value, '$[0]') AS id, {columns}
-    FROM {table}_blocks b LEFT JOIN {table}_gone g ON g.block = b.block, json_each(b.rows) e
-    WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0
+# A view of the join's entries of a kind. The paths lead into msgspec's JSON of streamcal.join.entries.
+_VIEW: Final = """
+CREATE VIEW {kind} AS SELECT {size} * seq + e.key AS seq, json_extract(e.value, '$[0]') AS id, {columns}
+    FROM packs, json_each(entries) e WHERE kind = '{kind}'
 """
 _PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "prediction_index")
 _PATHS: Final = {
@@ -127,8 +123,7 @@ class Database(sqlite3.Connection):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what is written within, or nothing of it."""
-        if not self.in_transaction:  # a flush of the join's tables may have begun it
-            self.execute("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")
         try:
             yield
             self.execute("COMMIT")
@@ -248,9 +243,9 @@ def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
     statements = _SCHEMA.split(";")
-    for table, paths in _PATHS.items():
+    for kind, paths in _PATHS.items():
         columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
-        statements += _JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";")
+        statements.append(_VIEW.format(kind=kind, size=PACK, columns=columns))
     statements += [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
     for statement in statements:
         db.execute(statement)

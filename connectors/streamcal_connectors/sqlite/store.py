@@ -7,18 +7,20 @@ outputs, which are committed before, rely on this. One process at a time has the
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events.codes import Code
+from streamcal.join.entries import Early, Pack, Pending, Settled
 from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.paths import identities_of, path_of
@@ -35,7 +37,6 @@ from streamcal_connectors.sqlite.database import (
     write_sealed,
 )
 from streamcal_connectors.sqlite.segments import SqliteSegments
-from streamcal_connectors.sqlite.tables import SqliteTables
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
@@ -47,6 +48,12 @@ KEPT_REJECTS: Final = 10_000
 
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _NONE: Final = Counts()
+_KINDS: Final = {Pending: "pending", Early: "early", Settled: "settled"}
+_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    name: msgspec.json.Decoder(list[tuple[str, kind]])  # type: ignore[valid-type]
+    for kind, name in _KINDS.items()
+}
+_PackValues = tuple[int, Literal["pending", "early", "settled"], str, int]
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, Code, str, str, int]
 
@@ -81,7 +88,6 @@ class SqliteStore:
             with self._db.errors("opened"):
                 self._prepare(read_only=read_only)
                 self._sealed = read_sealed(self._db)
-                self.tables = SqliteTables(self._db, self._sealed.counts)
                 self._segments = SqliteSegments(self._db, self._sealed.counts)
             self._opened = opened.pop_all()
 
@@ -100,7 +106,7 @@ class SqliteStore:
                 raise self._db.damaged(f"table engines has {found} rows of {rows}")
             sinks = {name: json.loads(text) for name, text in sealed.sinks.items()}
             run = sealed.meta["run"].encode()
-            checkpoint = Checkpoint(engines, run, sinks=sinks, segments=self._segments)
+            checkpoint = Checkpoint(engines, run, sinks=sinks, segments=self._segments, packs=self._packs())
             for (source, partition), text in sealed.positions.items():
                 checkpoint.positions.setdefault(source, {})[partition] = json.loads(text)
         return checkpoint
@@ -109,8 +115,8 @@ class SqliteStore:
         """Commit a micro-batch; see `streamcal.run.ports.Store`."""
         db = self._db
         with db.errors("written"), db.transaction():
-            self.tables.write()
-            counts = self._sealed.counts | self.tables.counts
+            counts = self._sealed.counts
+            counts["packs"] = self._write_packs(counts.get("packs", _NONE), change)
             if change.segments:
                 self._segments.write(change.segments)
                 counts["segments"] = self._segments.counts
@@ -128,14 +134,11 @@ class SqliteStore:
             write_sealed(db, self._sealed, sealed)
         self._sealed = sealed
 
-    def keep(self, batch: bytes) -> bool:
+    def keep(self, batch: bytes) -> None:
         """Keep the entry of a micro-batch until the next commit; see `streamcal.run.ports.Store`."""
-        if self._db.in_transaction:
-            return False
         with self._db.errors("written"):
             last = self._db.value("SELECT ifnull(max(seq), 0) FROM journal")
             self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", with_sum((last + 1, batch)))
-        return True
 
     def kept(self) -> list[bytes]:
         """Return what was kept since the last commit; see `streamcal.run.ports.Store`."""
@@ -185,6 +188,26 @@ class SqliteStore:
             verdict = db.value("PRAGMA integrity_check(1)")
             if verdict != "ok":
                 raise db.damaged(verdict)
+
+    def _packs(self) -> Iterator[Pack]:
+        """Yield the entries of the join, in order."""
+        with self._db.errors("read"):
+            for seq, kind, text, _ in self._all("packs", _PackValues):
+                yield seq, _DECODERS[kind].decode(text)
+
+    def _write_packs(self, before: Counts, change: Change) -> Counts:
+        """Delete and add entries of the join; return the new counts."""
+        db = self._db
+        removed = [(seq,) for seq in sorted(change.removed)]
+        found = db.executemany("DELETE FROM packs WHERE seq = ?", removed).rowcount
+        if removed and found != len(removed):
+            raise db.damaged(f"table packs has {found} of {len(removed)} rows")
+        rows = (
+            with_sum((seq, _KINDS[type(entries[0][1])], _encode(entries).decode()))
+            for seq, entries in change.packs
+        )
+        added = db.executemany("INSERT INTO packs VALUES (?, ?, ?, ?)", rows).rowcount
+        return Counts(before.rows - len(removed) + added)
 
     def _write_engines(self, engines: Mapping[str | None, bytes]) -> Counts:
         self._db.executemany(
@@ -274,6 +297,14 @@ class _Engines(Mapping[str | None, bytes]):
     def __len__(self) -> int:
         with self._db.errors("read"):
             return int(self._db.value("SELECT count(*) FROM engines"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of another type, such as numpy's, as one of Python's own."""
+    return float(value) if isinstance(value, float) else operator.index(value)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def _map_values(row: MapRow) -> tuple[Any, ...]:

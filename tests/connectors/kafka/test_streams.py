@@ -51,7 +51,7 @@ class TestRun:
             nonlocal deaths
             connectors = Connectors()
             store = connectors.store(str(tmp_path / "s.db"))
-            pipeline = Pipeline(tables=store.tables)
+            pipeline = Pipeline()
             sources = [connectors.source(url(kafka_broker, topic)) for topic in (events, labels)]
             sinks: list[Any] = [connectors.sink(url(kafka_broker, topic)) for topic in topics]
             count = 0
@@ -148,7 +148,7 @@ class TestRun:
                 [connectors.source(str(events))],
             )
             outputs = Outputs(answers, maps=maps)
-            runner = Runner(Pipeline(tables=store.tables), inputs, outputs, store, clock=time.monotonic)
+            runner = Runner(Pipeline(), inputs, outputs, store, clock=time.monotonic)
             with suppress(DiedError):
                 runner.run()
             for each in (*inputs.calibration, *inputs.deployment, answers, maps, store):

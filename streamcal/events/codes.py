@@ -139,6 +139,7 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         ": {kind} needs a time, for the window {window} is a stretch of event time",
         ": {kind} needs a time, for without a label predictions count as 0 after"
         " {label_delay_limit:duration} of event time",
+        ": others of {source} have one",
     ),
     "mixed_time_units": (": time {time!r} is in {unit}, the others of its input are in {others}",),
     "not_csv": ("not CSV: the header has {header} columns, the row {row}", "not CSV: {error}"),

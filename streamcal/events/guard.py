@@ -58,6 +58,8 @@ class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Latest times in seconds, at most `NEIGHBOURS`."""
     spread: float = 0.0
     """Longest distance beyond ``max_jump`` between a lower quartile and its median, in seconds; 0 if none."""
+    of_labels: bool = False
+    """Whether the first events are labels, some with a time: then a label must have one."""
     clock: ClockState = ClockState()
     """Clock of the stream."""
 
@@ -73,20 +75,19 @@ class TimeGuard:
         state to continue from.
     """
 
-    __slots__ = ("_begun", "_high", "_low", "_max_jump", "_recent", "_spread", "_unit", "_votes")
-
     def __init__(self, max_jump: float, state: GuardState | None = None) -> None:
         state = state or GuardState()
         self._max_jump = max_jump
         self._begun, self._unit, self._votes = state.begun, state.unit, state.votes
         self._recent = deque(state.recent, NEIGHBOURS)
-        self._spread = state.spread
+        self._spread, self._of_labels = state.spread, state.of_labels
         self._find_bounds()
 
     @property
     def state(self) -> GuardState:
         """State, to continue from later."""
-        return GuardState(self._begun, self._unit, self._votes, tuple(self._recent), self._spread)
+        recent = tuple(self._recent)
+        return GuardState(self._begun, self._unit, self._votes, recent, self._spread, self._of_labels)
 
     def begin(self, times: Floats) -> None:
         """Look at the first times of a stream before any of them is judged, float64[n] without NaN.

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.events import Event, Origin
+from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.clock_c import Clock
 from streamcal.events.codes import Refusal
@@ -151,7 +151,8 @@ class _Lane:
         self.reached = reached  # the latest time among the events taken
         self.read = reached  # … and among those read
         self.chunks: list[_Chunk] = []
-        self._source = source
+        self.timed: bool | None = None  # whether first events have times; None: not known
+        self.source = source
         self._guard = guard  # of the next events that are read
         self._max_jump, self._tolerance = max_jump, tolerance
         self._ahead: list[Batch] | None = None  # read, but not looked at yet
@@ -212,12 +213,16 @@ class _Lane:
         changes, falls = np.count_nonzero(steps), np.count_nonzero(steps < 0)
         if changes >= _FEW and falls > _FALLING * changes:
             raise ValueError(
-                f"the newest events of {self._source} come first ({falls} of its first {changes} times that"
+                f"the newest events of {self.source} come first ({falls} of its first {changes} times that"
                 " differ from the one before are earlier): sort it by time, oldest first"
             )
         guard = TimeGuard(self._max_jump, self._guard)
         guard.begin(first)
-        self._ahead, self._guard = None, guard.state
+        kinds = {type(event) for batch in ahead for event in islice(batch.events, _LOOKED_AT)}
+        self._ahead, timed = None, len(first) > 0
+        self.timed = timed if timed or kinds - {Malformed} else None
+        alone = kinds <= {LabelEvent, Malformed}
+        self._guard = msgspec.structs.replace(guard.state, of_labels=timed and alone)
         for batch in ahead:
             self._take_in(batch)
 
@@ -235,9 +240,13 @@ class _Lane:
         if in_seconds and (before.recent or not len(given)):
             votes = min(before.votes + len(given), SURE)  # the usual: all in seconds, and near one another
             recent = (*before.recent, *given[-NEIGHBOURS:].tolist())[-NEIGHBOURS:]
-            self._guard = GuardState(True, 0, votes, recent, before.spread)
+            self._guard = GuardState(True, 0, votes, recent, before.spread, before.of_labels)
         else:
             events, seconds = self._judge(events, times)
+        if before.of_labels and len(given) < len(times):
+            bare = [index for index in np.flatnonzero(np.isnan(times)).tolist() if _is_untimed(events[index])]
+            why = Refusal("missing_time", {"source": self.source})
+            events = _with_times(events, bare, seconds, dict.fromkeys(bare, why)) if bare else events
         clock = Clock(self._tolerance, before.clock)
         keys = np.concatenate(([self.read], clock.believed(seconds)))
         self._guard = msgspec.structs.replace(self._guard, clock=clock.state)
@@ -356,6 +365,7 @@ class Merge:
 
         Inputs that are merged as a whole come in the order of time and ignore the watermark.
         """
+        self._check_times()
         bound, holder = self._bound()
         pieces: list[_Chunk] = []
         positions: dict[str, dict[str, Position]] = {}
@@ -391,6 +401,16 @@ class Merge:
             events = _ordered(parts, order)
         until = _END if self.whole else watermark
         return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until)
+
+    def _check_times(self) -> None:
+        """Refuse inputs of which only some have times: which labels a prediction knows would be a guess."""
+        begun = {lane.timed: lane.source for lane in self._lanes.values() if lane.timed is not None}
+        if len(begun) > 1:
+            raise ValueError(
+                f"{begun[True]} has times and {begun[False]} has none, so nobody knows which labels came"
+                " before which predictions. Name the field of times with --time, or that of labels alone in"
+                " [columns.labels] time"
+            )
 
     def _farthest(self) -> tuple[float, ...]:
         """Return the latest times of the lane that is farthest ahead, as of what was taken, if any."""

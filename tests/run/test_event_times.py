@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.events import Event, Origin, PredictionEvent
+from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.events.codec import Malformed
 from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, TimesRead
@@ -52,6 +52,31 @@ def read(
     batch = merge.take()
     assert batch is not None
     return list(batch.events), batch.times_read
+
+
+def labels(times: Sequence[float | None]) -> list[Event | Malformed]:
+    return [LabelEvent(f"p{index}", 1, time) for index, time in enumerate(times)]
+
+
+def merged(timed: Sequence[float | None]) -> list[Event | Malformed]:
+    merge = Merge([(("predictions", ""), -math.inf), (("labels", ""), -math.inf)], whole=True)
+    merge.add("predictions", [Cut(predictions([NOW + i for i in range(300)]), 0)], ended=True)
+    merge.add("labels", [Cut(labels(timed), 0)], ended=True)
+    batch = merge.take()
+    assert batch is not None
+    return [*batch.events]
+
+
+def test_labels_without_times_do_not_go_with_predictions_that_have_them() -> None:
+    with pytest.raises(ValueError, match="predictions has times and labels has none"):
+        merged([None] * 300)
+
+
+def test_a_label_without_a_time_is_rejected_where_others_have_one() -> None:
+    found = merged([NOW + i if i % 3 else None for i in range(300)])
+    rejected = [event for event in found if isinstance(event, Malformed)]
+    assert [event.code for event in rejected] == ["missing_time"] * 100
+    assert rejected[0].reason == "missing time: others of labels have one"
 
 
 def test_one_event_in_the_far_future_is_rejected_alone() -> None:

@@ -324,7 +324,9 @@ def _check_columns(
         meant["time"] = looks["time"]
     named = _classes_of(rows, own) or (meant if kind == "events" else {kind: meant} if meant else {})
     hint = f"columns={named} names those" if named else "give others"
-    if "id" in meant and narwhals_module().maybe_get_index(rows) is not None:
+    if several := [name for name in found if ";" in name]:
+        hint = f"read the file with sep=';' and decimal=',', as {shown(several[0])} is several names"
+    elif "id" in meant and narwhals_module().maybe_get_index(rows) is not None:
         hint += ", and reset_index(names='id') makes the index the id"
     raise ValueError(
         f"{frame} has no column {', '.join(map(shown, absent))}: {hint}; it has"

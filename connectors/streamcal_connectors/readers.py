@@ -51,6 +51,13 @@ _BEFORE: Final = re.compile(r"[ \t\r\n]*(\[[ \t\r\n]*)?")
 _ARRAY: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\{")
 _MARK: Final = re.compile(r"[ \t\r\n]*([\[,\]])[ \t\r\n]*")
 _JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)  # only its end counts
+_NO_TEXT: Final = {  # what files of other formats begin with
+    b"\x1f\x8b": "it is compressed by gzip: let its name end in .gz",
+    b"PK\x03\x04": "it is a zip archive, as of Excel: save the sheet as CSV, or unpack it",
+    b"PAR1": "it is Parquet: let its name end in .parquet",
+    b"ARROW1": "it is Arrow: let its name end in .arrow",
+    **dict.fromkeys((b"<!", b"<?", b"<html"), "it is HTML or XML: fetch the file itself"),
+}
 _LONGEST: Final = 1 << 20  # characters of an element
 _STEP: Final = 1 << 22  # bytes to skip at a time
 _TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
@@ -312,6 +319,10 @@ class TextReader:
         head = data
         if self._decoder is None:
             head = self._head = self._head + data
+            for begin, words in _NO_TEXT.items():
+                if head.startswith(begin):
+                    self._failure = DamagedError(words)
+                    return
             self._decoder = self._told(at_end=not data)
             if self._decoder is None:
                 return

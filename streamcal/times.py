@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
 
 from streamcal.values import Floats, parse_number, shown, unmasked
 
@@ -28,6 +29,7 @@ __all__ = [
     "as_times",
     "check_time",
     "date_like",
+    "duration",
     "iso_date",
     "read_time",
     "seconds_of",
@@ -203,6 +205,22 @@ def show_duration(seconds: float) -> str:
         if seconds >= least:
             return f"{seconds / size:.4g} {unit}"
     return f"{seconds:.4g} seconds"
+
+
+def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
+    """Return a duration in seconds.
+
+    Raises
+    ------
+    ValueError
+        if it is none, or less than so many seconds; ``name`` is that of the argument.
+    """
+    with suppress(ValidationError):
+        seconds: float = TypeAdapter(timedelta).validate_python(value).total_seconds()
+        if seconds >= least:
+            return seconds
+    most = f" of at least {show_duration(least)}"
+    raise ValueError(f"{name} must be a duration{most}, such as '2d' or 'PT6H', got {shown(value)}")
 
 
 def _number(value: object) -> float | None:

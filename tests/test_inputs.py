@@ -262,18 +262,48 @@ def test_labels_of_a_backtest_may_come_later_in_the_same_frame(library: Any) -> 
         else rows.drop("label", "known"),
         labels,
     )
-    for options in ({"label_time": "known"}, {"label_delay": "2d"}, {"label_delay": timedelta(days=2)}):
+    simulated: tuple[dict[str, Any], ...] = {"label_delay": "2d"}, {"label_delay": timedelta(days=2)}
+    for options in ({"label_time": "known"}, {"columns": {"label_time": "known"}}, *simulated):
         done = backtest(rows, **options)
         assert done.summary == expected.summary
         assert done.summary["join"]["joined"] == 5
     for options, words in (
         ({"label_time": "knwon"}, "no column 'knwon': they have 'id'"),
-        ({"label_delay": "2 moons"}, "a duration, such as '2d' or 'PT6H', got '2 moons'"),
-        ({"label_delay": "-P2D"}, "not be negative"),
+        (
+            {"label_delay": "2 moons"},
+            "such as .2d. or .PT6H., got .2 moons.",
+        ),
+        ({"label_delay": "-P2D"}, "at least 0 seconds"),
         ({"label_delay": "2d", "label_time": "known"}, "give one of"),
     ):
         with pytest.raises(ValueError, match=words):
             backtest(rows, **options)
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_figures_of_a_backtest_by_day_are_a_frame(library: Any) -> None:
+    rng = np.random.default_rng(1)
+    times, scores = 1.8e9 + 3600.0 * np.arange(200), rng.random(200)
+    labels = (rng.random(200) < scores).astype(float)
+    labels[::4] = np.nan
+    named = np.where(np.isnan(labels), None, np.where(labels == 1.0, "yes", "no"))
+    predictions = {"id": np.arange(200).astype(str), "score": scores, "time": times}
+    rows = library.DataFrame(predictions | {"answer": named.tolist()})
+    done = backtest(rows, label_delay="PT6H", columns={"label": "answer", "positive": "yes"})
+    found = done.by_time("2d")
+    assert isinstance(found, library.DataFrame)
+    known = pd.DataFrame(
+        {"day": times // 172_800.0, "label": labels, "served": list(done.frame["probability"])}
+    )
+    known["error"] = (known.served - known.label) ** 2
+    of_day = known.dropna().groupby("day")
+    np.testing.assert_array_equal(found["labels"], of_day.size())
+    np.testing.assert_array_equal(found["predictions"], known.groupby("day").size())
+    np.testing.assert_allclose(found["brier_after"], of_day.error.mean())
+    np.testing.assert_allclose(found["gap"], of_day.served.mean() - of_day.label.mean(), atol=1e-12)
+    assert str(found["time"][0])[:10] == "2027-01-14"
+    with pytest.raises(ValueError, match="at least 1 seconds, such as '2d' or 'PT6H', got 'day'"):
+        done.by_time("day")
 
 
 def test_rejects_of_a_backtest_are_a_frame() -> None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final, Unpack, overload
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
 from streamcal.events.columns import Columns, did_you_mean
@@ -31,7 +31,7 @@ from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow
 from streamcal.run.runner import Inputs, Runner
-from streamcal.times import show_duration
+from streamcal.times import duration, show_duration
 from streamcal.values import shown
 
 __all__ = ["backtest"]
@@ -149,13 +149,17 @@ def backtest(
     """
     if modes is not None and (isinstance(modes, str) or not modes or "mode" in options):
         raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
+    if isinstance(columns, Mapping) and "label_time" in columns:
+        columns, label_time = {**columns}, label_time or columns["label_time"]
+        del columns["label_time"]
     if label_time is not None or label_delay is not None:
         if labels is not None or None not in (label_time, label_delay):
             raise ValueError("give one of labels, label_time and label_delay")
         names = columns if isinstance(columns, Columns) else _validated(Columns, dict(columns or {}))
         if label_time is not None:
             columns = names.model_copy(update={"labels": {"time": label_time}})
-        predictions, labels = apart(predictions, names, label_time, _delay(label_delay))
+        delay = duration("label_delay", label_delay or timedelta())
+        predictions, labels = apart(predictions, names, label_time, delay)
     if of_columns := [name for name in options if name in Columns.model_fields]:
         raise ValueError(f"{of_columns[0]} is one of columns: columns={{{of_columns[0]!r}: …}}")
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
@@ -213,20 +217,9 @@ def _replayed(
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
-    return Backtest(pipeline, of_predictions, status, answers.rows, rejects.rows, maps.rows, remarks)
-
-
-def _delay(delay: timedelta | str | None) -> float:
-    """Return a delay in seconds; None is 0."""
-    try:
-        seconds = TypeAdapter(timedelta).validate_python(delay or timedelta()).total_seconds()
-    except ValidationError:
-        raise ValueError(
-            f"label_delay must be a duration, such as '2d' or 'PT6H', got {shown(delay)}"
-        ) from None
-    if seconds < 0.0:
-        raise ValueError(f"label_delay must not be negative, got {shown(delay)}")
-    return seconds
+    return Backtest(
+        pipeline, of_predictions, deployment[-1], status, answers.rows, rejects.rows, maps.rows, remarks
+    )
 
 
 def _validated(model: Any, given: Mapping[str, Any]) -> Any:

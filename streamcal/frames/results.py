@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
@@ -20,6 +22,8 @@ from streamcal.quality.diagram import Scale, draw, draw_panels
 from streamcal.quality.groups import Groups, ranked
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.times import duration
+from streamcal.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +38,8 @@ class Backtest:
 
     _pipeline: Pipeline
     _predictions: FrameSource
+    _labels: FrameSource
+    """Those of the predictions, if they have labels."""
     _status: Status
     _answers: Sequence[Any]
     rejects: Sequence[RejectRow]
@@ -102,6 +108,53 @@ class Backtest:
     def by_key(self) -> Frame:
         """Figures of each key, the worst first: ``key``, then as in `by_segment`. Weights do not count."""
         return self._framed("key", {"": self._pipeline.quality.groups})
+
+    def by_time(self, every: timedelta | str = "1d") -> Frame:
+        """Figures of each span of time, by when predictions were made: a frame of the caller's library.
+
+        Columns ``time`` (the beginning of the span, UTC), ``predictions``, ``labels`` (of those predictions,
+        whenever they came; weights do not count), ``forecast`` (mean of what was served for them), ``rate``
+        (of label 1), ``gap`` (their difference), ``brier_before``, ``brier_after``, ``log_loss_before`` and
+        ``log_loss_after``; without labels these are NaN.
+
+        Parameters
+        ----------
+        every
+            length of a span, above 0: a duration such as ``"1d"``, ``"7d"`` or ``"PT6H"``. Spans begin at
+            multiples of it since 1970.
+
+        Raises
+        ------
+        ValueError
+            if it is no such duration, predictions have no times, or there are many classes.
+        """
+        seconds = duration("every", every, least=1.0)
+        if not self._pipeline.kind.has_maps or "time" not in self._predictions.roles:
+            raise ValueError("figures by time need predictions of two classes, with times")
+        known = self._labels.labels()
+        rows = [(a.time, a.score, a.probability, known.get(a.id, np.nan)) for a in self._answers]
+        times, scores, served, labels = np.array(rows, np.float64).reshape(-1, 4).T
+        starts, span = np.unique(np.floor(times / seconds), return_inverse=True)
+        has = ~np.isnan(labels)
+
+        def total(values: Floats, which: npt.NDArray[np.bool_] = has) -> Floats:
+            return np.bincount(span[which], values[which], len(starts)).astype(np.float64)
+
+        count = total(np.ones(len(labels)))
+        made: dict[str, Any] = {
+            "time": (starts * seconds * 1000.0).astype("datetime64[ms]"),
+            "predictions": np.bincount(span, minlength=len(starts)),
+            "labels": count.astype(np.int64),
+        }
+        with np.errstate(invalid="ignore"):
+            made |= {"forecast": total(served) / count, "rate": total(labels) / count}
+            made["gap"] = made["forecast"] - made["rate"]
+            for side, forecasts in (("before", scores), ("after", served)):
+                made[f"brier_{side}"] = total((forecasts - labels) ** 2) / count
+            for side, forecasts in (("before", scores), ("after", served)):
+                given = np.where(labels == 1.0, forecasts, 1.0 - forecasts)
+                made[f"log_loss_{side}"] = total(-np.log(np.maximum(given, 1e-15))) / count
+        return self._made(made)
 
     @cached_property
     def rejected(self) -> Frame:

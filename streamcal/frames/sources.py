@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.events import Domain, Event, Origin
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
+from streamcal.events.input_checks import InputChecks
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
@@ -135,6 +136,12 @@ class FrameSource:
         """Return the time of each id, in seconds."""
         ids, times = (_values(role, self._rows[self.roles[role]]) for role in ("id", "time"))
         return dict(zip(ids, _moments(times).tolist(), strict=True))
+
+    def labels(self) -> dict[str, float]:
+        """Return the first label of each id that has one."""
+        events = InputChecks().decide(self._events(self._rows), self._columns.positive)
+        found = [event for event in events if isinstance(event, LabelEvent | LabelledEvent)]
+        return {str(event.id): float(event.label) for event in reversed(found)}
 
     def answered(self, answers: Sequence[Any]) -> nw.DataFrame[Any]:
         """Return the rows that were answered, in the order of their answers, which is that of the rows."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from streamcal_connectors.sqlite import access
 from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, SqliteStore
 
 from streamcal import LabelEvent, Recalibrator
@@ -95,6 +96,22 @@ def test_one_run_at_a_time_however_it_names_the_store(tmp_path: Path, how: str) 
     assert not sqlite_locks(path)
     if how != "hard link":
         opened(path).close()
+
+
+def test_a_store_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the kernel's table of mounts, where the type of this directory's system is changed."""
+    device = tmp_path.stat().st_dev
+    number, mounts = f"{os.major(device)}:{os.minor(device)}", access._MOUNTS.read_text()
+    lines = [line for line in mounts.splitlines() if line.split()[2] == number]
+    assert lines
+    table = tmp_path / "mountinfo"
+    table.write_text("".join(f"{line.partition(' - ')[0]} - nfs4 host:/ rw\n" for line in lines))
+    monkeypatch.setattr(access, "_MOUNTS", table)
+    with pytest.raises(StoreError, match=r"state\.db lies on a network file system \(nfs4\)"):
+        opened(tmp_path / "state.db")
+    assert not (tmp_path / "state.db").exists()
 
 
 def sqlite_locks(path: Path) -> list[str]:

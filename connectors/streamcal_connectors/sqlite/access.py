@@ -18,6 +18,8 @@ from streamcal.errors import StoreError
 
 __all__ = ["StoreLock", "check_file", "reading_mode"]
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_NETWORK: Final = {"afs", "cifs", "fuse.sshfs", "nfs", "nfs4", "smb2", "smb3", "smbfs"}
 _locked: Final[set[tuple[int, int]]] = set()  # device and inode of the stores that this process has locked
 
 
@@ -27,11 +29,18 @@ class StoreLock:
     Raises
     ------
     StoreError
-        if another process, or this one, has it; if the file has several names; or if it cannot be opened.
+        if another process, or this one, has it; if the file has several names; if it lies on a network file
+        system, which is known on Linux; or if it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         found = check_file(path)
+        system = _file_system(path)
+        if system in _NETWORK:
+            raise StoreError(
+                f"{path} lies on a network file system ({system}), where SQLite's log and locks fail and"
+                " commits may be lost: keep the store on a local disk"
+            )
         if found is not None and found.st_nlink > 1:
             raise StoreError(
                 f"{path} has {found.st_nlink} names (hard links), and SQLite's log would belong to one of"
@@ -78,6 +87,18 @@ def check_file(path: Path) -> os.stat_result | None:
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
         raise StoreError(f"{path} is {what}: a store is one SQLite file, as `streamcal run --store` makes it")
     return found
+
+
+def _file_system(path: Path) -> str | None:
+    """Return the type of the file system that a file is or would be on; None if it is not known."""
+    try:
+        device = os.stat(os.path.realpath(path.parent)).st_dev
+        mounts = _MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    types = [line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == number]
+    return types[0] if types else None
 
 
 def reading_mode(path: Path) -> str:

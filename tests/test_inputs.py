@@ -23,10 +23,12 @@ from sklearn.linear_model import LogisticRegression
 
 import streamcal
 from streamcal import LabelledEvent, Recalibrator, backtest, evaluate, evaluate_classes, onnx, sql
+from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.emissions import Rejected
 from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.river import Recalibrate
 from streamcal.sklearn import StreamingCalibratedClassifier
 from tests.command_line import streamcal as streamcal_command
@@ -95,6 +97,19 @@ def csv_row(fields: Fields) -> None:
     _decoded(CsvDecoder(header, "target", COLUMNS).decode(row))
 
 
+def spark(fields: Fields) -> None:
+    """Take a row as a bucket on an executor does; weights are not read, and a bucket has no first time."""
+    pytest.importorskip("pyspark")
+    from streamcal.spark.buckets import REJECT, _Work
+
+    names = ("id", "time", "score", "label", "key", "domain", "given")
+    work = _Work(Join(JoinConfig()), EngineOptions(RecalibratorConfig()))
+    work.take(pd.DataFrame([{name: fields.get(name) for name in names}]))
+    for row in work.outcomes().itertuples():
+        if row.kind == REJECT:
+            raise ValueError(bytes(row.payload).decode())
+
+
 def _decoded(event: Any) -> None:
     if isinstance(event, Malformed):
         raise ValueError(event.reason)  # noqa: TRY004
@@ -103,8 +118,8 @@ def _decoded(event: Any) -> None:
 ALONE = (learn_one, learn_many, step, segments, river)
 FILES = (json_line, csv_row)
 TIMED = (learn_one, learn_many, step, segments, frames)
-WITH_IDS = (step, frames, *FILES)
-ALL = (*ALONE, predict, frames, *FILES)
+WITH_IDS = (step, frames, *FILES, spark)
+ALL = (*ALONE, predict, frames, *FILES, spark)
 
 
 class Row(NamedTuple):

@@ -314,7 +314,7 @@ def of_run(found: Mapping[str, bytes], form: str, folder: Path) -> Outcome:
         return Outcome(None, N, [line for line in done.stderr.splitlines() if "0.1.0" not in line] + said)
     made = json.loads(summary.read_text())
     figures = made["join"]["joined"], made["brier_before"], made["brier_after"]
-    said += [] if figures[0] else [made["verdict"]["sentence"]]
+    said += [] if figures[0] else [made["verdict"]]
     return Outcome(figures, made["rejected"], [*made["remarks"], *said])
 
 

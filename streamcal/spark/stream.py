@@ -20,6 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
+from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import JoinCounts
@@ -30,7 +31,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.answering import ENGINES, Engines, Learned, learn
 from streamcal.spark.buckets import COUNTS, LABELS, LEARNED, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
 from streamcal.spark.checkpoint import Kept, files_of, latest, of_micro_batch, resumed, save
-from streamcal.times import LIMIT
+from streamcal.times import LIMIT, date_like
 
 __all__ = ["Batch", "StreamState", "read_state", "recalibrate_stream"]
 
@@ -265,6 +266,8 @@ class _Learner:
             outcomes.sparkSession.sparkContext.setLocalProperty(ENGINES, json.dumps(files))
         outcomes = outcomes.persist()
         try:
+            if number == 0:
+                _check_first_time(outcomes)
             rows = outcomes.where(wanted).collect()
             maps: dict[str | None, Map] = {key: engines[key].map for key in before.engines}
             if by_maps:
@@ -289,6 +292,14 @@ class _Learner:
         (_learn_sketches if _by_sketches(self.first) else _learn_labels)(engines, rows)
         states = before.engines | {key: engine.to_bytes() for key, engine in engines.items()}
         return Kept(number, before.buckets, states, JoinCounts(*totals), before.options)
+
+
+def _check_first_time(outcomes: DataFrame) -> None:
+    """Refuse a stream that begins with a number of days, or the like."""
+    row = outcomes.agg(F.min("time")).first()
+    time = None if row is None else row[0]
+    if time is not None and (like := date_like(time)):
+        raise ValueError(Refusal("bad_time", like).reason)
 
 
 def _learn_sketches(engines: Engines, rows: list[Row]) -> None:

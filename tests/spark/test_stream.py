@@ -121,6 +121,25 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))
 
 
+def test_a_stream_that_begins_with_the_digits_of_a_date_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from streamcal.spark import recalibrate_stream
+
+    folder = tmp_path / "events"
+    folder.mkdir()
+    columns = {"id": ["a"], "time": [20_260_131.0], "score": [0.5]}
+    pq.write_table(pa.table(columns), folder / "events.parquet")
+    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema).parquet(str(folder))
+    query = recalibrate_stream(
+        stream, lambda _: None, str(tmp_path / "checkpoint"), trigger={"availableNow": True}, **OPTIONS
+    )
+    with pytest.raises(StreamingQueryException, match=r"20260131.* the digits of a date: write '2026-01-31'"):
+        query.awaitTermination()
+
+
 def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
     from streamcal.spark.stream import _prepared
 

@@ -101,7 +101,13 @@ def segmented_query(
     ------
     ValueError
         if there are no segments, or one has an engine of its own.
+    TypeError
+        if it is no engine.
     """
+    if not isinstance(engine, Recalibrator):
+        raise TypeError(
+            f"a query of segments needs their engine, got {shown(engine)}; streamcal.sql.query writes a map"
+        )
     view, pooled = engine.by_segment, engine.map
     if view is None or isinstance(pooled, MulticlassMap):
         raise ValueError(f"a query of segments needs an engine that has some, got {engine!r}")

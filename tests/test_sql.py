@@ -194,6 +194,10 @@ def test_own_engines_make_no_table() -> None:
         segmented_query(engine, "duckdb")
     with pytest.raises(TypeError, match=r"got Recalibrator\(.*sql.query writes a RecalibrationMap"):
         class_query(Recalibrator(classes=["a", "b"]), "duckdb")  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"needs their engine, got RecalibrationMap\(.*sql.query writes a map"
+    ):
+        segmented_query(engine.map, "duckdb")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"dialect must be one of .*, got 'mysql'"):
         query(RecalibrationMap(version=0), "mysql")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"needs an engine that has some, got Recalibrator"):

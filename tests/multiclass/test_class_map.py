@@ -55,6 +55,10 @@ def test_it_answers_as_the_engine(mode: str, classes: int, more: dict[str, Any])
     [
         (lambda m: m.update(classes=["a", "b"]), "3 maps for 2 classes"),
         (lambda m: m["candidates"][0].update(weight=0.9), "must sum to 1"),
+        (
+            lambda m: m["candidates"][0].update(name=m["candidates"][1]["name"]),
+            "two candidates have one name",
+        ),
         (lambda m: m["candidates"][0].update(parameters=[1.0]), "wrong parameters of 'identity': 1 for 3"),
         (lambda m: m["candidates"][-1].update(parameters=[1.0, 1.0, -1.0]), "wrong parameters of 'comp"),
     ],

@@ -20,7 +20,7 @@ FIELDS = ("land", "tier", "release", "since")
 
 
 def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -> None:
-    from streamcal.spark import recalibrated_by
+    from streamcal.spark import recalibrated, recalibrated_by
 
     random = np.random.default_rng(1)
     rows = random.dirichlet([1, 1, 1], 900)
@@ -68,3 +68,5 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
         recalibrated_by(segmented, "score", ["land"])
     with pytest.raises(TypeError, match=r"got RecalibrationMap\(.*spark.recalibrated takes"):
         recalibrated_by(segmented.map, "score")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got MulticlassMap\(.*spark.recalibrated_by"):
+        recalibrated("score", class_map)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.served_map_c import ClassPriors
 from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
+from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
@@ -145,9 +146,9 @@ class EventRules:
         """
         raise NotImplementedError
 
-    def learn_memo(self, score: float, label: int, memo: Memo) -> None:
+    def learn_memo(self, score: float, label: int, memo: Memo) -> None:  # noqa: ARG002
         """Learn what was kept with a prediction of the target, after its label is learned."""
-        raise NotImplementedError
+        raise DamagedStateError("a prediction that waits has values that its engine does not keep")
 
     def observe_one(self, score: float, time: float = _NO_TIME) -> tuple[Emission, ...]:
         """Note a checked target score and its event time in seconds, or NaN.

@@ -63,8 +63,6 @@ def columns(store: Path) -> dict[str, set[str]]:
                 "settled",
                 "engines",
                 "maps",
-                "positions",
-                "sinks",
                 "rejects",
                 "meta",
             )

@@ -83,8 +83,6 @@ def crash(
     with sqlite3.connect(outputs["--store"]) as db:
         state = {
             "engines": db.execute("SELECT number, key, state FROM engines ORDER BY key").fetchall(),
-            "run": db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone(),
-            "positions": db.execute("SELECT * FROM positions ORDER BY 1, 2").fetchall(),
             "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
         }
@@ -93,6 +91,7 @@ def crash(
     found = store.load()
     # How entries and corrections are packed depends on how the stream was cut into batches.
     state |= {"entries": stored_entries(found), "segments": dict(found.segments)}
+    state |= {"run": found.run, "positions": found.positions}
     store.close()
     return contents, state, int(killed), float(seconds)
 
@@ -151,9 +150,9 @@ def test_killed_with_implied_negatives(tmp_path: Path) -> None:
     inputs["--config"].write_text('[join]\nmissing_labels = "negative"\nlabel_delay_limit = "PT5H"\n')
     whole, state, _, seconds = crash(tmp_path, inputs, "whole")
     broken, restored, killed, _ = crash(tmp_path, inputs, "broken", FEWER_KILLS, seconds / 12)
-    counts = msgspec.json.decode(state["run"][0])["pipeline"]["join"]["counts"]
+    counts = msgspec.json.decode(state["run"])["pipeline"]["join"]["counts"]
     print(f"\nkilled {killed} times; {counts}")
-    assert msgspec.json.decode(restored["run"][0])["pipeline"]["join"]["counts"] == counts
+    assert msgspec.json.decode(restored["run"])["pipeline"]["join"]["counts"] == counts
     for name, rows in state.items():
         assert restored[name] == rows, name
     assert broken == whole

@@ -1,7 +1,6 @@
 """The SQLite database of a store: how it is opened, its tables, and the checksums that reveal damage.
 
-Every row ends with a checksum of its values. Only the tables meta, positions and sinks, `Sealed`, have one
-checksum together; they also hold the number of rows of each table.
+Every row ends with a checksum of its values. Table meta has the number of rows of the others.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 from zlib import crc32
 
@@ -24,13 +23,9 @@ from streamcal.join.id_table_c import PACK
 __all__ = [
     "APPLICATION",
     "SCHEMA_VERSION",
-    "Counts",
     "Database",
-    "Sealed",
     "make_tables",
-    "read_sealed",
     "with_sum",
-    "write_sealed",
 ]
 
 SCHEMA_VERSION: Final = 5
@@ -42,12 +37,9 @@ APPLICATION: Final = 0x5343414C
 # Columns of numbers have no type, so that a number comes back exactly as its checksum saw it: a REAL column
 # would turn 5 into 5.0.
 _SCHEMA: Final = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE engines (number INTEGER PRIMARY KEY, key TEXT, state BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE UNIQUE INDEX engines_key ON engines (key IS NULL, ifnull(key, ''));
-CREATE TABLE positions (
-    source TEXT, partition TEXT, position TEXT NOT NULL, PRIMARY KEY (source, partition)) WITHOUT ROWID;
-CREATE TABLE sinks (name TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE engines (
+    number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, state BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE maps (
     seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, map TEXT NOT NULL, certificate TEXT,
     mixture TEXT, crc INTEGER NOT NULL);
@@ -174,72 +166,6 @@ def with_sum(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*row, crc32(_encode(row)))
 
 
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """Number of rows of a table, and the largest ``seq`` that it ever had."""
-
-    rows: _Number = 0
-    last: _Number = 0
-
-
-class Sealed(msgspec.Struct):
-    """The tables meta, positions and sinks: all but the last column of a row, and the last one."""
-
-    meta: dict[Any, str]
-    """Values by name: ``run``, ``counts`` (JSON), ``job`` and ``streamcal_version``."""
-    positions: dict[Any, str] = {}
-    """Positions (JSON) by source and partition."""
-    sinks: dict[Any, str] = {}
-    """Positions (JSON) by name."""
-
-    @property
-    def counts(self) -> dict[str, Counts]:
-        """Counts of every table, by its name."""
-        return msgspec.json.decode(self.meta["counts"], type=dict[str, Counts])
-
-    def seal(self) -> int:
-        """Return the checksum of the three tables."""
-        return crc32(_encode([sorted(each.items()) for each in msgspec.structs.astuple(self)]))
-
-
-def read_sealed(db: Database) -> Sealed:
-    """Return the tables meta, positions and sinks.
-
-    Raises
-    ------
-    StoreError
-        If they do not match their checksum.
-    """
-    tables = [
-        {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in db.execute(f"SELECT * FROM {table}")}  # noqa: S608
-        for table in Sealed.__struct_fields__
-    ]
-    seal = tables[0].pop("seal", None)
-    found = Sealed(*tables)
-    try:
-        whole = found.seal() == seal
-    except TypeError:  # names that cannot be sorted
-        whole = False
-    if not whole:
-        raise db.damaged("its last commit does not match its checksum")
-    texts = [text for table in tables for text in table.values()]
-    if not {"job", "run", "counts"} <= found.meta.keys() or not all(isinstance(text, str) for text in texts):
-        raise db.damaged("its last commit is incomplete")
-    return found
-
-
-def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
-    """Write the changes of the tables meta, positions and sinks, in the open transaction."""
-    for table, marks in (("meta", "?, ?"), ("positions", "?, ?, ?"), ("sinks", "?, ?")):
-        old = getattr(before, table)
-        changed = [item for item in getattr(after, table).items() if old.get(item[0]) != item[1]]
-        rows = [(*key, text) if isinstance(key, tuple) else (key, text) for key, text in changed]
-        db.executemany(f"REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608  # names from above
-    db.execute("REPLACE INTO meta VALUES ('seal', ?)", (after.seal(),))
-
-
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
     statements = _SCHEMA.split(";")
@@ -249,6 +175,6 @@ def make_tables(db: Database) -> None:
     statements += [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
     for statement in statements:
         db.execute(statement)
-    maker = version("streamcal-engine")
-    meta = {"job": uuid.uuid4().hex, "run": "", "counts": "{}", "streamcal_version": maker}
-    write_sealed(db, Sealed({}), Sealed(meta))
+    meta = dict.fromkeys(("counts", "positions", "sinks"), "{}")
+    meta |= {"job": uuid.uuid4().hex, "run": "", "streamcal_version": version("streamcal-engine")}
+    db.executemany("INSERT INTO meta VALUES (?, ?, ?)", map(with_sum, meta.items()))

@@ -9,34 +9,24 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events.codes import Code
 from streamcal.join.entries import Early, Pack, Pending, Settled
-from streamcal.run.ports import Change, Checkpoint, Role
+from streamcal.run.ports import Change, Checkpoint, Position, Role, SegmentId
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.paths import identities_of, path_of
 from streamcal_connectors.sqlite.access import StoreLock, reading_mode
-from streamcal_connectors.sqlite.database import (
-    APPLICATION,
-    SCHEMA_VERSION,
-    Counts,
-    Database,
-    Sealed,
-    make_tables,
-    read_sealed,
-    with_sum,
-    write_sealed,
-)
-from streamcal_connectors.sqlite.segments import SqliteSegments
+from streamcal_connectors.sqlite.by_name import ByName
+from streamcal_connectors.sqlite.database import APPLICATION, SCHEMA_VERSION, Database, make_tables, with_sum
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
@@ -47,12 +37,13 @@ KEPT_REJECTS: Final = 10_000
 """Number of the latest rejects that the store keeps; the ``--rejects`` output has all of them."""
 
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
-_NONE: Final = Counts()
+_META: Final = {"counts", "job", "positions", "run", "sinks"}
 _KINDS: Final = {Pending: "pending", Early: "early", Settled: "settled"}
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     name: msgspec.json.Decoder(list[tuple[str, kind]])  # type: ignore[valid-type]
     for kind, name in _KINDS.items()
 }
+_Rows = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _PackValues = tuple[int, Literal["pending", "early", "settled"], str, int]
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, Code, str, str, int]
@@ -87,58 +78,63 @@ class SqliteStore:
             opened.callback(self._db.close)
             with self._db.errors("opened"):
                 self._prepare(read_only=read_only)
-                self._sealed = read_sealed(self._db)
-                self._segments = SqliteSegments(self._db, self._sealed.counts)
+                self._meta = self._read_meta()
+                self._counts = Counter(msgspec.json.decode(self._meta["counts"], type=dict[str, _Rows]))
+                names = ("key", "state", "number"), ("segment", "row", "segment")
+                self._engines: ByName[str | None] = ByName(self._db, "engines", names[0], str | None)
+                self._segments: ByName[SegmentId] = ByName(self._db, "segments", names[1], SegmentId)
+                for table, found in (("engines", self._engines), ("segments", self._segments)):
+                    if len(found) != self._counts[table]:
+                        raise self._db.damaged(
+                            f"table {table} has {len(found)} rows of {self._counts[table]}"
+                        )
             self._opened = opened.pop_all()
 
     @property
     def job(self) -> str:
         """Name that no other store has."""
-        return self._sealed.meta["job"]
+        return self._meta["job"]
 
     def load(self) -> Checkpoint:
         """Return the last commit; see `streamcal.run.ports.Store`."""
-        sealed = self._sealed
-        engines = _Engines(self._db)
         with self._db.errors("read"):
-            rows, found = sealed.counts.get("engines", _NONE).rows, len(engines)
-            if found != rows:
-                raise self._db.damaged(f"table engines has {found} rows of {rows}")
-            sinks = {name: json.loads(text) for name, text in sealed.sinks.items()}
-            run = sealed.meta["run"].encode()
-            checkpoint = Checkpoint(engines, run, sinks=sinks, segments=self._segments, packs=self._packs())
-            for (source, partition), text in sealed.positions.items():
-                checkpoint.positions.setdefault(source, {})[partition] = json.loads(text)
-        return checkpoint
+            positions, sinks = (json.loads(self._meta[name]) for name in ("positions", "sinks"))
+            return Checkpoint(
+                self._engines,
+                self._meta["run"].encode(),
+                msgspec.convert(positions, dict[str, dict[str, Position]]),
+                msgspec.convert(sinks, dict[str, Position]),
+                self._segments,
+                self._packs(),
+            )
 
     def commit(self, change: Change) -> None:
         """Commit a micro-batch; see `streamcal.run.ports.Store`."""
-        db = self._db
+        db, counts = self._db, self._counts.copy()
         with db.errors("written"), db.transaction():
-            counts = self._sealed.counts
-            counts["packs"] = self._write_packs(counts.get("packs", _NONE), change)
-            if change.segments:
-                self._segments.write(change.segments)
-                counts["segments"] = self._segments.counts
-            if change.engines:
-                counts["engines"] = self._write_engines(change.engines)
-            counts["maps"] = self._append_maps(counts.get("maps", _NONE), change.maps)
+            counts["packs"] += self._write_packs(change)
+            counts["engines"] += self._engines.write(change.engines)
+            counts["segments"] += self._segments.write(change.segments)
+            counts["maps"] = self._append_maps(counts["maps"], change.maps)
             rejects = [msgspec.structs.astuple(row) for row in change.rejects[-KEPT_REJECTS:]]
-            counts["rejects"] = self._append("rejects", counts.get("rejects", _NONE), rejects)
-            if counts["rejects"].rows > KEPT_REJECTS:
-                last = counts["rejects"].last
-                db.execute("DELETE FROM rejects WHERE seq <= ?", (last - KEPT_REJECTS,))
-                counts["rejects"] = Counts(KEPT_REJECTS, last)
+            last = self._append("rejects", rejects)
+            db.execute("DELETE FROM rejects WHERE seq <= ?", (last - KEPT_REJECTS,))
+            counts["rejects"] = min(counts["rejects"] + len(rejects), KEPT_REJECTS)
             db.execute("DELETE FROM journal")
-            sealed = self._sealed_with(change, counts)
-            write_sealed(db, self._sealed, sealed)
-        self._sealed = sealed
+            meta = {
+                "run": change.run.decode(),
+                "counts": json.dumps(counts),
+                "positions": json.dumps(change.positions),
+                "sinks": json.dumps(change.sinks),
+            }
+            db.executemany("REPLACE INTO meta VALUES (?, ?, ?)", map(with_sum, meta.items()))
+        self._meta |= meta
+        self._counts = counts
 
     def keep(self, batch: bytes) -> None:
         """Keep the entry of a micro-batch until the next commit; see `streamcal.run.ports.Store`."""
         with self._db.errors("written"):
-            last = self._db.value("SELECT ifnull(max(seq), 0) FROM journal")
-            self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", with_sum((last + 1, batch)))
+            self._append("journal", [(batch,)])
 
     def kept(self) -> list[bytes]:
         """Return what was kept since the last commit; see `streamcal.run.ports.Store`."""
@@ -189,72 +185,59 @@ class SqliteStore:
             if verdict != "ok":
                 raise db.damaged(verdict)
 
+    def _read_meta(self) -> dict[str, str]:
+        rows = self._db.execute("SELECT * FROM meta")
+        meta = {name: text for name, text, _ in self._db.checked("meta", rows)}
+        if not meta.keys() >= _META or not all(isinstance(text, str) for text in meta.values()):
+            raise self._db.damaged("its last commit is incomplete")
+        return meta
+
     def _packs(self) -> Iterator[Pack]:
         """Yield the entries of the join, in order."""
         with self._db.errors("read"):
             for seq, kind, text, _ in self._all("packs", _PackValues):
                 yield seq, _DECODERS[kind].decode(text)
 
-    def _write_packs(self, before: Counts, change: Change) -> Counts:
-        """Delete and add entries of the join; return the new counts."""
-        db = self._db
+    def _write_packs(self, change: Change) -> int:
+        """Delete and add entries of the join; return how many packs are more."""
         removed = [(seq,) for seq in sorted(change.removed)]
-        found = db.executemany("DELETE FROM packs WHERE seq = ?", removed).rowcount
-        if removed and found != len(removed):
-            raise db.damaged(f"table packs has {found} of {len(removed)} rows")
+        found = self._db.executemany("DELETE FROM packs WHERE seq = ?", removed).rowcount
+        if found != len(removed):
+            raise self._db.damaged(f"table packs has {found} of {len(removed)} rows")
         rows = (
             with_sum((seq, _KINDS[type(entries[0][1])], _encode(entries).decode()))
             for seq, entries in change.packs
         )
-        added = db.executemany("INSERT INTO packs VALUES (?, ?, ?, ?)", rows).rowcount
-        return Counts(before.rows - len(removed) + added)
+        return self._db.executemany("INSERT INTO packs VALUES (?, ?, ?, ?)", rows).rowcount - found
 
-    def _write_engines(self, engines: Mapping[str | None, bytes]) -> Counts:
-        self._db.executemany(
-            "INSERT INTO engines (key, state, crc) VALUES (?, ?, ?)"
-            " ON CONFLICT (key IS NULL, ifnull(key, '')) DO UPDATE SET"
-            " state = excluded.state, crc = excluded.crc",
-            map(with_sum, engines.items()),
-        )
-        rows = self._db.value("SELECT count(*) FROM engines")
-        return Counts(rows, rows)
-
-    def _sealed_with(self, change: Change, counts: Mapping[str, Counts]) -> Sealed:
-        """Return the sealed tables as they are after a change."""
-        meta = {"run": change.run.decode(), "counts": msgspec.json.encode(counts).decode()}
-        positions = {
-            (source, partition): json.dumps(position)
-            for source, each in change.positions.items()
-            for partition, position in each.items()
-        }
-        sinks = {name: json.dumps(position) for name, position in change.sinks.items()}
-        before = self._sealed
-        return Sealed(before.meta | meta, before.positions | positions, before.sinks | sinks)
-
-    def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
+    def _append_maps(self, rows: int, maps: Sequence[MapRow]) -> int:
         """Add map versions; whenever there are too many, delete every second one of the older half.
 
         The result does not depend on how the versions are divided into commits.
+
+        Returns
+        -------
+        The number of rows now.
         """
         while maps:
-            free = max(1, KEPT_MAPS + 1 - counts.rows)
-            counts = self._append("maps", counts, [_map_values(row) for row in maps[:free]])
+            free = max(1, KEPT_MAPS + 1 - rows)
+            self._append("maps", [_map_values(row) for row in maps[:free]])
+            rows += len(maps[:free])
             maps = maps[free:]
-            if counts.rows > KEPT_MAPS:
+            if rows > KEPT_MAPS:
                 older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
                 gone = older.fetchall()[1::2]
                 self._db.executemany("DELETE FROM maps WHERE seq = ?", gone)
-                counts = Counts(counts.rows - len(gone), counts.last)
-        return counts
+                rows -= len(gone)
+        return rows
 
-    def _append(self, table: str, before: Counts, rows: Sequence[tuple[Any, ...]]) -> Counts:
-        """Append rows, numbered on from the last one; return the new counts."""
-        if not rows:
-            return before
-        numbered = ((seq, *row) for seq, row in zip(count(before.last + 1), rows, strict=False))
-        marks = ", ".join("?" * (len(rows[0]) + 2))
-        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", map(with_sum, numbered))  # noqa: S608
-        return Counts(before.rows + len(rows), before.last + len(rows))
+    def _append(self, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Append rows, numbered on from the last one; return the number of the last one now."""
+        last: int = self._db.value(f"SELECT ifnull(max(seq), 0) FROM {table}")  # noqa: S608  # names from above
+        for seq, row in enumerate(rows, last + 1):
+            marks = ", ".join("?" * (len(row) + 2))
+            self._db.execute(f"INSERT INTO {table} VALUES ({marks})", with_sum((seq, *row)))  # noqa: S608
+        return last + len(rows)
 
     def _all(self, table: str, kind: Any) -> Iterator[tuple[Any, ...]]:
         """Return every row of a table in order, checked, of these types."""
@@ -264,39 +247,8 @@ class SqliteStore:
             for row in self._db.checked(table, found):
                 rows += 1
                 yield msgspec.convert(row, kind)
-        expected = self._sealed.counts.get(table, _NONE).rows
-        if rows != expected:
-            raise self._db.damaged(f"table {table} has {rows} rows of {expected}")
-
-
-class _Engines(Mapping[str | None, bytes]):
-    """States of the engines as of the last commit; each is read on demand."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    def __getitem__(self, key: str | None) -> bytes:
-        with self._db.errors("read"):
-            found = self._db.execute(
-                "SELECT key, state, crc FROM engines WHERE (key IS NULL) = ? AND ifnull(key, '') = ?",
-                (key is None, key or ""),
-            )
-            for _, state, _ in self._db.checked("engines", found):
-                if not isinstance(state, bytes):
-                    raise self._db.damaged(f"the engine of key {key!r} is no bytes")
-                return state
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[str | None]:
-        with self._db.errors("read"):
-            keys = [key for (key,) in self._db.execute("SELECT key FROM engines ORDER BY number")]
-        if not all(key is None or isinstance(key, str) for key in keys):
-            raise self._db.damaged("the key of an engine is no text")
-        return iter(keys)
-
-    def __len__(self) -> int:
-        with self._db.errors("read"):
-            return int(self._db.value("SELECT count(*) FROM engines"))
+        if rows != self._counts[table]:
+            raise self._db.damaged(f"table {table} has {rows} rows of {self._counts[table]}")
 
 
 def _plain(value: Any) -> Any:

@@ -170,12 +170,13 @@ class Stream:
             return {}
         try:
             with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
-                rows = db.execute("SELECT source, partition, position FROM positions").fetchall()
+                (text,) = db.execute("SELECT value FROM meta WHERE name = 'positions'").fetchone()
         except sqlite3.OperationalError:
             return {}
         return {
-            (source, partition): msgspec.json.decode(place)
-            for source, partition, place in rows
+            (source, partition): place
+            for source, places in msgspec.json.decode(text).items()
+            for partition, place in places.items()
             if source.startswith("kafka:")
         }
 

@@ -98,9 +98,7 @@ def test_one_run_at_a_time_however_it_names_the_store(tmp_path: Path, how: str) 
         opened(path).close()
 
 
-def test_a_store_on_a_network_file_system_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel's table of mounts, where the type of this directory's system is changed."""
     device = tmp_path.stat().st_dev
     number, mounts = f"{os.major(device)}:{os.minor(device)}", access._MOUNTS.read_text()

@@ -92,7 +92,7 @@ def check_file(path: Path) -> os.stat_result | None:
 def _file_system(path: Path) -> str | None:
     """Return the type of the file system that a file is or would be on; None if it is not known."""
     try:
-        device = os.stat(os.path.realpath(path.parent)).st_dev
+        device = path.parent.resolve().stat().st_dev
         mounts = _MOUNTS.read_text(errors="replace").splitlines()
     except OSError:
         return None

@@ -83,8 +83,8 @@ class CsvColumns(CsvDecoder):
         if mark == "," and self._form.decimal is None and "decimal" not in self.notes:
             return None
         if kind == pa.string() and (times := table[self._time]).null_count < len(times):
-            if self._form.date_format is not None:
-                moments = [time and iso_date(time, self._form.date_format) for time in times.to_pylist()]
+            if self._order is not None:
+                moments = [time and iso_date(time, self._order) for time in times.to_pylist()]
                 table[self._time] = pa.array(moments, pa.string())
             else:  # the first is noted; what has more than one meaning is refused below
                 self._moment(times.drop_null()[0].as_py())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +148,7 @@ class LineSource:
         self._options = options
         self._csv = csv
         self._mark: str | None = None  # of a line sep=; before the header
+        self._ordered: CsvDecoder | None = None  # the one that knows the order of dates
         self._noted: set[str] = set()
         self._decoder: JsonDecoder | CsvDecoder | None = None  # of CSV, none before its header
         if csv is None:
@@ -368,6 +369,8 @@ class LineSource:
         lines: Sequence[int] | None = None
         events: Sequence[Event | Malformed] | None = None
         self._rest = b""
+        if isinstance(self._decoder, CsvDecoder) and self._decoder is not self._ordered:
+            self._find_order(self._decoder, data)
         if self._decoder is not None:
             events = self._decoder.decode_lines(data)
         if events is None:
@@ -434,6 +437,28 @@ class LineSource:
             self._decoder = decoder(header, options.domain, options.columns, options.required, form)
         except ValueError as error:
             raise ColumnsError(f"{self._title}, line {line}: {error}") from None
+
+    def _find_order(self, decoder: CsvDecoder, data: bytes) -> None:
+        """Let a decoder find the order of dates: in the first MiB of a file, the first row of a pipe."""
+        lines: Iterable[bytes] = data.split(b"\n", 1)[:1]
+        if self._reader.seekable:
+            self._reader.seek(0)
+            lines = self._first_lines()
+        try:
+            decoder.find_order(lines)
+        except ValueError as error:
+            raise ColumnsError(f"{self._title}, first row: {error}") from None
+        if self._reader.seekable:
+            self._reader.seek(self._read.size)
+        self._ordered = decoder
+
+    def _first_lines(self) -> Iterator[bytes]:
+        rest, left = b"", MAX_LINE_BYTES
+        with suppress(DamagedError):  # reading the events will say so
+            while left > 0 and (more := self._reader.read(min(left, _BLOCK[0]), 0.0)):
+                left -= len(more)
+                *lines, rest = (rest + more).split(b"\n")
+                yield from lines
 
     def _note(self) -> None:
         """Say once what was found out about the form of the file."""

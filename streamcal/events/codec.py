@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
@@ -39,6 +39,7 @@ _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _MOST_IGNORED: Final = 16
 _SQUARE, _CURLY = b"[]", b"{}"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_ORDERS: Final[tuple[Literal["dmy", "mdy"], ...]] = ("dmy", "mdy")
 _SEPARATORS: Final = ",;\t|"
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS: Final = re.compile(r"[1-9]\d{0,2},\d{3}", re.ASCII)
@@ -233,7 +234,7 @@ class TextFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decimal: Literal[".", ","] | None = None
     """Mark before the decimals of a number; None: either, except that 1,234 is no weight."""
     date_format: Literal["dmy", "mdy"] | None = None
-    """Order of the parts of 01/02/2026; None: such a date is refused. 01.02.2026 is ``"dmy"``."""
+    """Order of the parts of 01/02/2026; None: the first date that has only one decides."""
 
     def __post_init__(self) -> None:
         try:
@@ -281,6 +282,7 @@ class CsvDecoder(TableFields):
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
         self._scores = frozenset(columns.score_columns)
         self._numbers = (*self._fields.scores.numbers, *self._fields.weights)
+        self._order = self._form.date_format
         self._time, self._label = columns.names["time"], None if columns.positive is None else columns.label
         self.notes: dict[str, str] = {}
         """Sentences on what no option names: the separator, and the first value of a form that has others."""
@@ -314,13 +316,47 @@ class CsvDecoder(TableFields):
         """Return None: rows need `decode` each."""
         return None
 
+    def find_order(self, lines: Iterable[bytes]) -> None:
+        """Find out the order of dates such as 01/02/2026, if the first row has one and no option says it.
+
+        Parameters
+        ----------
+        lines
+            the first ones, with or without the header: the first date of one meaning decides.
+
+        Raises
+        ------
+        ValueError
+            if there is none.
+        """
+        if self._order is not None or self._time not in self.names:
+            return
+        at, first = self.names.index(self._time), ""
+        rows = csv.reader(_texts(lines), delimiter=self._separator)
+        with suppress(csv.Error):  # the rows themselves are refused for it
+            for row in rows:
+                if len(row) != len(self.names) or (text := row[at].strip("\ufeff ")) in ("", self._time):
+                    continue
+                orders = _orders(text)
+                if not first and not orders:
+                    return
+                first = first or text
+                if len(orders) == 1:
+                    (self._order,) = orders
+                    dates = ", ".join(
+                        f"{each!r} as {iso_date(each, self._order)}" for each in {first: 0, text: 0}
+                    )
+                    self.notes["date"] = f"column {self._time!r} is read in the order {self._order}: {dates}"
+                    return
+        if first:
+            raise FieldError("bad_time", value=first, column=self._time, order=_listed(_orders(first)))
+
     def lines_of(self, lines: Iterable[bytes]) -> int:
         """Return how many of the lines are the first row, whose texts in quotes may have line breaks.
 
         That is one more than there are if it does not end in them.
         """
-        texts = (f"{line.decode(errors='replace')}\n" for line in lines)
-        rows = csv.reader(chain(texts, [""]), delimiter=self._separator)
+        rows = csv.reader(chain(_texts(lines), [""]), delimiter=self._separator)
         with suppress(csv.Error):
             next(rows, None)
         return rows.line_num
@@ -357,17 +393,29 @@ class CsvDecoder(TableFields):
         """
         if (number := self._number(self._time, text)) != text:
             return number
-        order = self._form.date_format
-        date = iso_date(text, order)
+        date = iso_date(text, self._order)
         if date != text and _is_date(date):
-            if order is None:
+            if self._order is None:
                 self.notes.setdefault("date", f"{text!r} in column {self._time!r} is read as {date}")
             return date
-        if order is None and iso_date(text, "dmy") != text:
-            orders = [repr(each) for each in ("dmy", "mdy") if _is_date(iso_date(text, each))]
-            if orders:
-                raise FieldError("bad_time", value=text, column=self._time, order=" or ".join(orders))
+        if self._order is None and (orders := _orders(text)):
+            raise FieldError("bad_time", value=text, column=self._time, order=_listed(orders))
         return None
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    return (f"{line.decode(errors='replace')}\n" for line in lines)
+
+
+def _orders(text: str) -> list[Literal["dmy", "mdy"]]:
+    """Return the orders in which a date that has no one order is a date."""
+    if iso_date(text, "dmy") == iso_date(text):
+        return []
+    return [order for order in _ORDERS if _is_date(iso_date(text, order))]
+
+
+def _listed(orders: Iterable[str]) -> str:
+    return " or ".join(map(repr, orders))
 
 
 def _header(text: str, separators: str, columns: Columns, required: Iterable[str]) -> tuple[str, list[str]]:

@@ -65,6 +65,7 @@ class Case(NamedTuple):
 
 
 DATED = "'01.01.2026 00:00' in column 'time' is read as 2026-01-01T00:00"
+FIRST = "'01/01/2026 00:00' as 2026-01-01T00:00"
 SLASHED = "'2026/01/01 00:00:00' in column 'time' is read as 2026-01-01T00:00:00"
 COMMAS, SEMICOLONS = "'0,0' in column 'score' is read as 0.0", "separated by ';'"
 CASES = {
@@ -80,8 +81,11 @@ CASES = {
     "Windows": Case("e.csv", GERMAN.encode("cp1252"), {"encoding": "cp1252"}, (SEMICOLONS, COMMAS, DATED)),
     "array, Windows": Case("e.json", ARRAY.encode("cp1252"), {"encoding": "cp1252"}, ("an array",)),
     "big end first": Case("e.csv", b"\xfe\xff" + csv().encode("utf-16-be"), notes=("UTF-16",)),
-    "slashes": Case("e.csv", csv(time=day("%d/%m/%Y %H:%M")), {"date_format": "dmy"}),
-    "American": Case("e.csv", csv(time=day("%m/%d/%Y %H:%M")), {"date_format": "mdy"}),
+    "slashes": Case(
+        "e.csv", csv(time=day("%d/%m/%Y %H:%M")), notes=(f"order dmy: {FIRST}, '13/01/2026 00:00' as",)
+    ),
+    "American": Case("e.csv", csv(time=day("%m-%d-%Y %H:%M")), notes=("order mdy: '01-01-2026 00:00' as",)),
+    "named order": Case("e.csv", csv(time=day("%d/%m/%Y %H:%M")), {"date_format": "dmy"}),
     "year first": Case("e.csv", csv(time=day("%Y/%m/%d %H:%M:%S")), notes=(SLASHED,)),
     "index": Case("e.csv", INDEXED),
     "breaks": Case("e.csv", BROKEN),
@@ -152,6 +156,9 @@ def test_the_events_are_those_of_the_plain_file_from_any_position(
         assert number == len(positions) - 1 or rest
 
 
+DAYS = "id,score,time\na,0.5,\nb,0.5,1/2/2026 9:00\nc,0.5,3/2/2026 9:00\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "form", "message"),
     [
@@ -171,6 +178,12 @@ def test_the_events_are_those_of_the_plain_file_from_any_position(
         ("e.csv", "id;score\na;0.5\n", {"separator": ","}, "line 1: .* must name score or label"),
         ("e.csv", "sep=:\nid:score\n", {}, "line 2: Invalid enum value ':'"),
         ("e.csv", 'id,score,"no\nte"\n', {}, "line 1: not a CSV header"),
+        (
+            "e.csv",
+            DAYS,
+            {},
+            r"first row: .* got '1/2/2026 9:00' \(date_format = 'dmy' or 'mdy' of \[file\] says",
+        ),
     ],
 )
 def test_what_is_no_row_or_header_ends_the_reading(
@@ -184,8 +197,8 @@ def test_what_is_no_row_or_header_ends_the_reading(
     ("row", "reason"),
     [
         (
-            "a;0,5;1;01/02/2026",
-            "got '01/02/2026' (date_format = 'dmy' or 'mdy' of [file] says which), in column 'time'",
+            "a;0,5;1;01-02-2026",
+            "got '01-02-2026' (date_format = 'dmy' or 'mdy' of [file] says which), in column 'time'",
         ),
         ("a;0,5;1;31/01/2026 9:00", "got '31/01/2026 9:00' (date_format = 'dmy' of [file]"),
         ("a;0,5;1;01.31.2026", "an ISO 8601 date and time, got '01.31.2026'"),
@@ -198,8 +211,8 @@ def test_what_is_no_row_or_header_ends_the_reading(
 def test_what_may_mean_two_things_is_rejected_with_what_to_write(
     tmp_path: Path, row: str, reason: str | None
 ) -> None:
-    path = written(tmp_path, Case("e.csv", f"id;score;label;time\n{row}\n"))
-    ((event,), _) = read(path, {})
+    path = written(tmp_path, Case("e.csv", f"id;score;label;time\nb;0,5;1;1\n{row}\n"))
+    (_, event), _ = read(path, {})
     assert (event.reason if isinstance(event, Malformed) else None) == reason or str(reason) in event.reason  # type: ignore[union-attr]
 
 
@@ -284,6 +297,17 @@ def test_what_grows_is_followed_and_an_array_is_not(tmp_path: Path) -> None:
         source.seek({})
         with pytest.raises(ValueError, match=r"e\.json: an array in JSON does not grow: leave out --follow"):
             source.poll(10, 0.0)
+
+
+def test_all_before_a_cut_is_read_though_the_first_rows_were_looked_at(tmp_path: Path) -> None:
+    case = CASES["slashes"]
+    assert isinstance(case.text, str)
+    path = tmp_path / "e.csv.gz"
+    path.write_bytes(gzip.compress(case.text.encode(), mtime=0)[:-40])
+    events, positions = read(path, case.options, many=1)
+    assert 2000 < len(events) < 3000
+    path.write_bytes(gzip.compress(case.text.encode(), mtime=0))
+    assert shown(events + read(path, case.options, positions[-1])[0]) == ROWS
 
 
 def test_origins_are_those_of_rows_and_elements(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from streamcal.sql import class_query, query
 from streamcal.values import Floats
 from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
-from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
+from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def main() -> None:
                 assert (found[len(scores) :] == -1.0).all(), title
                 wanted = recalibration.predict_many(scores)
                 if title in EXACT:
-                    np.testing.assert_array_equal(bits(found[: len(scores)]), bits(wanted), title)
+                    np.testing.assert_allclose(found[: len(scores)], wanted, err_msg=title, **SAME)
                 largest = np.abs(found[: len(scores)] - wanted).max()
                 assert largest <= LARGEST_DIFFERENCE, title
                 print(f"{title}: {len(scores)} scores, largest difference {largest:.1e}")

@@ -51,8 +51,8 @@ def query(
     """Return a query of all columns of a table, and of the probability of its scores as ``probability``.
 
     Of a step map, and of the identity, the probabilities have the bits of `RecalibrationMap.predict_many`.
-    Of a linear map they may differ in the last bits, as the database's LN and EXP are not NumPy's
-    (docs/spark.md).
+    Where weights correct the identity, a score below 1e-150 counts as 0. Of a linear map they may differ in the
+    last bits, as the database's LN and EXP are not NumPy's (docs/spark.md).
     The probability is NULL where ``predict_many`` would refuse: of NULL, NaN, or what is not in [0, 1].
 
     Parameters
@@ -373,7 +373,8 @@ def _of_map(recalibration: RecalibrationMap, z: str) -> str:
         odds[0], odds[-1] = (f"EXP({_number(-line.intercept)})" for line in (lines[0], lines[-1]))
         # g(1/(1 + E)) = w₁ / (w₁ + w₀E), with E once.
         return _tree(z, edges, 0, len(lines), lambda at: f"{top} / ({top} + {bottom} * {odds[at]})")
-    z = f"CASE WHEN {z} < 0 THEN {_number(0.0)} WHEN {z} > 1 THEN {one} ELSE {z} END"
+    least = _number(0.0 if w0 == w1 else _LEAST)
+    z = f"CASE WHEN {z} < {least} THEN {_number(0.0)} WHEN {z} > {one} THEN {one} ELSE {z} END"
     if w0 == w1:
         return z
     total = f"{top} * ({z}) + {bottom} * ({one} - ({z}))"

@@ -16,7 +16,7 @@ from streamcal.sql import Dialect, class_query, query, segmented_query
 from streamcal.values import Floats
 from tests.command_line import streamcal
 from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
-from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
+from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 if not os.environ.get("CI"):
     pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[dev]'")
@@ -54,7 +54,7 @@ RUN = {"duckdb": by_duckdb, "sqlite": by_sqlite}
 def test_steps_and_the_identity_have_the_bits_of_predict_many(dialect: Any, name: str) -> None:
     scores = scores_for(EXACT[name])
     found = RUN[dialect](query(EXACT[name], dialect), scores.tolist())
-    np.testing.assert_array_equal(bits(found), bits(EXACT[name].predict_many(scores)))
+    np.testing.assert_allclose(found, EXACT[name].predict_many(scores), **SAME)
 
 
 @pytest.mark.parametrize("dialect", RUN)

@@ -29,7 +29,7 @@ def linear_map(knots: int, weights: tuple[float, float], seed: int = 1) -> Recal
 
 EXACT = {
     "identity": RecalibrationMap(version=0),
-    "g": RecalibrationMap(version=1, weights=(0.3, 2.0)),
+    "g": RecalibrationMap(version=1, weights=(2.0, 0.3)),
     "31 bins": step_map(31, (1.0, 1.0)),
     "254 bins": step_map(254, (0.3, 2.0)),
     "bins to where doubles end": RecalibrationMap(
@@ -48,6 +48,10 @@ LINEAR = {
 }
 LARGEST_DIFFERENCE = 1e-14
 """Of a linear map's probability: log and exp of two machines differ by a unit or two in the last place."""
+
+
+SAME = {"rtol": 0.0, "atol": 1e-149}
+"""The same bits, but for scores so small that SQL takes them for 0."""
 
 
 def scores_for(recalibration: RecalibrationMap) -> npt.NDArray[np.float64]:

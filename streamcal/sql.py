@@ -51,8 +51,8 @@ def query(
     """Return a query of all columns of a table, and of the probability of its scores as ``probability``.
 
     Of a step map, and of the identity, the probabilities have the bits of `RecalibrationMap.predict_many`.
-    Where weights correct the identity, a score below 1e-150 counts as 0. Of a linear map they may differ in the
-    last bits, as the database's LN and EXP are not NumPy's (docs/spark.md).
+    Where weights correct the identity, a score below 1e-150 counts as 0. Of a linear map they may differ in
+    the last bits, as the database's LN and EXP are not NumPy's (docs/spark.md).
     The probability is NULL where ``predict_many`` would refuse: of NULL, NaN, or what is not in [0, 1].
 
     Parameters

@@ -137,12 +137,14 @@ class IdTable:
         """
         held: Pending | None = None
         label: int | None = None
-        if isinstance(entry, Early):
-            label = entry.event.label
+        state = _WAITS
+        if isinstance(entry, Pending):
+            held = entry
         elif isinstance(entry, Settled):
             label, held = entry.label, entry.answered
+            state = _EXPIRED if label is None else _LABELLED + label
         else:
-            held = entry
+            label, state = entry.event.label, _COMES
         told = None if held is None or held.told is None else held.told[0]
         if max(label or 0, told or 0) >= self.classes:
             raise ValueError(f"a label of none of {self.classes} classes: {label if told is None else told}")
@@ -153,22 +155,17 @@ class IdTable:
         row = self._add(found, data, 0, len(data))
         since = entry.since
         self._flags[row] = 0
-        if isinstance(entry, Early):
-            state = _COMES
+        if held is not None:
+            time = _NONE if held.time is None else held.time
+            is_target, code = held.domain == "target", self.code_of(held.key)
+            self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
+            alone = held.answer is None and held.told is None and held.weight is None
+            if held is not entry or not alone:
+                self.hold_object(row, held)
+            elif held.memo is not None:
+                self.hold_object(row, held.memo)
+        elif isinstance(entry, Early):
             self.hold_object(row, entry.event)
-        else:
-            state = _WAITS
-            if not isinstance(entry, Pending):
-                state = _EXPIRED if entry.label is None else _LABELLED + entry.label
-            if held is not None:
-                time = _NONE if held.time is None else held.time
-                is_target, code = held.domain == "target", self.code_of(held.key)
-                self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
-                alone = held.answer is None and held.told is None and held.weight is None
-                if held is not entry or not alone:
-                    self.hold_object(row, held)
-                elif held.memo is not None:
-                    self.hold_object(row, held.memo)
         self._real[_REAL * row] = _NONE if since is None else since
         self._enqueue(row, state)
         return row

@@ -7,7 +7,7 @@ cdef double _NEVER, _FOREVER, _GAPS
 
 cdef class Clock:
     cdef public double tolerance, now, ahead, gap, far, near
-    cdef public long long votes, seen, doubted, pending
+    cdef public long long votes, seen, doubted, decided, wrong
 
     @cython.locals(limit=double)
     cpdef bint move(self, double time) noexcept

@@ -43,9 +43,11 @@ class ClockState(msgspec.Struct, frozen=True):
     seen: int = 0
     """Number of events of that mean, at most `SURE`."""
     doubted: int = 0
-    """Events in doubt to which it has not gone on."""
-    pending: int = 0
-    """Those of them since the votes were complete."""
+    """Number of events in doubt."""
+    decided: int = 0
+    """Those of them after which the votes were complete again, or the clock went on to their times."""
+    wrong: int = 0
+    """Those after which the votes were complete again."""
     doubt: tuple[float, float] = (0.0, 0.0)
     """Latest time in doubt, and the time of the clock then."""
 
@@ -72,8 +74,10 @@ class Clock:
         self.seen: int = state.seen
         self.ahead: float = _FOREVER if state.ahead is None else state.ahead
         self.doubted: int = state.doubted
-        """Events in doubt to which it has not gone on."""
-        self.pending: int = state.pending
+        """Number of events in doubt."""
+        self.decided: int = state.decided
+        self.wrong: int = state.wrong
+        """Events in doubt after which enough others came that agree with the clock."""
         self.far, self.near = state.doubt
 
     @property
@@ -81,9 +85,8 @@ class Clock:
         """State, to continue from later."""
         time = None if self.now == _NEVER else self.now
         ahead = None if self.ahead == _FOREVER else self.ahead
-        return ClockState(
-            time, self.votes, ahead, self.gap, self.seen, self.doubted, self.pending, self.doubt
-        )
+        votes = self.votes, ahead, self.gap, self.seen
+        return ClockState(time, *votes, self.doubted, self.decided, self.wrong, self.doubt)
 
     @property
     def doubt(self) -> tuple[float, float]:
@@ -98,18 +101,17 @@ class Clock:
                 self.votes += 1
             else:
                 self.ahead = _FOREVER
-                self.pending = 0
+                self.wrong += self.doubted - self.decided
+                self.decided = self.doubted
             self._step(time, limit)
             return True
         self.ahead = min(self.ahead, time)
         if self.votes >= _FEWEST:
             self.votes -= 1
-            self.pending += 1
             self.doubted += 1
             self.far, self.near = time, self.now
             return False
-        self.doubted -= self.pending
-        self.pending = 0
+        self.decided = self.doubted
         if self.now == _NEVER:
             self.now = self.ahead
         self._step(self.ahead, limit)

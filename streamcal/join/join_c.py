@@ -130,7 +130,7 @@ class Join:
 
     @property
     def doubted(self) -> int:
-        """Number of events whose time was so far ahead that the clock did not believe it."""
+        """Number of events whose time was so far ahead that the clock did not believe it at once."""
         return self.rows.clock.doubted
 
     @property

@@ -113,7 +113,7 @@ def build_status(
             for row in reversed([] if history is None else history.rejects)
         ],
         times=tally.times,
-        doubted=join.doubted,
+        doubted=join.rows.clock.wrong,
         far_ahead=tally.far_ahead,
         unknown_fields=None if sources is None else _ignored(unknown),
         missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],

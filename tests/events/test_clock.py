@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, backtest
+from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.events import Event
 from streamcal.events.clock_c import FEWEST, SURE, Clock
+from tests.command_line import streamcal
 
 DAY = 86_400.0
 
@@ -23,7 +26,7 @@ def test_one_event_far_ahead_does_not_move_it() -> None:
     assert clock.move(100.0)
     assert clock.now == 100.0
     clock.believed(np.arange(101.0, 200.0))
-    assert clock.state.doubted == 1
+    assert clock.wrong == 1
     assert clock.doubt == (DAY, 99.0)
 
 
@@ -33,7 +36,9 @@ def test_after_a_pause_it_goes_on_with_the_first_of_the_events_that_agree() -> N
     moved = [clock.move(DAY + second) for second in range(SURE)]
     assert moved.index(True) == SURE - FEWEST + 1
     assert clock.now == DAY + SURE - 1
-    assert clock.state.doubted == 0
+    assert clock.doubted == SURE - FEWEST + 1
+    clock.believed(DAY + np.arange(32.0, 100.0))
+    assert clock.wrong == 0
 
 
 def test_a_third_of_the_events_may_be_a_day_ahead() -> None:
@@ -90,13 +95,14 @@ def test_a_label_from_the_future_turns_no_positive_into_a_negative(ahead: float)
     assert engine.join.clock == events[-1][0]
 
 
-def test_a_remark_names_the_event_that_was_not_believed() -> None:
-    times = 1.8e9 + np.arange(200.0)
-    times[120] += DAY
-    rows = {"id": [f"i{number}" for number in range(200)], "score": [0.5] * 200, "label": [0, 1] * 100}
-    found = "'i120', 2027-01-16 08:02:00 UTC, 23.98 hours ahead .predictions, row 121."
-    with pytest.warns(UserWarning, match=found):
-        backtest(pd.DataFrame(rows | {"time": times}), join={"label_ttl": 3600.0})
+def test_a_remark_names_the_event_that_was_not_believed(tmp_path: Path) -> None:
+    rows = [{"id": f"i{number}", "score": 0.5, "label": number % 2, "time": number} for number in range(200)]
+    rows[120]["time"] = 900_000
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = streamcal("run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl")
+    assert "once, an event had a time far ahead of the others, the latest of them 'i120'" in done.stdout
+    assert "10.42 days ahead (" in done.stdout
+    assert "events.jsonl, line 121)" in done.stdout
 
 
 def test_predictions_after_a_pause_mature_by_their_own_times() -> None:

@@ -78,7 +78,8 @@ class Clock:
         self.decided: int = state.decided
         self.wrong: int = state.wrong
         """Events in doubt after which enough others came that agree with the clock."""
-        self.far, self.near = state.doubt
+        self.far: float = state.doubt[0]
+        self.near: float = state.doubt[1]
 
     @property
     def state(self) -> ClockState:

@@ -47,7 +47,7 @@ from streamcal.segments.segments import check_fields, check_own_engines
 from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
-from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
+from streamcal.sketch.weighing import as_weights, check_weight
 from streamcal.times import Time, as_times, check_time, date_like
 from streamcal.values import Floats, check_domain, check_order, shown
 
@@ -288,8 +288,8 @@ class Recalibrator:
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
             text; UTC if it has no zone.
         weight
-            number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
-            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md.
+            number of predictions that the label stands for, from 1e-9 to 10,000: one over the chance that it
+            was seen. None: 1. See docs/events.md.
         memo
             of a late label of the target: that of `answer_one` for its prediction. None: the label came at
             once, so it tells nothing of delays, and is not held though one class comes later.
@@ -321,13 +321,13 @@ class Recalibrator:
             self._lock.release()
         rows, known = self._calls.one(score, segments, memo), self._calls.label(label, positive)
         check_domain(domain)
-        moment, units = check_time(time), ONE if weight is None else units_of(check_weight(weight))
+        moment, counted = check_time(time), 1.0 if weight is None else check_weight(weight)
         self._learn(
             rows,
             np.array([known]),
             domain,
             None if moment is None else np.array([moment]),
-            None if units == ONE else np.array([units]),
+            None if counted == 1.0 else np.array([counted]),
             None if memo is None else [memo],
         )
 
@@ -393,21 +393,21 @@ class Recalibrator:
             raise ValueError(f"{size} scores but {len(memos)} memos")
         check_domain(domain)
         moments = None if times is None else as_times(times, size)
-        units = None if weights is None else as_units(weights, size)
-        self._learn(rows, known, domain, moments, units, memos)
+        counted = None if weights is None else as_weights(weights, size)
+        self._learn(rows, known, domain, moments, counted, memos)
 
     def _learn(
-        self, rows: Any, labels: Any, domain: Domain, times: Any, units: Any, memos: list[bytes] | None
+        self, rows: Any, labels: Any, domain: Domain, times: Any, weights: Any, memos: list[bytes] | None
     ) -> None:
         """Learn checked rows and labels."""
         with self._lock:
-            if units is not None:
+            if weights is not None:
                 self._check_weighs()
             if times is not None and len(times) and self.config.needs_time:
                 like = date_like(float(times[0]))
                 if like and not (self.source if domain == "source" else self.target).labels:
                     raise ValueError(Refusal("bad_time", like).reason)
-            self._calls.learn(rows, labels, domain, times, units, memos)
+            self._calls.learn(rows, labels, domain, times, weights, memos)
             if self._seeks_source:
                 self._seek_source(stacklevel=4)
 

@@ -13,7 +13,7 @@ from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, eve
 from streamcal.events import Domain
 from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import of_frame
-from streamcal.sketch.weighing import as_units, normalised
+from streamcal.sketch.weighing import as_weights
 from streamcal.values import Counts, Floats, unmasked
 
 try:
@@ -158,7 +158,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             array-like of shape (n,) with the labels of two classes or more.
         sample_weight
             array-like of shape (n,), or None: for how many rows each stands, such as one over the chance that
-            its label was seen. Each is 0, for a row that teaches the map nothing, or from 1/256 to 10,000.
+            its label was seen. Each is 0, for a row that teaches the map nothing, or from 1e-9 to 10,000.
             The estimator gets them too, if its ``fit`` takes them. The certificate then claims nothing.
         groups
             array-like of shape (n,) with the group of each row, for a splitter by groups.
@@ -336,7 +336,7 @@ def _learn(
     names = _segments(engine, X)
     if names is not None:
         names = np.fromiter(names, object, len(names))[rows].tolist()
-    told = None if weights is None else normalised(weights)[rows]
+    told = None if weights is None else weights[rows]
     engine.learn_many(scores, labels[rows], domain, segments=names, weights=told)
 
 
@@ -346,9 +346,7 @@ def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
         return None
     weights: npt.NDArray[Any] = column_or_1d(unmasked("sample_weight", sample_weight), dtype=np.float64)
     check_consistent_length(X, weights)
-    as_units(
-        np.where(weights == 0.0, 1.0, normalised(weights)), len(weights)
-    )  # raises if one is out of range
+    as_weights(np.where(weights == 0.0, 1.0, weights), len(weights))  # raises if one is out of range
     return weights
 
 

@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 """Scores, probabilities, times and other numbers."""
 
 Counts = npt.NDArray[np.int64]
-"""Counts and indices; or weights of labels in units of 1/256 (`streamcal.sketch.weighing`)."""
+"""Counts and indices."""
 
 Labels = npt.NDArray[np.int8]
 """Labels, 0 or 1."""

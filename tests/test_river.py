@@ -275,7 +275,7 @@ def test_the_wrapped_model_and_the_map_get_the_weight() -> None:
     assert stage.engine.target.prior == pytest.approx((3 / 8 * n + 0.5) / (n + 1))
     stage.learn_one({"says": 0.25}, True, w=0.0)
     assert (stage.classifier.weight, stage.engine.target.labels) == (0.0, 2)
-    with pytest.raises(ValueError, match="a weight must be a number from 1/256 to 10000, got -1"):
+    with pytest.raises(ValueError, match="a weight must be a number from 1e-9 to 10000, got -1"):
         stage.learn_one({"says": 0.25}, True, w=-1.0)
     assert stage.classifier.weight == 0.0
 

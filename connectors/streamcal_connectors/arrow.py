@@ -42,7 +42,7 @@ _RULES: Final[dict[Role, str]] = {
     "time": "a time must be a timestamp, a date, a number or a text",
     "key": "a key must be a text",
     "domain": "a domain must be a text",
-    "weight": "a weight must be a number from 1/256 to 10000",
+    "weight": "a weight must be a number from 1e-9 to 10000",
     "propensity": "a propensity must be a number from 0.0001 to 1",
 }
 

@@ -122,7 +122,7 @@ class Calls(Generic[R]):
         labels: Any,
         domain: Domain,
         times: Floats | None,
-        units: Counts | None,
+        weights: Floats | None,
         memos: Sequence[bytes] | None,
     ) -> None:
         """Learn checked labels; ValueError if a memo is none of such an engine, and nothing is learned then.
@@ -131,8 +131,8 @@ class Calls(Generic[R]):
         ----------
         rows, labels, domain, times
             n rows, their labels, their domain, their times in seconds; None: they have none.
-        units
-            weights in units of 1/256; None: all are 1.
+        weights
+            weights of the labels; None: all are 1.
         memos
             of predictions of the target; None: labels came at once.
         """
@@ -251,12 +251,12 @@ class BinaryCalls(Calls[Floats]):
         labels: Labels,
         domain: Domain,
         times: Floats | None,
-        units: Counts | None,
+        weights: Floats | None,
         memos: Sequence[bytes] | None,
     ) -> None:
         """See `Calls.learn`."""
         indices = None if memos is None else self.split(memos)[0]
-        self.engine.learn_many(rows, np.asarray(labels, np.int8), domain, times, indices, units)
+        self.engine.learn_many(rows, np.asarray(labels, np.int8), domain, times, indices, weights)
 
     # One event at a time, without arrays
 

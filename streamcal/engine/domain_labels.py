@@ -4,7 +4,7 @@ A label is kept, in the order of arrival, until every reader has read it: the lo
 in the target also the mixture and the test of label shift, which read at times of their own. Readers name
 labels by number: the first label ever appended is number 0.
 
-Memory: the log, and 21 bytes for each of at most about `BUFFERED` labels.
+Memory: the log, and 25 bytes for each of at most about `BUFFERED` labels.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import MOST, Part, require, within
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import NONE, ONE, Mass, check_units, unit_weights
+from streamcal.sketch.weighing import NONE, Mass, read_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainLabels", "DomainState", "LabelRun"]
 
 _SCORES: Final = 0
 _LABELS: Final = 1
-_UNITS: Final = 2
+_WEIGHTS: Final = 2
 _INDEX: Final = 3
 _NO_SCORES: Final = np.empty(0)
 _NO_LABELS: Final = np.empty(0, np.int8)
@@ -45,8 +45,8 @@ class LabelRun(NamedTuple):
     prediction_index: Counts
     """Numbers of target scores observed when each prediction was made, int64[k], or `AT_ONCE` or `IN_CALL`;
     empty if not kept."""
-    units: Counts | None = None
-    """Weights in units of 1/256, int64[k]; None: all are 1."""
+    weights: Floats | None = None
+    """Weights, float64[k]; None: all are 1."""
 
 
 class DomainState(Part):
@@ -57,7 +57,7 @@ class DomainState(Part):
     """Labels that not everybody has read: these, and the next three."""
     labels: Labels = _NO_LABELS
     prediction_index: Counts = _NO_INDEX
-    units: Counts | None = None
+    weights: Floats | None = None
     newest: RecentLabels | None = None
     mass: Mass = NONE
 
@@ -97,31 +97,33 @@ class DomainLabels(counts_c.LabelBuffer):
         )
         fits = state.newest is None or state.newest.size == newest
         require(fits, "newest labels where they are not kept")
-        require(log.windowed or log.mass == state.mass, "the weights of labels do not fit their log")
-        scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
+        require(
+            log.windowed or np.allclose(log.mass, state.mass), "the weights of labels do not fit their log"
+        )
+        scores, labels = checks.as_scores(state.scores), checks.as_labels(state.labels)
         count = len(labels)
         require(len(scores) == count, f"{len(scores)} scores of {count} labels")
         expected = count if keeps_index else 0
         index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
-        if units is not None:
-            check_units(units, count)
+        weights: Any = read_weights(state.weights, count)
         self.log = log
         """Log of the labels that have been sorted; buffered labels are not in it."""
-        self.n, self.positives, self.mass, self.windowed = log.n, log.positives, state.mass, log.windowed
+        self.n, self.positives, self.windowed = log.n, log.positives, log.windowed
+        self.mass = state.mass
         self._newest = state.newest
-        self._put(scores, labels, unit_weights(count) if units is None else units, index)
+        self._put(scores, labels, 1.0 if weights is None else weights, index)
         self._flushed = count  # number of the first label that is not in the log
         self._pane = log.pane  # of the window, where the labels lie that are not in the log
 
     @property
     def mass(self) -> Mass:
-        """Weight of all labels beyond one each, including those that a window has dropped."""
-        return self._mass
+        """Weight of all labels, including those that a window has dropped."""
+        return Mass(self._ones, self._total, self._squares)
 
     @mass.setter
     def mass(self, mass: Mass) -> None:
-        self.weighted = any(mass)
-        self._mass = mass if self.weighted else NONE  # which a state leaves out
+        self._ones, self._total, self._squares = mass
+        self.weighted = not self.n == mass.labels == mass.squares
 
     @property
     def remaining(self) -> int:
@@ -135,14 +137,9 @@ class DomainLabels(counts_c.LabelBuffer):
         With weights, the effective number of labels, at their weighted rate.
         """
         if not self.windowed:
-            if not self.weighted:
-                return self.positives, self.n
-            return self.mass.effective(self.positives, self.n)
-        (positives, n), first = self.log.remembered, self._flushed - self.start
-        waiting, mass = self._part(_LABELS, first), self.log.mass
-        if self.weighted:
-            mass = mass.plus(Mass.of(waiting, self._part(_UNITS, first)))
-        return mass.effective(positives + int(np.count_nonzero(waiting)), n + len(waiting))
+            return self.mass.effective()
+        first = self._flushed - self.start
+        return self.log.mass.with_labels(self._part(_LABELS, first), self._part(_WEIGHTS, first)).effective()
 
     def number_back(self, unread: int) -> int:
         """Return the number of the first of the last ``unread`` labels.
@@ -157,42 +154,38 @@ class DomainLabels(counts_c.LabelBuffer):
 
     # Appending
 
-    def extend(self, scores: Floats, labels: Labels, prediction_index: Counts | None, units: Counts) -> None:
-        """Take checked labels, float64[k] and int8[k], with the units of their weights, int64[k].
+    def extend(
+        self, scores: Floats, labels: Labels, prediction_index: Counts | None, weights: Floats
+    ) -> None:
+        """Take checked labels, float64[k] and int8[k], with their weights, float64[k].
 
         ``prediction_index`` is int64[k]; None: the labels came at once.
         """
         index: Any = AT_ONCE if prediction_index is None else prediction_index
-        self._put(scores, labels, units, index)
-        self._count(labels, units)
+        self._put(scores, labels, weights, index)
+        self._count(labels, weights)
 
-    def add(self, scores: Floats, labels: Labels, units: Counts) -> None:
+    def add(self, scores: Floats, labels: Labels, weights: Floats) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
 
         Parameters are those of `extend`.
         """
-        self._sort(scores, labels, units)
-        self._count(labels, units)
+        self._sort(scores, labels, weights)
+        self._count(labels, weights)
         self.start += len(labels)
         self._flushed = self.start
 
-    def _count(self, labels: Labels, units: Counts) -> None:
-        mass = Mass.of(labels, units)
-        if any(mass):
-            self.mass = self.mass.plus(mass)
+    def _count(self, labels: Labels, weights: Floats) -> None:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
-
-    def _weigh(self, label: int, units: int) -> None:
-        """Count the weight of a label that is appended alone."""
-        self.mass = self.mass.plus(Mass.of(np.array([label], np.int8), np.array([units])))
+        self.mass = self.mass.with_labels(labels, weights)
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take labels that were counted elsewhere, past the empty buffer; not under a window."""
         self.log.add_sketch(sketch)
-        self.mass = self.mass.plus(sketch.mass)
         self.n += sketch.n
         self.positives += sketch.n_positives
+        self.mass = self.mass.plus(sketch.mass)
         self.start += sketch.n
         self._flushed = self.start
 
@@ -241,12 +234,11 @@ class DomainLabels(counts_c.LabelBuffer):
     def since(self, number: int) -> LabelRun:
         """Return a copy of the labels from this number on."""
         first = number - self.start
-        units = self._part(_UNITS, first).astype(np.int64) if self.weighted else None
         return LabelRun(
             self._part(_SCORES, first).copy(),
             self._part(_LABELS, first).copy(),
             self._index_since(first).copy(),
-            None if units is None or (units == ONE).all() else units,
+            self._part(_WEIGHTS, first).copy() if self.weighted else None,
         )
 
     def _index_since(self, first: int) -> Counts:
@@ -257,8 +249,8 @@ class DomainLabels(counts_c.LabelBuffer):
     def flush(self) -> None:
         """Sort the labels that wait into the log."""
         if self._flushed < self.end:
-            scores, labels, _, units = self.since(self._flushed)
-            self._sort(scores, labels, unit_weights(len(labels)) if units is None else units)
+            scores, labels, _, weights = self.since(self._flushed)
+            self._sort(scores, labels, weights)
             self._flushed = self.end
 
     def take_newest(self) -> RecentLabels | None:
@@ -280,11 +272,11 @@ class DomainLabels(counts_c.LabelBuffer):
         """The state, with the labels that not everybody has read; all must be flushed."""
         run = self.since(self.start)
         return DomainState(
-            self.log, run.scores, run.labels, run.prediction_index, run.units, self._newest, self.mass
+            self.log, run.scores, run.labels, run.prediction_index, run.weights, self._newest, self.mass
         )
 
-    def _sort(self, scores: Floats, labels: Labels, units: Counts) -> None:
+    def _sort(self, scores: Floats, labels: Labels, weights: Floats | None) -> None:
         """Add labels to the log, and to the newest."""
-        self.log.add(scores, labels, self._pane, units)
+        self.log.add(scores, labels, self._pane, weights)
         if self._newest is not None:
-            self._newest.add(scores, labels, units)
+            self._newest.add(scores, labels, weights)

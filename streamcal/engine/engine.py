@@ -30,7 +30,6 @@ from streamcal.release.label_delays import LabelDelays, label_delays
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import ONE, unit_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainSummary", "Engine", "seen_in_call"]
@@ -179,7 +178,7 @@ class Engine(EventRules):
         domain: Domain,
         times: Floats | None,
         prediction_index: Counts | None,
-        units: Counts | None = None,
+        weights: Floats | None = None,
     ) -> None:
         """Learn checked scores with their labels.
 
@@ -189,34 +188,34 @@ class Engine(EventRules):
             n of them, of one domain; times in seconds, None: they have none.
         prediction_index
             of the target, the number of scores observed before each prediction; None: just before this call.
-        units
-            weights in units of 1/256; None: all are 1.
+        weights
+            weights of the labels; None: all are 1.
         """
         known = self._target if domain == "target" else self._source
         size = len(scores)
         if size == 1:  # in a tenth of the time
             time = None if times is None else float(times[0])
             index = None if prediction_index is None else int(prediction_index[0])
-            weight = ONE if units is None else int(units[0])
+            weight = 1.0 if weights is None else float(weights[0])
             self.learn_one(float(scores[0]), int(labels[0]), domain, time, index, weight)
             return
-        units = unit_weights(size) if units is None else units
+        weights = np.ones(size) if weights is None else weights
         before = prediction_index
         if before is None and self.config.mode == "auto":
             before = seen_in_call(size, known.n)
         if domain == "target" and before is not None and self.release is not None:
-            passed = self._pass_many(scores, labels, times, before, units)
+            passed = self._pass_many(scores, labels, times, before, weights)
             if not passed.all():
-                scores, labels, before, units = (each[passed] for each in (scores, labels, before, units))
+                scores, labels, before, weights = (each[passed] for each in (scores, labels, before, weights))
                 times = None if times is None else times[passed]
-        self._learn_many(scores, labels, domain, times, before, units)
+        self._learn_many(scores, labels, domain, times, before, weights)
 
     def learn_events(
-        self, events: Sequence[LabelledEvent], times: Floats | None, units: Counts | None
+        self, events: Sequence[LabelledEvent], times: Floats | None, weights: Floats | None
     ) -> None:
         """Learn checked events of one domain, predicted just before; see `learn_many`."""
         scores, labels = [event.score for event in events], [event.label for event in events]
-        self.learn_many(np.array(scores), np.array(labels, np.int8), events[0].domain, times, None, units)
+        self.learn_many(np.array(scores), np.array(labels, np.int8), events[0].domain, times, None, weights)
 
     def _learn_many(
         self,
@@ -225,7 +224,7 @@ class Engine(EventRules):
         domain: Domain,
         times: Floats | None,
         prediction_index: Counts | None,
-        units: Counts,
+        weights: Floats,
     ) -> None:
         """Learn labels that do not wait."""
         known = self._target if domain == "target" else self._source
@@ -247,10 +246,10 @@ class Engine(EventRules):
                 part, start = slice(start, end), end
                 if direct and end - part.start > known.remaining:
                     versions.flush(domain)
-                    known.add(scores[part], labels[part], units[part])
+                    known.add(scores[part], labels[part], weights[part])
                 else:
                     number = None if prediction_index is None else prediction_index[part]
-                    known.extend(scores[part], labels[part], number, units[part])
+                    known.extend(scores[part], labels[part], number, weights[part])
                 if versions.labels_until_due(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         self.served.forget_weights()

@@ -6,7 +6,7 @@ from streamcal.sketch cimport counts_c
 
 cdef double _NEVER, _NO_TIME
 cdef long long _AT_ONCE
-cdef int _ONE, _INDEX_BYTES
+cdef int _INDEX_BYTES
 
 
 cdef class EventRules:
@@ -36,30 +36,30 @@ cdef class EventRules:
     cpdef tuple learn(self, joined)
     @cython.locals(version=cython.longlong)
     cpdef tuple learn_label(
-        self, double score, int label, bint is_target, double time, long long prediction_index, int units=*, memo=*
+        self, double score, int label, bint is_target, double time, long long prediction_index, double weight=*, memo=*
     )
     @cython.locals(labels=counts_c.LabelBuffer, stop=cython.longlong)
     cdef bint _is_due(self, bint is_target) except -1
     @cython.locals(came=double)
     cdef _learn_joined(
-        self, double score, int label, bint is_target, double time, long long prediction_index, int units, memo
+        self, double score, int label, bint is_target, double time, long long prediction_index, double weight, memo
     )
     @cython.locals(release=label_release_c.LabelRelease, expected=double)
     cdef bint _waits(
-        self, double score, int label, long long prediction_index, int units, double came, double time, memo
+        self, double score, int label, long long prediction_index, double weight, double came, double time, memo
     ) except -1
     @cython.locals(release=label_release_c.LabelRelease, size=Py_ssize_t, passes="unsigned char[::1]", i=Py_ssize_t, time=double)
     cpdef _pass_many(
         self, const double[:] scores, const signed char[:] labels, const double[:] times,
-        const long long[:] prediction_index, const long long[:] units,
+        const long long[:] prediction_index, const double[:] weights,
     )
     cpdef _learn_released(self)
-    cdef _take(self, double score, int label, bint is_target, time, long long index, int units, memo)
+    cdef _take(self, double score, int label, bint is_target, time, long long index, double weight, memo)
     @cython.locals(is_target=bint, index=cython.longlong)
     cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
     @cython.locals(index=cython.longlong)
-    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, int units, memo=*)
+    cpdef learn_one(self, double score, int label, str domain, time, prediction_index, double weight, memo=*)
     @cython.locals(labels=counts_c.LabelBuffer, n=cython.longlong)
-    cdef _learn(self, double score, int label, bint is_target, time, long long index, int units)
+    cdef _learn(self, double score, int label, bint is_target, time, long long index, double weight)
 
 cpdef checked(event)

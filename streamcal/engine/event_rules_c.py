@@ -31,7 +31,7 @@ from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.sketch.weighing import ONE, check_weight, units_of
+from streamcal.sketch.weighing import check_weight
 from streamcal.times import LATEST, read_time
 from streamcal.values import Counts, Floats, Labels, check_domain, check_id, check_key, shown
 
@@ -42,7 +42,6 @@ INDEX_BYTES: Final = 8
 
 _NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
-_ONE = ONE
 _INDEX_BYTES = INDEX_BYTES
 _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
@@ -206,7 +205,7 @@ class EventRules:
             joined.domain == "target",
             _NEVER if time is None else time,
             joined.prediction_index,
-            _ONE if joined.weight == 1.0 else units_of(joined.weight),
+            joined.weight,
             joined.memo,
         )
 
@@ -217,10 +216,10 @@ class EventRules:
         is_target: bool,
         time: float,
         prediction_index: int,
-        units: int = _ONE,
+        weight: float = 1.0,
         memo: Memo | None = None,
     ) -> tuple[Emission, ...]:
-        """Learn a checked label of a prediction, its event time in seconds or -inf, its weight in units.
+        """Learn a checked label of a prediction, its event time in seconds or -inf, its weight.
 
         ``memo`` is what the join has kept with a prediction of the target.
 
@@ -229,10 +228,10 @@ class EventRules:
         The map version that the label has begun, if it has, and the alarms that it raised.
         """
         if not self._is_due(is_target):
-            self._learn_joined(score, label, is_target, time, prediction_index, units, memo)
+            self._learn_joined(score, label, is_target, time, prediction_index, weight, memo)
             return ()
         version, alarms = self.served.version, len(self._versions.alarms)
-        self._learn_joined(score, label, is_target, time, prediction_index, units, memo)
+        self._learn_joined(score, label, is_target, time, prediction_index, weight, memo)
         return self._begun(version, alarms)
 
     def _is_due(self, is_target: bool) -> bool:
@@ -250,7 +249,7 @@ class EventRules:
         is_target: bool,
         time: float,
         prediction_index: int,
-        units: int,
+        weight: float,
         memo: Memo | None,
     ) -> None:
         """Learn a label of a prediction, now or when it is released."""
@@ -262,9 +261,9 @@ class EventRules:
         if is_target and self.release is not None:
             if self._complete is not None:
                 self._complete.label(score, label, prediction_index)
-            if self._waits(score, label, prediction_index, units, came, time, memo):
+            if self._waits(score, label, prediction_index, weight, came, time, memo):
                 return
-        self._learn(score, label, is_target, time, prediction_index, units)
+        self._learn(score, label, is_target, time, prediction_index, weight)
         if memo is not None and is_target:
             self.learn_memo(score, label, memo)
 
@@ -273,7 +272,7 @@ class EventRules:
         score: float,
         label: int,
         prediction_index: int,
-        units: int,
+        weight: float,
         came: float,
         time: float,
         memo: Memo | None,
@@ -283,7 +282,7 @@ class EventRules:
         if self._target.windowed:
             self._target.next_pane(None if time != time else time)  # which needs its time
         expected = self.served.forecast(score) if release.unsettled else 0.0
-        if release.take(score, label, prediction_index, units, came, time, expected, memo):
+        if release.take(score, label, prediction_index, weight, came, time, expected, memo):
             return False
         if release.ready:
             self._learn_released()
@@ -296,13 +295,13 @@ class EventRules:
         times = given.times
         if self._target.windowed and self._latest != _NEVER:
             times = np.full(len(times), self._latest)
-        self._learn_many(given.scores, given.labels, "target", times, given.prediction_index, given.units)
+        self._learn_many(given.scores, given.labels, "target", times, given.prediction_index, given.weights)
         for score, label, memo in zip(given.scores.tolist(), given.labels.tolist(), given.memos, strict=True):
             if memo is not None:
                 self.learn_memo(score, label, memo)
 
     def _pass_many(
-        self, scores: Floats, labels: Labels, times: Floats | None, prediction_index: Counts, units: Counts
+        self, scores: Floats, labels: Labels, times: Floats | None, prediction_index: Counts, weights: Floats
     ) -> Any:
         """Return which labels of the target are to be learned now, bool[n]; let the others wait."""
         release, size = self.release, len(scores)
@@ -316,7 +315,7 @@ class EventRules:
                 break  # they came at once, and so do those behind them
             if times is not None:
                 time = times[i]
-            if self._waits(scores[i], labels[i], prediction_index[i], units[i], time, time, None):
+            if self._waits(scores[i], labels[i], prediction_index[i], weights[i], time, time, None):
                 passes[i] = False
         return passed
 
@@ -327,7 +326,7 @@ class EventRules:
         domain: Domain,
         times: Floats | None,
         prediction_index: Counts | None,
-        units: Counts,
+        weights: Floats,
     ) -> None:
         """Learn labels that do not wait, see `streamcal.engine.engine.Engine`."""
         raise NotImplementedError
@@ -360,7 +359,7 @@ class EventRules:
             index = int.from_bytes(memo, "little", signed=True)
             if not 0 <= index <= self._unlabelled.n:
                 return False
-        self._take(score, label, is_target, None, index, _ONE, None)
+        self._take(score, label, is_target, None, index, 1.0, None)
         return True
 
     def learn_one(
@@ -370,12 +369,12 @@ class EventRules:
         domain: str,
         time: float | None,
         prediction_index: int | None,
-        units: int,
+        weight: float,
         memo: Memo | None = None,
     ) -> None:
-        """Learn one checked score with its label; ``units`` are those of its weight, in 1/256."""
+        """Learn one checked score with its label."""
         index = _AT_ONCE if prediction_index is None else prediction_index
-        self._take(score, label, domain == "target", time, index, units, memo)
+        self._take(score, label, domain == "target", time, index, weight, memo)
 
     def _take(
         self,
@@ -384,7 +383,7 @@ class EventRules:
         is_target: bool,
         time: float | None,
         index: int,
-        units: int,
+        weight: float,
         memo: Memo | None,
     ) -> None:
         """Learn a label, or let it wait."""
@@ -392,19 +391,19 @@ class EventRules:
             if self._complete is not None:
                 self._complete.exact = False
             came = _NO_TIME if time is None else time
-            if self._waits(score, label, index, units, came, came, memo):
+            if self._waits(score, label, index, weight, came, came, memo):
                 return
-        self._learn(score, label, is_target, time, index, units)
+        self._learn(score, label, is_target, time, index, weight)
         if memo is not None:
             self.learn_memo(score, label, memo)
 
     def _learn(
-        self, score: float, label: int, is_target: bool, time: float | None, index: int, units: int
+        self, score: float, label: int, is_target: bool, time: float | None, index: int, weight: float
     ) -> None:
         labels = self._target if is_target else self._source
         if labels.windowed:
             self._turn("target" if is_target else "source", labels, time)
-        n = labels.append(score, label, index, units)
+        n = labels.append(score, label, index, weight)
         self.served.forget_weights()
         if n >= (self._target_stop if is_target else self._source_stop):
             self._catch_up("target" if is_target else "source")
@@ -534,6 +533,6 @@ def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
 def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
     """Return why the weight of an event is refused, None if it is not: some options allow none."""
     why = config.why_unweighted
-    if why is None or event.weight is None or units_of(event.weight) == ONE:
+    if why is None or event.weight is None or event.weight == 1.0:
         return None
     return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})

@@ -19,8 +19,8 @@ import numpy as np
 
 from streamcal.sketch.decoding import Count, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import NONE, Mass
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch.weighing import Mass
+from streamcal.values import Floats, Labels
 
 __all__ = ["PANES", "LabelLog"]
 
@@ -35,10 +35,8 @@ _Index: TypeAlias = Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
 
 class _Pane(Part):
     index: _Index
-    n: Count
-    positives: Count
     cells: bytes
-    mass: Mass = NONE
+    mass: Mass
 
 
 class LabelLog(Part, dict=True):
@@ -70,10 +68,12 @@ class LabelLog(Part, dict=True):
             indices == sorted(set(indices)) and indices[0] >= self.pane - PANES,
             "the panes of a sliding window are out of order",
         )
+        sketches = [self.current]
         for pane in self.closed:
-            same = _pane(pane.index, ScoreSketch.from_bytes(pane.cells).checked_as(like)) == pane
-            require(same, "a pane of a sliding window contradicts its sketch")
-        (positives, n), size = self.remembered, self.pane_size
+            sketches.append(ScoreSketch.from_bytes(pane.cells).checked_as(like))
+            require(pane.mass == sketches[-1].mass, "a pane of a sliding window contradicts its sketch")
+        n, positives = sum(sketch.n for sketch in sketches), sum(sketch.n_positives for sketch in sketches)
+        size = self.pane_size
         require(
             0 <= positives <= self.positives and 0 <= n - positives <= self.n - self.positives,
             f"a label log holds {positives} positives of {n} labels, but counts {self.positives} of {self.n}",
@@ -117,14 +117,8 @@ class LabelLog(Part, dict=True):
         return merged
 
     @property
-    def remembered(self) -> tuple[int, int]:
-        """(positives, labels) that are remembered."""
-        positives = sum(pane.positives for pane in self.closed) + self.current.n_positives
-        return positives, sum(pane.n for pane in self.closed) + self.current.n
-
-    @property
     def mass(self) -> Mass:
-        """Weight of the remembered labels beyond one each."""
+        """Weight of the remembered labels."""
         mass = self.current.mass
         for pane in self.closed:
             mass = mass.plus(pane.mass)
@@ -163,7 +157,7 @@ class LabelLog(Part, dict=True):
         Whether the window slides by event time, and has labels.
         """
         newer = pane > self.pane
-        slides = newer and self.pane_seconds is not None and self.remembered[1] > 0
+        slides = newer and self.pane_seconds is not None and self.mass.labels > 0.0
         if newer or not self.n:
             if self.current.n:
                 self.closed.append(_pane(self.pane, self.current))
@@ -172,19 +166,19 @@ class LabelLog(Part, dict=True):
             self.current, self._merged = ScoreSketch(), None
         return slides
 
-    def add(self, scores: Floats, labels: Labels, pane: int = 0, units: Counts | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, pane: int = 0, weights: Floats | None = None) -> None:
         """Add checked labels of one pane, float64[k] and int8[k]; a pane that is too old is dropped.
 
-        ``units`` are those of their weights, int64[k]; None: all are 1.
+        ``weights`` are theirs, float64[k]; None: all are 1.
         """
         if not len(labels):
             return
         self.slide_to(pane)
         if pane == self.pane:
-            self.current.add_checked(scores, labels, units)
+            self.current.add_checked(scores, labels, weights)
         elif pane >= self.pane - PANES:
             sketch = ScoreSketch()
-            sketch.add_checked(scores, labels, units)
+            sketch.add_checked(scores, labels, weights)
             self._merge_late(sketch, pane)
         self._count(len(labels), int(np.count_nonzero(labels)))
 
@@ -208,4 +202,4 @@ class LabelLog(Part, dict=True):
 
 
 def _pane(index: int, sketch: ScoreSketch) -> _Pane:
-    return _Pane(index, sketch.n, sketch.n_positives, sketch.to_bytes(), sketch.mass)
+    return _Pane(index, sketch.to_bytes(), sketch.mass)

@@ -3,7 +3,7 @@ cimport cython
 from streamcal.engine cimport event_rules_c, served_map_c
 from streamcal.join cimport join_c, rules_c
 
-cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED, _ONE
+cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
 cdef Py_ssize_t _UNKNOWN
 cdef double _NO_TIME, _UNTIMED
 

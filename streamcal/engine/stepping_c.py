@@ -27,7 +27,6 @@ from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected
 from streamcal.join.rules_c import DONE, JoinRules
-from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats
 
 __all__ = ["AT_MOST", "BlockSteps", "Learner", "Outcome", "Taken", "emit", "emitted", "step"]
@@ -41,7 +40,7 @@ before an event by whose time something expires."""
 
 # As C has them.
 _END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
-_DONE, _LABELLED, _ONE = DONE, LABELLED, ONE
+_DONE, _LABELLED = DONE, LABELLED
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
@@ -395,7 +394,7 @@ class BlockSteps:
                 if memo is not None:
                     self._memos.append(memo)
                 latest = time if time == time else _NO_TIME
-                learned = engine.learn_label(score, label, is_target, latest, prediction_index, _ONE, memo)  # type: ignore[union-attr]
+                learned = engine.learn_label(score, label, is_target, latest, prediction_index, 1.0, memo)  # type: ignore[union-attr]
                 begun = begun + learned if learned else begun
             at += 1
             if begun:

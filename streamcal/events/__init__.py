@@ -37,7 +37,7 @@ Kept: TypeAlias = tuple[KeptValue, ...]
 """Values that pass from an event to its answer, in the order of the run's option ``keep``."""
 
 
-Weight: TypeAlias = Annotated[float, msgspec.Meta(ge=1 / 256, le=10_000)]
+Weight: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=10_000)]
 """Range of the weight of a label (`streamcal.sketch.weighing`); checked again in bytes of a state."""
 
 
@@ -74,7 +74,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
     kept: Kept = ()
     """Values that pass through to the answer."""
     weight: float | None = None
-    """For how many predictions the label stands, from 1/256 to 10,000: one over the chance that it is seen.
+    """For how many predictions the label stands, from 1e-9 to 10,000: one over the chance that it is seen.
     None: that of the label, or 1."""
 
 

@@ -115,7 +115,7 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
     "bad_weight": (
         "an event has a weight or a propensity, not both, got {weight:shown} and {propensity:shown}",
         "a weight must have one meaning, got {weight:shown} (decimal = ',' of [file] reads it as {meant})",
-        "a weight must be a number from 1/256 to 10000, got {weight:shown}",
+        "a weight must be a number from 1e-9 to 10000, got {weight:shown}",
         "a propensity, the chance that the label is seen, must be a number from 0.0001 to 1, got"
         " {propensity:shown}",
     ),

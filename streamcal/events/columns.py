@@ -57,7 +57,7 @@ class Columns(BaseModel):
     id, score, label, time, key, domain
         the column of each; no two the same.
     weight, propensity
-        the column that says for how many predictions a label stands, from 1/256 to 10,000, or the chance that
+        the column that says for how many predictions a label stands, from 1e-9 to 10,000, or the chance that
         it is seen, from 0.0001 to 1, whose inverse is the weight. It may stand on the prediction, on the
         label, or on both in one; that of the label counts first. An event may have one of the two. None: no
         column is read.

@@ -3,8 +3,8 @@
 The input is the counts of m cells in ascending order of score. A binning is an array ``splits``, int64[B+1]
 from 0 to m: bin b consists of the cells ``splits[b]:splits[b+1]``.
 
-Labels may have weights (`streamcal.sketch.weighing`). Counts are then sums of weights w in one unit, and bins
-have equal shares of these. What depends on how many labels there are also takes the sums of w², float64[m]:
+Labels may have weights (`streamcal.sketch.weighing`). Counts are then sums of weights w, and bins have equal
+shares of these. What depends on how many labels there are also takes the sums of w², float64[m]:
 weights are no evidence.
 """
 
@@ -41,7 +41,7 @@ _REACH: Final = 6  # candidates on each side that the smoothing kernel covers
 _KERNEL: Final = np.exp(-0.5 * (np.arange(-_REACH, _REACH + 1) / 2.0) ** 2)
 
 
-def uniform_mass(totals: Counts, bins: int) -> Counts:
+def uniform_mass(totals: npt.NDArray[Any], bins: int) -> Counts:
     """Return the splits of the uniform-mass binning (Definition 6: u_b = z_(⌊nb/B⌋)) over cells.
 
     Each edge is the cell boundary nearest to the rank ⌊nb/B⌋, the lower of two equally near ones. So no edge
@@ -50,7 +50,8 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
     Parameters
     ----------
     totals
-        int64[m], the number of scores in each cell, each positive.
+        int64[m], the number of scores in each cell, each positive; or their weights, float64[m], for which
+        ranks are not rounded down.
     bins
         B, at least 1.
 
@@ -68,14 +69,16 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
     return uniform_mass_of_each(totals, [bins])[0] if len(totals) else np.zeros(2, np.int64)
 
 
-def _ranks(n: int, edges: Counts, bins: Counts) -> Counts:
-    """Return ⌊nb/B⌋ for edge b of B bins, int64[k]: exact, though n·b may exceed 64 bits."""
+def _ranks(n: Any, edges: Counts, bins: Counts) -> npt.NDArray[Any]:
+    """Return ⌊nb/B⌋ for edge b of B bins, int64[k]: exact, though n·b may exceed 64 bits; nb/B of weights."""
+    if isinstance(n, np.floating):
+        return n * (edges / bins)
     whole, rest = np.divmod(n, bins)
     ranks: Counts = whole * edges + rest * edges // bins
     return ranks
 
 
-def _nearest_boundaries(ends: Counts, ranks: Counts) -> Counts:
+def _nearest_boundaries(ends: npt.NDArray[Any], ranks: npt.NDArray[Any]) -> Counts:
     """Return the cell boundary nearest to each rank, as the number of cells below the boundary, int64[k]."""
     above = np.minimum(np.searchsorted(ends, ranks), len(ends) - 1)  # this cell ends at or above the rank
     below_rank = np.where(above > 0, ends[above - 1], 0)
@@ -101,9 +104,9 @@ def leave_one_out_losses(positives: npt.NDArray[Any], totals: npt.NDArray[Any], 
     return out
 
 
-def effective(totals: Counts, squares: Floats) -> int:
+def effective(totals: npt.NDArray[Any], squares: Floats) -> int:
     """Return the effective number of labels, rounded down, at least 1."""
-    n = int(totals.sum())
+    n = float(totals.sum())
     return max(1, int(n * (n / float(squares.sum()))))
 
 
@@ -117,7 +120,7 @@ def candidate_bins(n: int, cells: int) -> list[int]:
     return sorted({min(largest, round(_RATIO**step)) for step in range(steps + 1)})
 
 
-def choose_bins(negatives: Counts, positives: Counts, squares: Floats) -> int:
+def choose_bins(negatives: npt.NDArray[Any], positives: npt.NDArray[Any], squares: Floats) -> int:
     """Return the candidate B with the lowest smoothed leave-one-out Brier score, the smallest of equals.
 
     The score of each candidate is first averaged over its neighbours, with Gaussian weights of standard
@@ -127,7 +130,7 @@ def choose_bins(negatives: Counts, positives: Counts, squares: Floats) -> int:
     Parameters
     ----------
     negatives, positives
-        int64[m], the number of labels 0 and 1 in each cell.
+        the number of labels 0 and 1 in each cell, int64[m], or their weights.
     """
     totals = negatives + positives
     candidates = candidate_bins(effective(totals, squares), len(totals))
@@ -137,8 +140,8 @@ def choose_bins(negatives: Counts, positives: Counts, squares: Floats) -> int:
 
 
 def _leave_one_out_brier_of_each(
-    positives: Counts,
-    totals: Counts,
+    positives: npt.NDArray[Any],
+    totals: npt.NDArray[Any],
     candidates: list[int],
     squares: Floats,
 ) -> Floats:
@@ -149,10 +152,10 @@ def _leave_one_out_brier_of_each(
     losses = leave_one_out_losses(*sums)
     last = np.append(first[1:], len(splits)) - 1
     lost = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
-    return np.array(lost) / int(totals.sum())
+    return np.array(lost) / float(totals.sum())
 
 
-def uniform_mass_of_each(totals: Counts, candidates: list[int]) -> tuple[Counts, Counts]:
+def uniform_mass_of_each(totals: npt.NDArray[Any], candidates: list[int]) -> tuple[Counts, Counts]:
     """Return the splits of `uniform_mass` for each number of bins, one after the other.
 
     One pass handles the edges of all: most have so few bins that separate calls would cost more than the
@@ -164,11 +167,11 @@ def uniform_mass_of_each(totals: Counts, candidates: list[int]) -> tuple[Counts,
     int64[k].
     """
     ends = np.cumsum(totals)
-    n, m = int(ends[-1]), len(totals)
+    m = len(totals)
     sizes = np.array(candidates) + 1  # edges of each candidate, including those at 0 and 1
     starts = np.cumsum(sizes) - sizes
     edge = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
-    splits = _nearest_boundaries(ends, _ranks(n, edge, np.repeat(sizes - 1, sizes)))
+    splits = _nearest_boundaries(ends, _ranks(ends[-1], edge, np.repeat(sizes - 1, sizes)))
     splits[starts], splits[starts + sizes - 1] = 0, m
     kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # no bin lies between equal edges
     kept[starts] = True

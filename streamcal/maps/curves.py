@@ -18,16 +18,17 @@ one standard error. A line tells no scores apart that are nearer to 0 or 1 than 
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.maps import binning
 from streamcal.maps.fits_c import BENT, LINE, STEPS, Curves
 from streamcal.maps.platt import cell_logits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import step_map
-from streamcal.values import Cells, Counts, Floats
+from streamcal.values import Cells, Floats
 
 __all__ = ["Curve", "fit_curve"]
 
@@ -50,7 +51,7 @@ class Curve(NamedTuple):
 def fit_curve(
     cells: Cells,
     level: int,
-    counts: Counts,
+    counts: npt.NDArray[Any],
     *,
     monotone: bool = True,
     squares: Floats | None = None,
@@ -67,7 +68,7 @@ def fit_curve(
     monotone
         whether neighbouring bins are pooled so that the map does not decrease.
     squares
-        the sums of the squares of the weights, float64[m], in the unit of the counts; None: all are 1.
+        the sums of the squares of the weights, float64[m]; None: all are 1.
     """
     totals = counts[0] + counts[1]
     squares = totals.astype(np.float64) if squares is None else squares
@@ -82,7 +83,7 @@ def fit_curve(
     return Curve(line, loss)
 
 
-def _choose(labels: Floats, totals: Counts, *, monotone: bool) -> tuple[int, int, float]:
+def _choose(labels: Floats, totals: npt.NDArray[Any], *, monotone: bool) -> tuple[int, int, float]:
     """Return the number of bins and the curve that are expected to be best, and its Brier score.
 
     Parameters
@@ -90,9 +91,9 @@ def _choose(labels: Floats, totals: Counts, *, monotone: bool) -> tuple[int, int
     labels
         labels per cell as of `Curves`, float64[4, m].
     totals
-        their second row, int64[m].
+        their second row; int64[m] if all weights are 1.
     """
-    squares, n = labels[2], int(totals.sum())
+    squares, n = labels[2], float(totals.sum())
     # The best number grows as n^(1/3); larger ones would be chosen by noise.
     most = 2.0 * math.sqrt(binning.effective(totals, squares))
     splits = binning.uniform_mass(totals, min(_GROUPS, math.ceil(4.0 * most)))
@@ -100,7 +101,7 @@ def _choose(labels: Floats, totals: Counts, *, monotone: bool) -> tuple[int, int
     groups[3] /= groups[1]
     steps = int(math.log(most, _RATIO))
     numbers = sorted({round(_RATIO**step) for step in range(steps + 1)})
-    splits, first = binning.uniform_mass_of_each(groups[1].astype(np.int64), numbers)
+    splits, first = binning.uniform_mass_of_each(groups[1].astype(totals.dtype), numbers)
     curves = Curves(groups, monotone=monotone)
     kinds = (LINE, BENT, STEPS) if monotone else (LINE, STEPS)
     losses = np.empty((len(kinds), len(numbers)))

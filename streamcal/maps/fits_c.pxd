@@ -5,7 +5,7 @@ from streamcal.sketch.counts_c cimport middle_of
 
 cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
 cdef int _LINE, _STEPS
-cdef double _APART, _NOWHERE
+cdef double _APART, _NOWHERE, _ONE_LABEL
 
 @cython.locals(last=Py_ssize_t, i=Py_ssize_t, mean=double, size=double, start=Py_ssize_t, total=double)
 cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)

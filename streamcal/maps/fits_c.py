@@ -33,6 +33,8 @@ LINE, BENT, STEPS = 0, 1, 2
 _POSITIVES, _TOTALS, _SQUARES, _LOGITS = 0, 1, 2, 3  # rows of what bins and blocks hold
 _ROWS: Final = 4
 
+_ONE_LABEL = 1.0 + 1e-9  # but for the rounding of weights
+
 # As C has them.
 _LINE, _STEPS, _APART, _NOWHERE = LINE, STEPS, APART, float("-inf")
 
@@ -84,9 +86,11 @@ def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
 
 def loss_left_out(positives: float, totals: float, squares: float) -> float:
     """Return the leave-one-out squared errors of one bin, see `binning.leave_one_out_losses`."""
+    if squares <= 0.0 or totals <= 0.0:  # of weights too small beside the others
+        return 0.0
     weight = squares / totals
     positives, totals = positives / weight, totals / weight
-    if totals <= 1.0:
+    if totals <= _ONE_LABEL:
         return weight
     # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
     others, misses = totals - 1.0, totals - positives

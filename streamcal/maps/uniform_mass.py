@@ -43,7 +43,7 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
     else:
         bins = rule
     splits = binning.uniform_mass(totals, bins)
-    means = binning.bin_sums(positives, splits) / binning.bin_sums(totals, splits)
+    means = np.add.reduceat(positives, splits[:-1]) / np.add.reduceat(totals, splits[:-1])
     return UniformMass(step_map(cells, sketch.level, splits, means), splits, choices)
 
 

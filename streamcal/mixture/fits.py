@@ -3,16 +3,17 @@
 No map says 0 or 1 because of a few labels: the end blocks of an isotonic map count half a positive and half a
 negative more, so N labels all alike say ½ / (N + 1) or 1 − ½ / (N + 1).
 
-If labels have weights w, counts are sums of w in one unit; the sums of w² give the effective number of labels
+If labels have weights w, counts are sums of w; the sums of w² give the effective number of labels
 (`streamcal.sketch.weighing`). One label more is then a label of weight Σw² / Σw.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.fits_c import group, isotonic
@@ -24,7 +25,7 @@ from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.decoding import Positive, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
-from streamcal.values import Cells, Counts, Floats
+from streamcal.values import Cells, Floats
 
 __all__ = [
     "Labelled",
@@ -100,11 +101,11 @@ def fit_source(sketch: ScoreSketch) -> Source:
     slope, intercept = fit_map(PLATT, logits, counted, IDENTITY_ROW)[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
-    variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
+    variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / float(counts.sum())
     scores = expit(logits.copy())
     losses = _brier(scores, counts), min(1.0, _brier(by_platt, counts) + 4.0 * variance / n), curve_loss
     log_losses = _log_loss(scores, counts, n), _log_loss(by_platt, counts, n) + 2.0 / n
-    prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n)) or 0.5
+    prior = class_prior(*sketch.mass.effective()) or 0.5
     return Source(max(1, round(n)), prior, (slope, intercept), curve, losses, log_losses)
 
 
@@ -184,13 +185,13 @@ def _as_line(curve: RecalibrationMap) -> Line:
     return Line(knots, expit(log_odds))
 
 
-def _brier(forecasts: Floats, counts: Counts) -> float:
+def _brier(forecasts: Floats, counts: npt.NDArray[Any]) -> float:
     """Return the mean Brier loss of one forecast per cell."""
     losses = counts[1] * (1.0 - forecasts) ** 2 + counts[0] * forecasts**2
     return float(losses.sum() / counts.sum())
 
 
-def _log_loss(forecasts: Floats, counts: Counts, n: float) -> float:
+def _log_loss(forecasts: Floats, counts: npt.NDArray[Any], n: float) -> float:
     """Return the mean log loss of one forecast per cell, clipped to what n labels can tell: ½ / (n + 1)."""
     inside = np.clip(forecasts, 0.5 / (n + 1.0), 1.0 - 0.5 / (n + 1.0))
     return -float((counts[1] * np.log(inside) + counts[0] * np.log1p(-inside)).sum() / counts.sum())

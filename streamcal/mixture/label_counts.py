@@ -14,8 +14,8 @@ from streamcal.maps.shift import shift_weights
 from streamcal.mixture.candidates import RECENT_PRIOR
 from streamcal.sketch.decoding import Count, Part, require
 from streamcal.sketch.label_window import LabelWindow
-from streamcal.sketch.weighing import NONE, ONE, Mass
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch.weighing import NONE, Mass, other_than_one
+from streamcal.values import Floats, Labels
 
 __all__ = ["TargetCounts", "shared"]
 
@@ -29,37 +29,31 @@ class TargetCounts(Part):
 
     n: Count = 0
     """Number of labels."""
-    positives: Count = 0
     latest: LabelWindow = msgspec.field(default_factory=lambda: LabelWindow(RECENT_PRIOR))
     """Latest labels, for the more recent prior."""
     mass: Mass = NONE
-    """Weight of all labels beyond one each."""
+    """Weight of all labels."""
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
         n, latest = self.n, self.latest
-        right = self.positives <= n and latest.size == RECENT_PRIOR and len(latest) == min(n, RECENT_PRIOR)
-        require(right, f"{self.positives} positives among {n} labels of a mixture")
-        least = min(self.mass.labels, self.mass.squares) + ONE * n
-        require(least >= n, f"the weights of {n} labels of a mixture are damaged")
+        right = latest.size == RECENT_PRIOR and len(latest) == min(n, RECENT_PRIOR) and self.mass.fits(n)
+        require(right, f"{self.mass} of {n} labels of a mixture")
 
-    def add(self, labels: Labels, units: Counts | None) -> Floats:
+    def add(self, labels: Labels, weights: Floats | None) -> Floats:
         """Add the next labels; return what each counts for, float64[k].
 
-        The labels of all calls then count for their effective number together. ``units`` are their weights in
-        units of 1/256, int64[k], None: all are 1.
+        The labels of all calls then count for their effective number together. ``weights`` are theirs,
+        float64[k]; None: all are 1.
         """
         self.n += len(labels)
-        self.positives += int(np.count_nonzero(labels))
-        more = Mass.of(labels, units)
-        if any(more):
-            self.mass = self.mass.plus(more)
-        self.latest.add(labels, units)
-        return shared(units, self.mass, self.n, len(labels))
+        self.mass = self.mass.with_labels(labels, weights)
+        self.latest.add(labels, weights)
+        return shared(weights, self.mass, len(labels))
 
     def effective(self) -> tuple[float, float]:
         """Return (positives, labels) of all; with weights, as their effective number."""
-        return self.mass.effective(self.positives, self.n)
+        return self.mass.effective()
 
     def prior(self, source: float, known: float | None = None) -> float:
         """Return the target's prior, in (0, 1): ``known`` from elsewhere, or that of all labels.
@@ -81,16 +75,15 @@ class TargetCounts(Part):
         return _odds(source, self.prior(source, prior)), _odds(source, lately)
 
 
-def shared(units: Counts | None, mass: Mass, n: int, k: int) -> Floats:
-    """Return what k labels with these weights count for, float64[k].
+def shared(weights: Floats | None, mass: Mass, k: int) -> Floats:
+    """Return what k labels with these weights, float64[k] or None, count for, float64[k].
 
-    All labels then count for their effective number together; ``mass`` and ``n`` are their totals.
+    All labels, of which this is the mass, then count for their effective number together.
     """
-    if units is None and not any(mass):
+    if mass.labels == mass.squares and other_than_one(weights) is None:
         return _ONES[:k] if k <= len(_ONES) else np.ones(k)
-    each = mass.effective(0, n)[1] / (mass.labels + ONE * max(n, 1))
-    own: Floats = np.full(k, float(ONE)) if units is None else units.astype(np.float64)
-    return own * each
+    own = np.ones(k) if weights is None else weights
+    return own * (mass.labels / mass.squares)
 
 
 def _odds(source: float, target: float) -> float:

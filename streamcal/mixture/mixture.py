@@ -43,7 +43,7 @@ from streamcal.mixture.windows import Windows
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, Count, Number, Part, Positive, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import Mass
+from streamcal.sketch.weighing import NONE
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = [
@@ -176,19 +176,19 @@ class Mixture(Part, dict=True):
             self.recent = RecentLosses(np.zeros(2 * len(self._candidates)))
         self.table.set_source(sketch)
 
-    def continue_from(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
+    def continue_from(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Take the source's newest labels for earlier labels of the target, before its first.
 
         Parameters
         ----------
         scores, labels
             float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
-        units
-            The labels' weights in units of 1/256, int64[m]; None: all are 1.
+        weights
+            weights of the labels, float64[m]; None: all are 1.
         """
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
-        units = None if units is None else units[-EARLIER:]
-        shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
+        weights = None if weights is None else weights[-EARLIER:]
+        shares = shared(weights, NONE.with_labels(labels, weights), len(labels))
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
             told, counted = labels[part], shares[part]
@@ -200,7 +200,7 @@ class Mixture(Part, dict=True):
             )
             self.weights.track(losses, np.zeros_like(tracked), counted, earlier=None)
             self.online.learn(logits, told, counted)
-            self.windows.add(scores[part], labels[part], None if units is None else units[part])
+            self.windows.add(scores[part], labels[part], None if weights is None else weights[part])
             self.windows.fit(self._candidates)
         self.table.chosen_at = -1
 
@@ -209,7 +209,7 @@ class Mixture(Part, dict=True):
         scores: Floats,
         labels: Labels,
         prediction_index: Counts,
-        units: Counts | None = None,
+        weights: Floats | None = None,
         observed: int = 0,
     ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
@@ -221,16 +221,16 @@ class Mixture(Part, dict=True):
         prediction_index
             int64[k], the number of target scores observed when each prediction was made; `AT_ONCE`: just
             before its label came; `IN_CALL`: before the label before it came.
-        units
-            int64[k], the labels' weights in units of 1/256; None: all are 1. The labels of all calls so far
-            then count for their effective number together: weights shift what is learned, not how fast.
+        weights
+            weights of the labels, float64[k]; None: all are 1. The labels of all calls so far then count for
+            their effective number together: weights shift what is learned, not how fast.
         observed
             Number of the target's scores so far.
         """
         if not len(labels):
             return
         n, before = self.counts.n, self.snapshots.latest
-        shares = self.counts.add(labels, units)
+        shares = self.counts.add(labels, weights)
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = n + len(labels) <= observed <= before.observed
@@ -246,7 +246,7 @@ class Mixture(Part, dict=True):
         self.slopes.track(sloped)
         self.recent.add(losses)
         self.online.learn(logits, labels, shares)
-        self.windows.add(scores, labels, units)
+        self.windows.add(scores, labels, weights)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.

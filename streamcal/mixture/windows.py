@@ -68,12 +68,12 @@ class Windows(Part):
         fitted = sum(row.fit is not None for row in candidates)
         return cls([0] * fitted, (None,) * fitted)
 
-    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
 
-        ``units`` are their weights in units of 1/256, int64[n]; None: all are 1.
+        ``weights`` are theirs, float64[n]; None: all are 1.
         """
-        self.newest.add(scores, labels, units)
+        self.newest.add(scores, labels, weights)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
         if self.n - self.all.n >= _WAITING:

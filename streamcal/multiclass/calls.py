@@ -120,7 +120,7 @@ class ClassCalls(Calls[Floats]):
         labels: Counts,
         domain: Domain,
         times: Floats | None,
-        units: Counts | None,
+        weights: Floats | None,
         memos: Sequence[bytes] | None,
     ) -> None:
         """See `Calls.learn`."""
@@ -128,7 +128,7 @@ class ClassCalls(Calls[Floats]):
         if self.engine.config.needs_time and times is None and len(rows):
             raise ValueError(f"labels need a time: window={self.engine.config.window} is one of event time")
         if len(rows):
-            self.engine.learn_rows(rows, labels, domain, times, units, indices, memo)
+            self.engine.learn_rows(rows, labels, domain, times, weights, indices, memo)
 
 
 class ClassView:

@@ -31,7 +31,6 @@ from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.softmax_c import largest
 from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import restoring
-from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
 
 __all__ = ["NUMBER_BYTES", "ClassAnswer", "ClassesEngine", "kept_numbers"]
@@ -129,7 +128,7 @@ class ClassesEngine(Engine):
         codes: Counts,
         domain: Domain,
         times: Floats | None = None,
-        units: Counts | None = None,
+        weights: Floats | None = None,
         prediction_index: Counts | None = None,
         memos: Floats | None = None,
     ) -> None:
@@ -139,16 +138,16 @@ class ClassesEngine(Engine):
         ----------
         rows, codes
             float64[n, K] and int64[n].
-        domain, times, units, prediction_index
+        domain, times, weights, prediction_index
             as of `Engine.learn_many`.
         memos
             numbers that `forecast` gave for the predictions, float64[n, 2 K + C]; None: they were made just
             before.
         """
         carried = None if memos is None else memos[:, 2 * len(self.classes) :]
-        self.core.learn(rows, codes, domain, times, None if units is None else units / ONE, carried)
+        self.core.learn(rows, codes, domain, times, weights, carried)
         right = (rows.argmax(axis=1) == codes).astype(np.int8)
-        self.learn_many(rows.max(axis=1), right, domain, times, prediction_index, units)
+        self.learn_many(rows.max(axis=1), right, domain, times, prediction_index, weights)
 
     def refuses(self, memo: Memo | None) -> str | None:
         """Return why a memo is none of this engine; None if it is."""
@@ -207,18 +206,18 @@ class ClassesEngine(Engine):
                 np.array([joined.label], np.int64),
                 joined.domain,
                 None if time is None else np.array([time]),
-                None if joined.weight == 1.0 else np.array([units_of(joined.weight) / ONE]),
+                None if joined.weight == 1.0 else np.array([joined.weight]),
                 numbers[:, 2 * classes :],
             )
         return emissions
 
     def learn_events(
-        self, events: Sequence[LabelledEvent], times: Floats | None, units: Counts | None
+        self, events: Sequence[LabelledEvent], times: Floats | None, weights: Floats | None
     ) -> None:
         """Let both engines learn events of one domain, predicted just before."""
         scores = np.array([event.kept[-len(self.classes) :] for event in events], np.float64)
         codes = np.array([event.label for event in events], np.int64)
-        self.learn_rows(self.classes.rows(scores), codes, events[0].domain, times, units)
+        self.learn_rows(self.classes.rows(scores), codes, events[0].domain, times, weights)
 
 
 def kept_numbers(memo: Memo | None) -> Floats:

@@ -68,7 +68,7 @@ class ManyState(msgspec.Struct):
     """Labels of the source, of the target, and of the target discounted, one after the other."""
     labels: Count
     weighed: Floats
-    """Sums of the labels' weights, and of their squares."""
+    """Of labels with weights, of the source and then the target: number, Σw, and Σw²."""
     pending: Floats
     pending_codes: Counts
     scores: Floats
@@ -150,13 +150,18 @@ class Many(ManyRules):
         if name is None:
             name = "scores" if self._config.prior == "scores" else "all"
         source, target, recent = self._counts
-        p = class_priors(source, _SMOOTHING) if source.any() else None
+        p = class_priors(source, _SMOOTHING * self._mean_weight(0)) if source.any() else None
         if name == "scores" and self._by_scores is not None:
             return p, self._by_scores
-        counts = recent if name == "300" else target
+        counts, mean = (recent, 1.0) if name == "300" else (target, self._mean_weight(1))
         if not counts.any():
             return p, None
-        return p, class_priors(counts, _SMOOTHING if p is None or self._config.mode != "auto" else p)
+        return p, class_priors(counts, mean * (_SMOOTHING if p is None or self._config.mode != "auto" else p))
+
+    def _mean_weight(self, row: int) -> float:
+        """Return the mean weight of the source's weighted labels, 0, or the target's, 1; 1.0 without any."""
+        n, total, _ = self._weighed[row].tolist()
+        return total / n if n else 1.0
 
     # Forecasts
 
@@ -241,7 +246,7 @@ class Many(ManyRules):
         self._scores_since += len(rows)
         if self._scores_since >= _SCORE_STEP and self.sourced:
             self._scores_since = 0
-            source = self._counts[0] + 0.5
+            source = self._counts[0] + 0.5 * self._mean_weight(0)
             source /= source.sum()
             made, labels = self._by_engines(self._scores, self._source_engines), self._counts[2] + source
             self._by_scores = likeliest_priors(made, source, labels, self._by_scores, _EM_STEPS)
@@ -257,6 +262,8 @@ class Many(ManyRules):
     ) -> None:
         """Learn rows of scores with their labels; ``carried`` is what `answer` gave for them."""
         carried, learn = (None, self._learn_source) if domain == "source" else (carried, self._learn_target)
+        if weights is not None:
+            self._weighed[int(domain == "target")] += (len(weights), weights.sum(), (weights**2).sum())
         if len(rows) == 1:
             learn(rows, codes, times, weights, None if carried is None else int(carried[0, 0]), carried)
             return
@@ -264,7 +271,7 @@ class Many(ManyRules):
             order = np.random.default_rng(0).permutation(len(rows))
             rows, codes = rows[order], codes[order]
             times, weights = (None if each is None else each[order] for each in (times, weights))
-        known = self.labels if domain == "target" else int(self._counts[0].sum())
+        known = self.labels if domain == "target" else int(self._counts[0].sum() / self._mean_weight(0))
         for whole, index in _parts_by_index(len(rows), carried):
             # What was predicted together could rest on no more labels than there were before.
             starts = parts_of_call(whole.stop - whole.start, max(known + whole.start, _FIRST_PART))
@@ -307,7 +314,7 @@ class Many(ManyRules):
             self._weights.to_state(),
             self._counts.ravel(),
             self.labels,
-            self._weighed,
+            self._weighed.ravel(),
             *self._awaited(),
             self._scores.ravel(),
             self._scores_since,
@@ -331,7 +338,8 @@ class Many(ManyRules):
             scaling.restore(kept)
         if len(self.names) > 1:
             self._weights.restore(state.weights)
-        self.labels, self._weighed = state.labels, within(state.weighed, 0.0, _MOST_COUNT, what, 2)
+        self.labels = state.labels
+        self._weighed = within(state.weighed, 0.0, _MOST_COUNT, what, 6).reshape(2, 3).copy()
         self._use(within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes))
         codes = within(state.pending_codes, 0, classes - 1, what)
         require(len(codes) <= STEP, f"{what}: {len(codes)} labels wait")

@@ -3,7 +3,7 @@ cimport cython
 from streamcal.engine cimport event_rules_c
 from streamcal.multiclass.softmax_c cimport OnlineSoftmax, count, gather, mix, normalise, scale_each
 
-cdef int _FEWEST, _ONE
+cdef int _FEWEST
 
 
 @cython.final
@@ -21,7 +21,7 @@ cdef class OneVsRest:
     @cython.locals(place=Py_ssize_t, code=Py_ssize_t, rules=event_rules_c.EventRules)
     cpdef observe(self, const double[:, :] rows)
     @cython.locals(
-        i=Py_ssize_t, place=Py_ssize_t, code=Py_ssize_t, units=int, rules=event_rules_c.EventRules,
+        i=Py_ssize_t, place=Py_ssize_t, code=Py_ssize_t, weight=double, rules=event_rules_c.EventRules,
     )
     cpdef learn(
         self, const double[:, :] rows, const long long[::1] codes, str domain, times=*, index=*,

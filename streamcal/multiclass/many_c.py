@@ -20,7 +20,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.mixing import ClassWeights
 from streamcal.multiclass.softmax_c import OnlineSoftmax, count, gather, mix, normalise, scale_each
 from streamcal.sketch.decoding import Count, require, within
-from streamcal.sketch.weighing import ONE, units_of
 from streamcal.values import Counts, Floats
 
 __all__ = ["MOST", "RECENT", "STEP", "ManyRules", "OneVsRest", "OneVsRestState"]
@@ -33,7 +32,6 @@ _LARGEST: Final = 8  # number of engines where there are more classes: each cost
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
 _KEPT: Final = 0.9999  # of the recent labels, a label
-_ONE: Final = ONE
 
 
 class OneVsRestState(msgspec.Struct):
@@ -141,20 +139,18 @@ class OneVsRest:
             self._positives[codes[i]] += 1
         if codes.shape[0] == 1:
             time = None if times is None else float(times[0])
-            units = _ONE if weights is None else units_of(weights[0])
+            weight = 1.0 if weights is None else weights[0]
             for place in range(len(self._rules)):
                 rules, code = self._rules[place], self._codes[place]
                 known = None if index is None else max(0, index - int(self._starts[place]))
-                rules.learn_one(float(rows[0, code]), int(code == codes[0]), domain, time, known, units)
+                rules.learn_one(float(rows[0, code]), int(code == codes[0]), domain, time, known, weight)
             return
         scores, labels = np.asarray(rows), np.asarray(codes)
-        units_of_all = None if weights is None else np.rint(np.asarray(weights) * ONE).astype(np.int64)
+        counted = None if weights is None else np.asarray(weights)
         for code, engine in self._engines.items():
             before = None if index is None else np.full(len(labels), max(0, index - self._begun[code]))
             its_scores = np.ascontiguousarray(scores[:, code])
-            engine.learn_many(
-                its_scores, (labels == code).astype(np.int8), domain, times, before, units_of_all
-            )
+            engine.learn_many(its_scores, (labels == code).astype(np.int8), domain, times, before, counted)
 
     def _begin(self, code: int) -> None:
         self._engines[code], self._begun[code] = Engine(self._config), self.observed
@@ -255,7 +251,7 @@ class ManyRules:
         """Whether labels of the source have been learned."""
         self.labels = 0
         """Number of target labels learned."""
-        self._weighed = np.zeros(2)
+        self._weighed = np.zeros((2, 3))  # of source and target: labels with weights, Σw, Σw²
         # One row and its forecasts, until they change: a label that comes at once was predicted just now.
         self._row = np.zeros(classes)
         self._made: Floats = np.empty((candidates + 1 + bool(stacked), 1, classes))
@@ -350,9 +346,7 @@ class ManyRules:
         if self._candidates > 1:
             shares = None
             if weights is not None:
-                given = np.asarray(weights)
-                self._weighed += (given.sum(), np.square(given).sum())
-                shares = given * (self._weighed[0] / self._weighed[1])
+                shares = np.asarray(weights) * (self._weighed[1, 1] / self._weighed[1, 2])
             self._gather(rows, codes, shares, carried)
         self._fresh = False
         self._engines.learn(rows, codes, "target", times, index, weights)

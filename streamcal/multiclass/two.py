@@ -12,7 +12,6 @@ from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 from streamcal.multiclass.class_map import Candidate
 from streamcal.sketch.decoding import require, restoring
-from streamcal.sketch.weighing import ONE
 from streamcal.values import Counts, Floats
 
 __all__ = ["Two"]
@@ -82,10 +81,9 @@ class Two:
         carried: Floats | None = None,
     ) -> None:
         """Learn rows of scores with their labels; ``carried`` is what `answer` gave for them."""
-        units = None if weights is None else np.rint(weights * ONE).astype(np.int64)
         index = None if carried is None else carried[:, 0].astype(np.int64)
         scores = np.ascontiguousarray(rows[:, 1])
-        self.engine.learn_many(scores, codes.astype(np.int8), domain, times, index, units)
+        self.engine.learn_many(scores, codes.astype(np.int8), domain, times, index, weights)
 
     def to_bytes(self) -> bytes:
         """Return the state."""

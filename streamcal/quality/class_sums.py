@@ -82,7 +82,7 @@ class ClassSums(msgspec.Struct):
         """
         classes = len(self.names)
         each = np.ones(len(codes)) if weights is None else weights
-        self.labels += float(each.sum())  # weights are multiples of 1/256
+        self.labels = float(np.cumsum([self.labels, *each])[-1])  # in whatever parts
         bins = self.bins.reshape(3, 2, classes, BINS)
         for side, sums in enumerate(self.sums):
             forecasts = sides[:, side]

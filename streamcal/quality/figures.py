@@ -32,8 +32,7 @@ from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import ONE, as_units
-from streamcal.values import Counts, Floats, Labels
+from streamcal.values import Floats, Labels
 
 __all__ = [
     "ECE_BINS",
@@ -121,7 +120,7 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         cells = len(self.sketch.cells)
         self.forecasts = within(self.forecasts, 0.0, MOST, "sums of forecasts", cells)
         most = self._masses.sum(axis=0) if cells else self.forecasts
-        fewer = (self.forecasts <= most).all()
+        fewer = (self.forecasts <= most * (1.0 + 1e-9)).all()  # but for the rounding of weights
         require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
 
     @property
@@ -162,15 +161,12 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
     @property
     def _weight(self) -> float:
         """The sum of the labels' weights; their number, where all are 1."""
-        n, mass = self.labels, self.sketch.mass
-        return n + mass.labels / ONE if any(mass) else n
+        return self.sketch.mass.labels
 
     @property
     def _masses(self) -> Floats:
         """The weight of the labels of each class and cell, float64[2, m]."""
-        masses = self.sketch.weighed.masses
-        unit = int(masses.sum()) / self._weight  # 1, or the units of 1
-        return masses.astype(np.float64) / unit
+        return self.sketch.weighed.masses.astype(np.float64)
 
     def add(
         self,
@@ -185,13 +181,12 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
         if not len(values):
             return
-        units = None if weights is None else as_units(weights, len(values))
-        each = np.ones(len(values)) if units is None else units / ONE
+        each = np.ones(len(values)) if weights is None else weights
         self.log_losses = _sum_on(self.log_losses, each * log_losses(labels, values))
         self.squares = _sum_on(self.squares, each * (values - labels) ** 2)
-        rounded = np.rint(each * values / GRAIN) * GRAIN
+        rounded = each * (np.rint(values / GRAIN) * GRAIN)
         self._add_gaps(rounded - each * labels, each - 1.0)
-        self._add_to_cells(values, rounded, labels, units)
+        self._add_to_cells(values, rounded, labels, each)
 
     def bins(self, most: int) -> tuple[Floats, Floats, Floats]:
         """Return labels, sum of forecasts and positives of at most so many bins of equal mass.
@@ -230,9 +225,9 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         self.latest_gap = float(gaps[-1])
         self.open_gap = float(sums[-1] - ends[-1])
 
-    def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, units: Counts | None) -> None:
+    def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, weights: Floats) -> None:
         held, level = self.sketch.cells, self.sketch.level
-        self.sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
+        self.sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), weights)
         cells, risen = self.sketch.cells, self.sketch.level - level
         where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
         sums = np.concatenate([self.forecasts, rounded])

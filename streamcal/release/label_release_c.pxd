@@ -3,7 +3,7 @@ cimport cython
 from libc cimport math
 from streamcal.release.delay_laws_c cimport DelayLaws, completeness
 
-cdef int _MOST_HELD, _NOWHERE, _UNITS, _NOTES, _FEW, _MANY_NOTES, _ONE, _HELD, _FOUND, _CONFIRMED, _SCORE
+cdef int _MOST_HELD, _NOWHERE, _MOST_STANDS, _NOTES, _FEW, _MANY_NOTES, _HELD, _FOUND, _CONFIRMED, _SCORE
 cdef double _NO_TIME, _NEVER
 cdef int _COHORT, _FIRST, _NOTED, _EXCLUDED
 cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY
@@ -17,25 +17,25 @@ cdef class HeldLabels(DelayLaws):
     cdef public dict memos
     cdef public long long[:, ::1] more
     cdef int _free, _room
-    cdef double[::1] _scores, _at
+    cdef double[::1] _scores, _weights, _at
     cdef signed char[::1] _labels
     cdef long long[::1] _index
-    cdef int[::1] _units, _stands, _follow
+    cdef int[::1] _stands, _follow
 
     cpdef long long beyond(self, int label) noexcept
     @cython.locals(i=int)
     cpdef _give(self, int room)
     @cython.locals(i=int)
     cpdef _push(
-        self, Py_ssize_t cohort, double score, int label, long long index, int units, double time, memo
+        self, Py_ssize_t cohort, double score, int label, long long index, double weight, double time, memo
     )
     cpdef _append(self, Py_ssize_t cohort, int label, int i)
     @cython.locals(i=int)
     cpdef _pop(self, Py_ssize_t cohort, int label)
     @cython.locals(i=int)
-    cdef int _place(self, Py_ssize_t cohort, int label, double score, long long index, int units, double time) except -2
+    cdef int _place(self, Py_ssize_t cohort, int label, double score, long long index, double weight, double time) except -2
     @cython.locals(i=int)
-    cdef int _put(self, double score, int label, long long index, int units, double time) except -2
+    cdef int _put(self, double score, int label, long long index, double weight, double time) except -2
     @cython.locals(before=int, i=int, after=int)
     cpdef _unnote(self, Py_ssize_t cohort, double score, long long index)
     @cython.locals(i=int)
@@ -76,12 +76,12 @@ cdef class LabelRelease(HeldLabels):
     cpdef bint end(self) except -1
     @cython.locals(cohort=Py_ssize_t, arrival=double, likely=double, latest=double, mark=int)
     cpdef bint take(
-        self, double score, int label, long long index, int units, double came, double time, double expected,
+        self, double score, int label, long long index, double weight, double came, double time, double expected,
         memo,
     ) except -1
     @cython.locals(held=bint)
     cdef bint _is_empty(self, Py_ssize_t cohort) noexcept
-    @cython.locals(pending="long long", noted="long long", i=int, units=double)
+    @cython.locals(pending="long long", noted="long long", i=int)
     cpdef _exclude(self, Py_ssize_t cohort, int label)
     @cython.locals(
         usual=double, size="long long", told="long long", positives="long long", sum_=double, squares=double,

@@ -29,7 +29,7 @@ from streamcal.release.release_state import SCALARS, ReleaseState
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.sketch.weighing import ONE
+from streamcal.sketch.weighing import read_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["MOST_HELD", "LabelRelease", "Released"]
@@ -61,9 +61,9 @@ _HARDLY: Final = 0.02  # … if so many of them are pending, by the labels of th
 _COMPLETE, _COHORT = COMPLETE, COHORT
 _NOTED, _EXCLUDED = 1, 2  # marks of cohorts: scores are noted; learned by exclusion as label 0, or plus 1
 _MOST_HELD = MOST_HELD
-_UNITS = 1 << 30  # greatest weight that a label may stand for, in units of 1/256
+_MOST_STANDS = 1 << 29  # labels that one may stand for
 _SCORE = 2  # list of a cohort that has scores without a label, beside those of labels 0 and 1
-_NOWHERE, _NO_TIME, _NEVER, _ONE = -1, float("nan"), float("-inf"), ONE
+_NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("-inf")
 _HELD, _FOUND, _CONFIRMED = 0, 1, 2  # rows of `HeldLabels.more`
 
 
@@ -73,7 +73,7 @@ class Released(NamedTuple):
     scores: Floats
     labels: Labels
     prediction_index: Counts
-    units: Counts
+    weights: Floats
     times: Floats
     """Event times of the labels, float64[k]; NaN where there is none."""
     memos: list[Memo | None]
@@ -113,14 +113,14 @@ class HeldLabels(DelayLaws):
 
     def _give(self, room: int) -> None:
         """Make memory for so many held labels."""
-        kinds = np.float64, np.int8, np.int64, np.int32, np.int32, np.float64, np.int32
+        kinds = np.float64, np.int8, np.int64, np.float64, np.int32, np.float64, np.int32
         before = getattr(self, "_store", None)
         self._store: list[Any] = [np.zeros(room, kind) for kind in kinds]
         if before is not None:
             for column, old in zip(self._store, before, strict=True):
                 column[: self._room] = old
         store = self._store
-        self._scores, self._labels, self._index, self._units, self._stands, self._at, self._follow = store
+        self._scores, self._labels, self._index, self._weights, self._stands, self._at, self._follow = store
         for i in range(room - 1, self._room - 1, -1):
             self._follow[i], self._free = self._free, i
         self._room = room
@@ -131,7 +131,7 @@ class HeldLabels(DelayLaws):
         score: float,
         label: int,
         index: int,
-        units: int,
+        weight: float,
         time: float,
         memo: Memo | None,
     ) -> None:
@@ -141,27 +141,27 @@ class HeldLabels(DelayLaws):
         self.held += 1
         self.more[_HELD, label] += 1
         if cohort >= 0:
-            i = self._place(cohort, label, score, index, units, time)
+            i = self._place(cohort, label, score, index, weight, time)
         else:
-            i = self._put(score, label, index, units, time)
+            i = self._put(score, label, index, weight, time)
             self._loose.append(i)
         if memo is not None:
             self.memos[i] = memo
 
-    def _place(self, cohort: int, label: int, score: float, index: int, units: int, time: float) -> int:
+    def _place(self, cohort: int, label: int, score: float, index: int, weight: float, time: float) -> int:
         """Put a score behind the others of its label, 2: none yet, and cohort; return its place."""
-        i = self._put(score, label, index, units, time)
+        i = self._put(score, label, index, weight, time)
         self._append(cohort, label, i)
         return i
 
-    def _put(self, score: float, label: int, index: int, units: int, time: float) -> int:
+    def _put(self, score: float, label: int, index: int, weight: float, time: float) -> int:
         """Take memory for a score; return its place."""
         if self._free == _NOWHERE:
             self._give(max(16, 2 * self._room))
         i = self._free
         self._free = self._follow[i]
         self._scores[i], self._labels[i], self._index[i], self._at[i] = score, label, index, time
-        self._units[i], self._stands[i], self._follow[i] = units, 1, _NOWHERE
+        self._weights[i], self._stands[i], self._follow[i] = weight, 1, _NOWHERE
         return i
 
     def _append(self, cohort: int, label: int, i: int) -> None:
@@ -222,7 +222,7 @@ class HeldLabels(DelayLaws):
         count, i = 0, self.head[cohort, label]
         while i != _NOWHERE:
             j = self._follow[i]
-            if j != _NOWHERE and self._units[i] + self._units[j] <= _UNITS:
+            if j != _NOWHERE and self._stands[i] + self._stands[j] <= _MOST_STANDS:
                 stands = self._stands[i] + self._stands[j]
                 if self._hash(i) * stands >= self._stands[i]:
                     self._scores[i], self._index[i], self._at[i] = (
@@ -232,7 +232,7 @@ class HeldLabels(DelayLaws):
                     )
                     if j in self.memos:
                         self.memos[i] = self.memos[j]
-                self._units[i] += self._units[j]
+                self._weights[i] += self._weights[j]
                 self._stands[i] += self._stands[j]
                 self._follow[i] = self._follow[j]
                 if self.tail[cohort, label] == j:
@@ -282,7 +282,7 @@ class HeldLabels(DelayLaws):
             scores[order],
             np.asarray(self._labels)[sorted_],
             index[order],
-            np.asarray(self._units)[sorted_].astype(np.int64),
+            np.asarray(self._weights)[sorted_],
             np.asarray(self._at)[sorted_],
             [self.memos.pop(i, None) for i in sorted_.tolist()] if self.memos else [None] * len(places),
         )
@@ -305,7 +305,7 @@ class HeldLabels(DelayLaws):
                 sizes.append(len(places) - before)
         sizes.append(len(self._loose))
         places += self._loose
-        names = "scores", "labels", "index", "units", "stands", "times"
+        names = "scores", "labels", "index", "weights", "stands", "times"
         columns = {name: np.asarray(column)[places] for name, column in zip(names, self._store, strict=False)}
         memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
         return columns | {"held": np.array(sizes, np.int64), "memos": memos}
@@ -317,13 +317,13 @@ class HeldLabels(DelayLaws):
         sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
         rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
         number = int(sizes.sum())
-        columns = state.scores, state.labels, state.index, state.units, state.stands, state.times
+        columns = state.scores, state.labels, state.index, state.weights, state.stands, state.times
         require(all(len(column) == number for column in columns), f"columns of {number} held labels")
         checks.as_scores(state.scores)
         within(state.labels, 0, 2, "held labels")
         within(state.index, -2, self.n, "predictions of held labels")
-        within(state.units, 1, _UNITS, "weights of held labels")
-        within(state.stands, 1, _UNITS, "numbers of held labels")
+        read_weights(state.weights, number)
+        within(state.stands, 1, _MOST_STANDS, "numbers of held labels")
         ends = np.cumsum(rows).reshape(k, 3)
         stands = np.concatenate(([0], np.cumsum(state.stands, dtype=np.int64)))
         held = (stands[ends] - stands[ends - rows])[:, :2]
@@ -442,7 +442,7 @@ class LabelRelease(HeldLabels):
         """Note the score of the next prediction, while it `holds`; `predict` follows."""
         cohort = self.k - 1
         if self.waiting[cohort, 1] == _NOTED:
-            self._place(cohort, _SCORE, score, self.n, _ONE, _NO_TIME)
+            self._place(cohort, _SCORE, score, self.n, 1.0, _NO_TIME)
             self.waiting[cohort, 0] += 1
             self.noted += 1
 
@@ -480,7 +480,7 @@ class LabelRelease(HeldLabels):
         score: float,
         label: int,
         index: int,
-        units: int,
+        weight: float,
         came: float,
         time: float,
         expected: float,
@@ -490,7 +490,7 @@ class LabelRelease(HeldLabels):
 
         Parameters
         ----------
-        score, label, index, units
+        score, label, index, weight
             As `streamcal.engine.event_rules_c.EventRules.learn_one`; index below 0: the label came at once.
         came
             Event time of the label; NaN or -inf if there is none.
@@ -530,14 +530,12 @@ class LabelRelease(HeldLabels):
                 return True
         elif not self.unsettled:
             return True
-        self._push(cohort, score, label, index, units, time, memo)
+        self._push(cohort, score, label, index, weight, time, memo)
         if self.unsettled:
             if cohort >= 0:
                 self.expected[cohort, 2] += expected
             self.first.add(expected, label, index)
-            if (
-                units != _ONE
-            ):  # weights say for which predictions a label stands: a class may be rare, but not late
+            if weight != 1.0:  # it stands for others, too: a class may be rare, but not late
                 self._free_all()
             elif self.n < _COHORT or index < 0:
                 self._judge_first()
@@ -695,8 +693,7 @@ class LabelRelease(HeldLabels):
         while i != _NOWHERE:
             self._labels[i] = label
             self.more[_FOUND, label] += 1
-            units = min(float(_UNITS), 256.0 * self._stands[i] * pending / noted + 0.5)
-            self._units[i] = max(1, int(units))
+            self._weights[i] = float(self._stands[i]) * pending / noted
             self._at[i] = self._moment
             self.ready.append(i)
             i = self._follow[i]

@@ -58,7 +58,7 @@ class ReleaseState(Part, array_like=True):
     scores: Floats
     labels: Labels
     index: Counts
-    units: Cells
+    weights: Floats
     stands: Cells
     times: Floats
     memos: dict[int, bytes]

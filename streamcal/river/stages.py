@@ -10,7 +10,7 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.recalibrator import Recalibrator
 from streamcal.river.waiting import Waiting
-from streamcal.sketch.weighing import as_units
+from streamcal.sketch.weighing import as_weights
 from streamcal.values import Floats
 
 try:
@@ -275,7 +275,7 @@ class _Stage(base.Classifier):
             if len(given) != len(labels):
                 raise ValueError(f"{len(labels)} labels but {len(given)} weights")
             some = given[given != 0]  # what counts nothing teaches nothing
-            as_units(some, len(some))
+            as_weights(some, len(some))
             weights = given.tolist()
         for score, label, segments, weight in zip(
             scores.tolist(), labels, names or [None] * len(labels), weights, strict=True
@@ -383,7 +383,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     A prediction also observes the score (`Recalibrator.observe_one`). Repeating it for the same object before
     a label is learned does not count again, except in the last step of a pipeline, which gets a new object
     each time. A weight ``w`` goes to the wrapped model, and to the map: there it says for how many
-    predictions the label stands, from 1/256 to 10,000, or 0 for none (`Recalibrator.learn_one`). The
+    predictions the label stands, from 1e-9 to 10,000, or 0 for none (`Recalibrator.learn_one`). The
     certificate then claims nothing. `learn_many`, `predict_proba_many` and `predict_many` need a wrapped
     model that has the first two.
 

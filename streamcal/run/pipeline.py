@@ -31,7 +31,7 @@ from streamcal.run.rows import (
     reject_row,
 )
 from streamcal.run.run_state import RunState
-from streamcal.sketch import weighing
+from streamcal.sketch.weighing import as_weights
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -341,11 +341,12 @@ class Pipeline(RunState):
     def _learn_run(self, outcome: Outcome, run: Sequence[LabelledEvent]) -> None:
         """Learn labelled events of one key and domain."""
         if run:
-            units = None
+            weights = None
             if any(event.weight for event in run):  # None where there is none, and none is 0
-                units = weighing.as_units([event.weight or 1.0 for event in run], len(run))
+                weights = as_weights([event.weight or 1.0 for event in run], len(run))
             times = np.array([event.time for event in run], np.float64) if self._timed else None
-            self._learn(outcome, run[0].key, len(run), lambda engine: engine.learn_events(run, times, units))
+            key = run[0].key
+            self._learn(outcome, key, len(run), lambda engine: engine.learn_events(run, times, weights))
 
     def _learn(self, outcome: Outcome, key: str | None, count: int, learn: Callable[[Engine], None]) -> None:
         """Let the engine of a key learn this number of labels of a calibration."""

@@ -19,8 +19,7 @@ from streamcal.segments.fields_c import TERMS, name_of, names_of
 from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import SegmentCorrection, Segments, of_frame
 from streamcal.sketch import checks
-from streamcal.sketch.weighing import ONE
-from streamcal.values import Counts, Floats, Labels, shown
+from streamcal.values import Floats, Labels, shown
 
 if TYPE_CHECKING:
     from streamcal.segments.segmented_engine import SegmentedEngine
@@ -169,26 +168,26 @@ class SegmentCalls(Calls[Rows]):
         labels: Labels,
         domain: Domain,
         times: Floats | None,
-        units: Counts | None,
+        weights: Floats | None,
         memos: Sequence[bytes] | None,
     ) -> None:
         """See `Calls.learn`; labels of the source teach the pooled engine only."""
         engine, size = self.engine, len(rows)
         if domain == "source":
-            engine.learn_many(self.scores(rows), labels, domain, times, None, units)
+            engine.learn_many(self.scores(rows), labels, domain, times, None, weights)
             return
         known = engine.target.labels
         starts, indices, rest = parts_of_call(size, known), seen_in_call(size, known), list[bytes]()
         if memos is not None:
             starts, (indices, rest) = [0], self.split(memos)
         moments = [None] * size if times is None else times.tolist()
-        weights = [ONE] * size if units is None else units.tolist()
+        counted = [1.0] * size if weights is None else weights.tolist()
         events = list(zip((score for score, _ in rows), labels.tolist(), moments, strict=True))
         for start, end in pairwise([*starts, size]):
             then = rest or self.forecast(rows[start:end])[1]
             for at, memo in enumerate(then, start):
                 score, label, time = events[at]
-                engine.learn_one(score, label, domain, time, int(indices[at]), weights[at], memo)
+                engine.learn_one(score, label, domain, time, int(indices[at]), counted[at], memo)
 
 
 class SegmentView:

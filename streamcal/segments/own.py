@@ -20,7 +20,6 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.segments.corrections_c import logit_of, order
 from streamcal.sketch.decoding import Count, Probability, require
-from streamcal.sketch.weighing import ONE
 
 __all__ = ["WORTH", "OwnEngines", "OwnState"]
 
@@ -110,7 +109,7 @@ class OwnEngines:
 
     def _take(self, segment: Segment, score: float, label: int) -> None:
         """Learn one label."""
-        self._engines[segment].learn_one(score, label, "target", None, None, ONE)
+        self._engines[segment].learn_one(score, label, "target", None, None, 1.0)
         if self._states is not None:
             since = self._states[segment].since
             since.append((score, label))

@@ -41,6 +41,7 @@ cdef Py_ssize_t _width(int level) noexcept
 
 
 cdef double _EMPTY, _SEVERAL
+cdef int _CLASSES
 cdef long long _MULTIPLIER, _WORD
 
 
@@ -52,16 +53,17 @@ cdef class Tally:
     cdef int _shift
     cdef int[::1] _slots
     cdef long long[::1] _cells
-    cdef long long[:, ::1] _counts
+    cdef double[:, ::1] _counts
     cdef double[::1] _atoms
 
     @cython.locals(
         i=Py_ssize_t, size=Py_ssize_t, place=Py_ssize_t, labelled=bint, direct=bint, score=double, atom=double,
-        key="long long", level=int, slots="int[::1]", counts="long long[:, ::1]", atoms="double[::1]",
+        key="long long", level=int, slots="int[::1]", counts="double[:, ::1]", atoms="double[::1]",
+        weighted=bint, label=int, weight=double,
     )
-    cpdef add(self, const double[::1] scores, const signed char[::1] labels)
+    cpdef add(self, const double[::1] scores, const signed char[::1] labels, const double[:] weights=*)
     @cython.locals(i=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, keys="long long[::1]")
-    cpdef merge(self, object cells, const long long[:, :] counts, const double[::1] atoms, int level)
+    cpdef merge(self, object cells, const double[:, :] counts, const double[::1] atoms, int level)
     @cython.locals(i=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t, up=int, cell="long long")
     cpdef coarsen(self, int level)
     @cython.locals(i=Py_ssize_t)
@@ -81,7 +83,6 @@ cpdef Py_ssize_t count_sorted(const int[::1] packed, int[::1] cells, long long[:
 
 
 cdef Py_ssize_t _FEWEST, _HEAVY
-cdef int _ONE
 
 
 cdef class Buffer:
@@ -92,7 +93,7 @@ cdef class Buffer:
     cdef list _columns
     cdef double[::1] _scores
     cdef signed char[::1] _labels
-    cdef int[::1] _units
+    cdef double[::1] _weights
     cdef long long[::1] _index
 
 
@@ -104,7 +105,8 @@ cdef class ScoreBuffer(Buffer):
 
 cdef class LabelBuffer(Buffer):
     cdef public long long positives, start
+    cdef public double _ones, _total, _squares
     cdef public bint windowed, weighted
     cdef public bint _keeps_index
 
-    cpdef long long append(self, double score, int label, long long prediction_index, int units) except -1
+    cpdef long long append(self, double score, int label, long long prediction_index, double weight) except -1

@@ -21,7 +21,6 @@ __all__ = [
     "FIRST_KEY",
     "IN_CALL",
     "LAST_KEY",
-    "ONE",
     "LabelBuffer",
     "ScoreBuffer",
     "Tally",
@@ -192,6 +191,7 @@ def _width(level: int) -> int:
     return (level + 7) // 8
 
 
+_CLASSES: Final = 2
 _EMPTY: Final = -1.0  # in place of the atom of a cell without scores
 _SEVERAL: Final = float("nan")
 _MULTIPLIER: Final = 0x9E3779B1  # 2³² over the golden ratio, which spreads the cells (Knuth, volume 3, 6.4)
@@ -207,7 +207,8 @@ class Tally:
     Parameters
     ----------
     cells, counts, atoms, level
-        what it begins with: int32[m] that differ, int64[rows, m], float64[m] and their level.
+        what it begins with: int32[m] that differ, float64[rows, m], float64[m] and their level. Rows are the
+        labels by class; with weights also Σw by class, and Σw².
     max_cells
         how many cells may be occupied, at least 64 and m.
     more
@@ -215,7 +216,7 @@ class Tally:
     """
 
     def __init__(
-        self, cells: Cells, counts: Counts, atoms: Floats, level: int, max_cells: int, more: int
+        self, cells: Cells, counts: Floats, atoms: Floats, level: int, max_cells: int, more: int
     ) -> None:
         size, room = len(cells), min(max_cells, len(cells) + more)
         self.level = level
@@ -224,7 +225,7 @@ class Tally:
         """Whether the order of the cells has changed: they are not in that of the beginning any more."""
         self._size, self._room = 0, room
         self._cells = np.empty(room, np.int64)
-        self._counts = np.empty((room, len(counts)), np.int64)
+        self._counts = np.empty((room, len(counts)))
         self._atoms = np.empty(room)
         bits, every = max(4, (4 * room - 1).bit_length()), (LAST_KEY >> level) + 1
         self._shift = 32 - bits
@@ -237,8 +238,8 @@ class Tally:
         self._index(size)
 
     @property
-    def contents(self) -> tuple[Cells, Counts, Floats]:
-        """The cells, ascending, with their counts, int64[rows, m], and their atoms."""
+    def contents(self) -> tuple[Cells, Floats, Floats]:
+        """The cells, ascending, with their counts, float64[rows, m], and their atoms."""
         cells, atoms = np.asarray(self._cells)[: self._size], np.asarray(self._atoms)[: self._size]
         counts = np.asarray(self._counts)[: self._size]
         if self.appended:
@@ -246,9 +247,12 @@ class Tally:
             cells, counts, atoms = cells[order], counts[order], atoms[order]
         return cells.astype(np.int32), counts.T, atoms
 
-    def add(self, scores: Floats, labels: Labels) -> None:
-        """Add checked scores, float64[n], with their labels, int8[n]; without labels, all count as 0."""
-        labelled, size = len(labels) > 0, len(scores)
+    def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
+        """Add checked scores, float64[n], with their labels, int8[n]; without labels, all count as 0.
+
+        ``weights``, float64[n], are added up where there are rows for them; None: all are 1.
+        """
+        labelled, size, weighted = len(labels) > 0, len(scores), self._counts.shape[1] > _CLASSES
         slots, counts, atoms = self._slots, self._counts, self._atoms
         direct, level = self._direct, self.level
         for i in range(size):
@@ -258,13 +262,18 @@ class Tally:
             if place < 0:
                 place = self._place(key)
                 direct, level = self._direct, self.level
-            counts[place, labels[i] if labelled else 0] += 1
+            label = labels[i] if labelled else 0
+            counts[place, label] += 1.0
+            if weighted:
+                weight = 1.0 if weights is None else weights[i]
+                counts[place, _CLASSES + label] += weight
+                counts[place, 2 * _CLASSES] += weight * weight
             atom = atoms[place]
             if atom == atom and atom != score:
                 atoms[place] = score if atom == _EMPTY else _SEVERAL
 
-    def merge(self, cells: Cells, counts: Counts, atoms: Floats, level: int) -> None:
-        """Add cells of any level, int32[m], with their counts, int64[rows, m], and atoms."""
+    def merge(self, cells: Cells, counts: Floats, atoms: Floats, level: int) -> None:
+        """Add cells of any level, int32[m], with their counts, float64[rows, m], and atoms."""
         if level > self.level:
             self.coarsen(level)
         keys = cells.astype(np.int64) << level
@@ -309,7 +318,7 @@ class Tally:
                 self.appended = True
                 self._atoms[place] = _EMPTY
                 for row in range(self._counts.shape[1]):
-                    self._counts[place, row] = 0
+                    self._counts[place, row] = 0.0
                 break
             self.coarsen(self.level + 1)
             slot = self._slot(key >> self.level)
@@ -362,9 +371,6 @@ def count_sorted(packed: Cells, cells: Cells, counts: Counts) -> int:
     return last + 1
 
 
-ONE: Final = 256
-"""Units of weight 1."""
-_ONE: Final = ONE
 AT_ONCE: Final = -1
 """Stand-in for the number of scores observed before a prediction: its label came together with it."""
 
@@ -430,7 +436,7 @@ class Buffer:
         self._columns, self._limit = columns, len(columns[0])
         self._scores = columns[0]
         if len(columns) > 1:
-            self._labels, self._units = columns[1:3]
+            self._labels, self._weights = columns[1:3]
         if len(columns) > 3:
             self._index = columns[3]
 
@@ -468,8 +474,7 @@ class ScoreBuffer(Buffer):
 class LabelBuffer(Buffer):
     """Labels with their scores and weights in order of arrival, by number.
 
-    The columns are scores, labels, units of weights, and the numbers of the predictions if a reader asks for
-    them.
+    The columns are scores, labels, weights, and the numbers of the predictions if a reader asks for them.
 
     Parameters
     ----------
@@ -478,9 +483,10 @@ class LabelBuffer(Buffer):
     """
 
     def __init__(self, keeps_index: bool) -> None:
-        super().__init__(np.float64, np.int8, np.int32, *((np.int64,) if keeps_index else ()))
+        super().__init__(np.float64, np.int8, np.float64, *((np.int64,) if keeps_index else ()))
         self.positives = 0
         """Number of labels 1."""
+        self._ones = self._total = self._squares = 0.0  # Σw of labels 1 and of all, and Σw²
         self.windowed = False
         """Whether the log is a sliding window: the pane is then checked before every label."""
         self.weighted = False
@@ -495,22 +501,21 @@ class LabelBuffer(Buffer):
         """Number of the next label."""
         return self.start + self._held
 
-    def append(self, score: float, label: int, prediction_index: int, units: int) -> int:
-        """Take one checked label with the units of its weight; return the number of labels."""
+    def append(self, score: float, label: int, prediction_index: int, weight: float) -> int:
+        """Take one checked label with its weight; return the number of labels."""
         if self._held == self._limit:
             self._widen(self._held + 1)
         self._scores[self._held] = score
         self._labels[self._held] = label
-        self._units[self._held] = units
-        if units != _ONE:
-            self._weigh(label, units)
+        self._weights[self._held] = weight
+        self._ones += label * weight
+        self._total += weight
+        self._squares += weight * weight
+        if weight != 1.0:
+            self.weighted = True
         if self._keeps_index:
             self._index[self._held] = prediction_index
         self._held += 1
         self.positives += label
         self.n += 1
         return self.n
-
-    def _weigh(self, _label: int, _units: int) -> None:
-        """Count the weight of a label."""
-        self.weighted = True

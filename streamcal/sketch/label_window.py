@@ -9,8 +9,8 @@ import numpy as np
 
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import Part, Positive, require
-from streamcal.sketch.weighing import ONE, Mass, check_units
-from streamcal.values import Counts, Labels
+from streamcal.sketch.weighing import NONE, joined, read_weights
+from streamcal.values import Floats, Labels
 
 __all__ = ["LabelWindow"]
 
@@ -22,29 +22,24 @@ class LabelWindow(Part):
     """Number of labels to keep."""
     labels: bytes = b""
     """Labels, 0 or 1 each."""
-    units: Counts | None = None
-    """Weights in units of 1/256, int64[m]; None: all are 1."""
+    weights: Floats | None = None
+    """Weights, float64[m]; None: all are 1."""
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
         require(len(self.labels) <= self.size, f"{len(self.labels)} labels in a window of {self.size}")
         checks.as_labels(np.frombuffer(self.labels, np.int8))
-        if self.units is not None:
-            check_units(self.units, len(self.labels))
+        read_weights(self.weights, len(self.labels))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def effective(self) -> tuple[float, float]:
         """Return (positives, labels); with weights, as the effective number of labels."""
-        mass = Mass.of(np.frombuffer(self.labels, np.int8), self.units)
-        return mass.effective(self.labels.count(1), len(self.labels))
+        return NONE.with_labels(np.frombuffer(self.labels, np.int8), self.weights).effective()
 
-    def add(self, labels: Labels, units: Counts | None) -> None:
-        """Add labels, int8[n], as the latest; ``units`` are those of their weights, None: all are 1."""
-        if units is not None or self.units is not None:
-            parts = (len(self.labels), self.units), (len(labels), units)
-            both = np.concatenate([np.full(n, ONE) if own is None else own for n, own in parts])
-            both = both[-self.size :]
-            self.units = None if (both == ONE).all() else both
+    def add(self, labels: Labels, weights: Floats | None) -> None:
+        """Add labels, int8[n], as the latest; ``weights``, float64[n]; None: all are 1."""
+        parts = (len(self.labels), self.weights), (len(labels), weights)
+        self.weights = joined(*parts, size=self.size)
         self.labels = (self.labels + labels.tobytes())[-self.size :]

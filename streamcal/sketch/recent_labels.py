@@ -1,6 +1,6 @@
 """RecentLabels: the latest labelled scores in their order.
 
-Memory: 4 bytes each, twice as many once one of them has a weight, and room for up to 2,048 more.
+Memory: 4 bytes each, three times as many once one of them has a weight, and room for up to 2,048 more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import count_sorted
 from streamcal.sketch.decoding import Part, Positive, require, within
-from streamcal.sketch.weighing import ONE, Weighed, check_units, heavy, squares, weighed
+from streamcal.sketch.weighing import Weighed, joined, read_weights
 from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["RecentLabels"]
@@ -29,15 +29,14 @@ class RecentLabels(Part, dict=True):
     """Number of labels to keep."""
     packed: Cells = _NONE
     """Cell of each label, with the label as the lowest bit, int32[m]."""
-    units: Cells | None = None
-    """Weights in units of 1/256, int32[m]; None: all are 1."""
+    weights: Floats | None = None
+    """Weights, float64[m]; None: all are 1."""
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
         require(len(self.packed) <= self.size, f"{len(self.packed)} newest labels, at most {self.size}")
         within(self.packed, 0, _LAST, "cells of the newest labels")
-        if self.units is not None:
-            check_units(self.units.astype(np.int64), len(self.packed))
+        read_weights(self.weights, len(self.packed))
         self._set(self.packed)
 
     def _set(self, packed: Cells) -> None:
@@ -65,42 +64,33 @@ class RecentLabels(Part, dict=True):
     def weighed(self, length: int) -> tuple[Cells, Weighed]:
         """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
         cells, counts = self.counts(length)
-        if self.units is None:
-            return cells, weighed(counts, None)
-        latest, units = self.packed[-length:], self.units[-length:].astype(np.int64)
-        columns, extra = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)), np.int64)
-        np.add.at(extra, (latest & np.int32(1), columns), units - ONE)
-        np.add.at(extra[2], columns, squares(units) - ONE)
-        return cells, weighed(counts, extra if extra.any() else None)
+        if self.weights is None:
+            return cells, Weighed(counts, counts.sum(axis=0).astype(np.float64))
+        latest, weights = self.packed[-length:], self.weights[-length:]
+        columns, sums = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)))
+        np.add.at(sums, (latest & np.int32(1), columns), weights)
+        np.add.at(sums[2], columns, weights**2)
+        return cells, Weighed(sums[:2], sums[2])
 
-    def latest(self, length: int) -> tuple[Floats, Labels, Counts | None]:
-        """Return the latest ``length`` labels: scores, float64[m], labels, int8[m], and units of weights.
+    def latest(self, length: int) -> tuple[Floats, Labels, Floats | None]:
+        """Return the latest ``length`` labels: scores, float64[m], labels, int8[m], and weights, float64[m].
 
-        The scores are the middles of their cells; the units int64[m], or None if all weights are 1.
+        The scores are the middles of their cells; there are no weights if all are 1.
         """
         first = len(self.packed) - length
         latest = self.packed[first:]
         middles = grid.middles(latest >> np.int32(1), grid.MIN_LEVEL)
-        units = None
-        if self.units is not None:
-            units = self.units[first:].astype(np.int64)
-            units = None if (units == ONE).all() else units
-        return middles, (latest & np.int32(1)).astype(np.int8), units
+        weights = None if self.weights is None else self.weights[first:]
+        return middles, (latest & np.int32(1)).astype(np.int8), weights
 
-    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Add checked labels as the latest, float64[k] and int8[k].
 
-        ``units`` are those of their weights, int64[k]; None: all are 1.
+        ``weights`` are theirs, float64[k]; None: all are 1.
         """
         later = 2 * grid.cells_of(scores[-self.size :], grid.MIN_LEVEL) + labels[-self.size :]
-        own = None
-        if units is not None and len(heavy(units)):
-            own = units[-self.size :].astype(np.int32)
-        if own is not None or self.units is not None:
-            parts = (self.packed, self.units), (later, own)
-            columns = [np.full(len(cells), ONE, np.int32) if of is None else of for cells, of in parts]
-            both = np.concatenate(columns)[-self.size :]
-            self.units = None if (both == ONE).all() else both
+        own = None if weights is None else weights[-self.size :]
+        self.weights = joined((len(self.packed), self.weights), (len(later), own), size=self.size)
         end = self._end + len(later)
         if end > len(self._buffer):
             self._set(np.concatenate((self.packed, later))[-self.size :])

@@ -4,17 +4,18 @@ It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
 label mean of each bin between such edges, class priors, and score histograms. It also knows which cells hold
 one score only, however often: atoms, on which the map varies no further. Its state depends only on the
-multiset of events, not on their order, batches or shards. Labels may have weights
-(`streamcal.sketch.weighing`). Memory: at most ``max_cells`` cells of 6 to 28 bytes (5 to 20 without labels),
-by the largest count and by how many cells hold one score only; and 24 bytes more where a label has a weight.
+multiset of events, not on their order, batches or shards; with weights of labels
+(`streamcal.sketch.weighing`), but for the rounding of their sums.
+
+Memory: at most ``max_cells`` cells of 6 to 28 bytes (5 to 20 without labels), by the largest count and by how
+many cells hold one score only; and 24 bytes more where a label has a weight.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +43,10 @@ MIN_MAX_CELLS: Final = 64
 
 _MAGIC: Final = b"SCSK"
 _FORMAT: Final = 3
-_WEIGHTED: Final = 4  # the format where a label has a weight
 _HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
 _CRC: Final = struct.Struct("<I")
+_SUMS: Final = 3  # rows of weights
 _BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
-
-_Extra: TypeAlias = tuple[Cells, int, Counts | None]  # cells, their level, and what `_extra` is of these
 
 
 class ScoreSketch:
@@ -69,7 +68,7 @@ class ScoreSketch:
     (3, 2, [[1, 0], [1, 1]])
     """
 
-    __slots__ = ("_cells", "_counts", "_extra", "_level", "_max_cells", "_packed_atoms")
+    __slots__ = ("_cells", "_counts", "_level", "_max_cells", "_packed_atoms", "_sums")
 
     def __init__(self, max_cells: int = MAX_CELLS, *, labelled: bool = True) -> None:
         if max_cells < MIN_MAX_CELLS:
@@ -79,9 +78,8 @@ class ScoreSketch:
         self._cells: Cells = np.empty(0, np.int32)
         self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
         self._packed_atoms = b""  # they are asked for seldom
-        # What the labels of each cell count for beyond one each, as in `weighing.Mass`: those of labels 0,
-        # of labels 1, and the squares of both, int64[3, m]. None: all weights are 1.
-        self._extra: Counts | None = None
+        # By cell, Σw of labels 0, of labels 1, and Σw² of both, float64[3, m]. None: all weights are 1.
+        self._sums: Floats | None = None
 
     @property
     def max_cells(self) -> int:
@@ -135,17 +133,22 @@ class ScoreSketch:
     @property
     def weighted(self) -> bool:
         """Whether a label has a weight other than 1."""
-        return self._extra is not None
+        return self._sums is not None
 
     @property
     def weighed(self) -> Weighed:
         """Weighted labels of each cell; equal to `counts` if no label has a weight."""
-        return weighing.weighed(self.counts, self._extra)
+        if self._sums is None:
+            return Weighed(self.counts, self.totals.astype(np.float64))
+        return Weighed(self._sums[:2], self._sums[2])
 
     @property
     def mass(self) -> Mass:
-        """Weight of all labels together beyond one each."""
-        return weighing.mass_of(self._extra)
+        """Weight of all labels together."""
+        if self._sums is None:
+            return Mass(float(self.n_positives), float(self.n), float(self.n))
+        negatives, positives, squares = self._sums.sum(axis=1).tolist()
+        return Mass(positives, negatives + positives, squares)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ScoreSketch):
@@ -163,7 +166,7 @@ class ScoreSketch:
     def add(self, scores: Any, labels: Any = None, weights: Any = None) -> None:
         """Add scores, float[n] in [0, 1]; in a labelled sketch with their labels, [n] of 0 or 1.
 
-        Labels may have weights, [n] from 1/256 to 10,000, which are rounded to units of 1/256; None: all 1.
+        Labels may have weights, [n] from 1e-9 to 10,000; None: all are 1.
 
         Raises
         ------
@@ -184,24 +187,19 @@ class ScoreSketch:
         classes = checks.as_labels(labels)
         if len(classes) != len(values):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        units = None if weights is None else weighing.as_units(weights, len(classes))
-        self.add_checked(values, classes, units)
+        self.add_checked(
+            values, classes, None if weights is None else weighing.as_weights(weights, len(classes))
+        )
 
-    def add_checked(self, scores: Floats, labels: Labels | None, units: Counts | None = None) -> None:
+    def add_checked(self, scores: Floats, labels: Labels | None, weights: Floats | None = None) -> None:
         """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled.
 
-        ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
+        ``weights`` are those of the labels, float64[n]; None: all are 1.
         """
-        parts = [(self._cells, self._level, self._extra)]
-        tally = self._tally(len(scores))
-        tally.add(scores, np.empty(0, np.int8) if labels is None else labels)
+        weights = weighing.other_than_one(weights)
+        tally = self._tally(len(scores), weighted=weights is not None)
+        tally.add(scores, np.empty(0, np.int8) if labels is None else labels, weights)
         self._take(tally)
-        if labels is not None and units is not None and len(at := weighing.heavy(units)):
-            own, extra = units[at], np.zeros((3, len(at)), np.int64)
-            extra[labels[at], np.arange(len(at))] = own - weighing.ONE
-            extra[2] = weighing.squares(own) - weighing.ONE
-            parts.append((grid.cells_of(scores[at], self._level), self._level, extra))
-        self._spread(*parts)
 
     def merge(self, other: ScoreSketch) -> None:
         """Add the contents of the other sketch, as if its events had been added here.
@@ -212,11 +210,10 @@ class ScoreSketch:
             if only one of the two is labelled, or if they differ in ``max_cells``.
         """
         self._check_alike(other)
-        parts = (self._cells, self._level, self._extra), (other._cells, other._level, other._extra)
-        tally = self._tally(len(other._cells))
-        tally.merge(other._cells, other.counts, other.atoms, other._level)
+        weighted = self.weighted or other.weighted
+        tally = self._tally(len(other._cells), weighted=weighted)
+        tally.merge(other._cells, other._rows(weighted=weighted), other.atoms, other._level)
         self._take(tally)
-        self._spread(*parts)
 
     def subtract(self, other: ScoreSketch) -> None:
         """Remove the contents of a sketch that was merged before.
@@ -226,10 +223,12 @@ class ScoreSketch:
         Raises
         ------
         ValueError
-            if the other sketch is coarser than this one, or holds a score that this one does not; nothing is
-            removed then.
+            if the other sketch is coarser than this one, or holds a score that this one does not, or if
+            labels have weights; nothing is removed then.
         """
         self._check_alike(other)
+        if self.weighted or other.weighted:
+            raise ValueError("cannot subtract where labels have weights: what is left would be rounded")
         if other._level > self._level:
             raise ValueError(
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
@@ -242,14 +241,7 @@ class ScoreSketch:
         left = self.counts
         left[:, columns] -= counts
         occupied = left.any(axis=0)
-        parts = [(self._cells, self._level, self._extra)]
-        if other._extra is not None:
-            parts.append((other._cells, other._level, -other._extra))
-        extra = self._spread_over(self._cells, parts)
-        if extra is not None and not weighing.fits(left, extra):
-            raise ValueError("cannot subtract labels of weights that were never added")
         self._keep(self._cells[occupied], left[:, occupied], self.atoms[occupied])
-        self._extra = None if extra is None else extra[:, occupied]
 
     def with_counts(self, counts: Counts) -> ScoreSketch:
         """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m], of weight 1.
@@ -263,7 +255,7 @@ class ScoreSketch:
             raise ValueError(f"need counts of shape {self._counts.shape}, none negative, got {counts!r}")
         other, occupied = self.at_level(self._level), counts.any(axis=0)
         other._keep(other._cells[occupied], counts[:, occupied], other.atoms[occupied])
-        other._extra = None
+        other._sums = None
         return other
 
     def copy(self) -> ScoreSketch:
@@ -280,23 +272,22 @@ class ScoreSketch:
         if level > self._level:
             tally.coarsen(min(level, grid.MAX_LEVEL))
         copy._take(tally)
-        copy._spread((self._cells, self._level, self._extra))
         return copy
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes. Equal states give equal bytes, on every machine."""
         header = _HEADER.pack(
             _MAGIC,
-            _FORMAT if self._extra is None else _WEIGHTED,
-            len(self._counts),
+            _FORMAT,
+            len(self._counts) + _SUMS * self.weighted,
             self._level,
             self._max_cells,
             len(self._cells),
             self.n,
         )
         steps = np.diff(self._cells, prepend=np.int32(0))
-        masses = b"" if self._extra is None else weighing.pack_extra(self.counts, self._extra)
-        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + masses + self._packed_atoms
+        sums = b"" if self._sums is None else self._sums.astype("<f8").tobytes()
+        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + sums + self._packed_atoms
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
@@ -317,13 +308,13 @@ class ScoreSketch:
         require(len(data) >= least, f"it has at least {least} bytes, got {len(data)}")
         magic, version, rows, level, max_cells, m, n = _HEADER.unpack_from(data)
         require(magic == _MAGIC, f"the bytes begin with {magic!r}, not {_MAGIC!r}")
-        formats = _FORMAT, _WEIGHTED
-        require(version in formats, f"format {version} is not supported, only {formats[0]} and {formats[1]}")
+        require(version == _FORMAT, f"format {version} is not supported, only {_FORMAT}")
         checksum = _CRC.unpack_from(data, len(data) - _CRC.size)[0]
         require(
             zlib.crc32(data[: -_CRC.size]) == checksum, "the checksum does not match: its bytes were altered"
         )
-        require(rows in (1, 2), f"it counts 1 or 2 kinds of scores, got {rows}")
+        require(rows in (1, 2, 2 + _SUMS), f"it has 1, 2 or {2 + _SUMS} rows of scores, got {rows}")
+        weighted, rows = rows > 2, min(rows, 2)
         sketch = cls(max_cells, labelled=rows == 2)
         steps, rest = unpack_numbers(data[_HEADER.size : -_CRC.size])
         counts, rest = unpack_numbers(rest)
@@ -336,8 +327,10 @@ class ScoreSketch:
         whole = counts.any(axis=0).all() and counts.sum(dtype=np.float64) == n
         require(whole, "its counts are empty or do not add up")
         require(n <= MOST, f"it holds at most {MOST:,} scores, got {n:,}")
-        if version == _WEIGHTED:
-            sketch._extra, rest = weighing.unpack_extra(counts, rest)
+        if weighted:
+            sums = np.frombuffer(rest, "<f8", _SUMS * m).reshape(_SUMS, m).astype(np.float64)
+            weighing.check_sums(counts, sums)
+            sketch._sums, rest = sums, rest[sums.nbytes :]
         sketch._level = level
         sketch._keep(cells, counts, unpack_atoms(rest, cells, level))
         return sketch
@@ -351,31 +344,23 @@ class ScoreSketch:
         if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):
             raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
 
-    def _tally(self, more: int) -> Tally:
+    def _rows(self, *, weighted: bool) -> Floats:
+        """Return the counts as rows of a tally, float64; with weights, and below them their sums."""
+        rows = np.vstack((self._counts, *self.weighed)) if weighted else self._counts
+        return rows.astype(np.float64)
+
+    def _tally(self, more: int, *, weighted: bool = False) -> Tally:
         """Return the contents as a tally, to which so many scores or cells are to be added."""
-        return Tally(self._cells, self.counts, self.atoms, self._level, self._max_cells, more)
+        rows = self._rows(weighted=weighted or self.weighted)
+        return Tally(self._cells, rows, self.atoms, self._level, self._max_cells, more)
 
     def _take(self, tally: Tally) -> None:
-        """Replace the contents by those of a tally; what labels count for beyond one each stays."""
+        """Replace the contents by those of a tally."""
         self._level = tally.level
-        self._keep(*tally.contents)
-
-    def _spread(self, *parts: _Extra) -> None:
-        """Set the weights of labels beyond one each from these parts; the cells must be final."""
-        self._extra = self._spread_over(self._cells, parts)
-
-    def _spread_over(self, cells: Cells, parts: Iterable[_Extra]) -> Counts | None:
-        """Return the sum of parts over these cells; the cells of each part are as fine, or finer."""
-        total = None
-        for own, level, extra in parts:
-            if extra is None:
-                continue
-            if total is None:
-                total = np.zeros((3, len(cells)), np.int64)
-            columns = np.searchsorted(cells, own >> np.int32(self._level - level))
-            for row, more in zip(total, extra, strict=True):
-                np.add.at(row, columns, more)
-        return total if total is not None and total.any() else None
+        cells, rows, atoms = tally.contents
+        counted = len(self._counts)
+        self._keep(cells, rows[:counted], atoms)
+        self._sums = np.ascontiguousarray(rows[counted:]) if len(rows) > counted else None
 
     def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Floats) -> None:
         """Replace the contents by these cells; their counts in as few bytes as the largest needs."""

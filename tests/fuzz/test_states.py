@@ -148,7 +148,7 @@ RELEASE = [
     ("held", put("<i8", 0, -1), "held"),
     ("labels", put("<i1", 0, 3), "held labels"),
     ("index", put("<i8", 0, -3), "predictions of held labels"),
-    ("units", put("<i4", 0, 0), "weights of held labels"),
+    ("weights", put("<f8", 0, 0.0), "weights of labels"),
     ("stands", put("<i4", 0, 2**30), "held labels"),
     ("memos", lambda _: {10**6: b""}, "kept with held labels"),
 ]

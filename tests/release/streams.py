@@ -12,7 +12,6 @@ from streamcal import Recalibrator
 from streamcal.release.delay_laws_c import DelayLaws
 from streamcal.release.label_release_c import LabelRelease, Released
 from streamcal.release.release_state import ReleaseState
-from streamcal.sketch.weighing import ONE
 from tests.inside import memo_of
 from tests.mixture.plain import expit
 
@@ -126,7 +125,7 @@ class Learned(NamedTuple):
     of: int
     """Number of its prediction."""
     label: int
-    units: int
+    weight: float
     score: float
 
 
@@ -155,9 +154,9 @@ def driven(
     def drain() -> None:
         given = release.released_labels()
         outcome.batches.append(given)
-        rows = zip(given.prediction_index, given.labels, given.units, given.scores, strict=True)
+        rows = zip(given.prediction_index, given.labels, given.weights, given.scores, strict=True)
         outcome.learned.extend(
-            Learned(int(release.n), int(i), int(y), int(u), float(s)) for i, y, u, s in rows
+            Learned(int(release.n), int(i), int(y), float(w), float(s)) for i, y, w, s in rows
         )
 
     j = int(np.sum(stream.due <= start - 1))
@@ -167,8 +166,8 @@ def driven(
             q = order[j]
             j += 1
             outcome.told.append(q)
-            if release.take(scores[q], labels[q], q, ONE, NO_TIME, NO_TIME, scores[q], None):
-                outcome.learned.append(Learned(int(release.n), q, labels[q], ONE, scores[q]))
+            if release.take(scores[q], labels[q], q, 1.0, NO_TIME, NO_TIME, scores[q], None):
+                outcome.learned.append(Learned(int(release.n), q, labels[q], 1.0, scores[q]))
             elif release.ready:
                 drain()
         after(i)

@@ -7,7 +7,6 @@ import pytest
 
 from streamcal.release.label_release_c import MOST_HELD, LabelRelease
 from streamcal.sketch.decoding import encoded
-from streamcal.sketch.weighing import ONE
 from tests.release.streams import LATE, Cohorts, Delays, Stream, driven, made
 
 # Held at most
@@ -30,12 +29,12 @@ def test_thinning_keeps_the_weights() -> None:
     labels = state.labels < 2
     assert release.held <= MOST_HELD
     assert release.held == labels.sum()
-    assert state.units[labels].sum() == ONE * int(stream.labels.sum())
-    assert (state.units[labels] == ONE * state.stands[labels]).all()
+    assert state.weights[labels].sum() == int(stream.labels.sum())
+    assert (state.weights[labels] == state.stands[labels]).all()
     assert state.stands[labels].sum() == int(stream.labels.sum())
     assert state.stands[labels].max() >= 2
     scores = stream.scores[stream.labels == 1]
-    mean = np.average(state.scores[labels], weights=state.units[labels])
+    mean = np.average(state.scores[labels], weights=state.weights[labels])
     # Its standard error is .22 / √8,000 at most.
     assert mean == pytest.approx(scores.mean(), abs=0.012)
     # Each stands in the cohort of its prediction.

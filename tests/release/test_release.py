@@ -13,7 +13,6 @@ import pytest
 
 from streamcal.release.label_delays import label_delays
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.sketch.weighing import ONE
 from tests.nightly import one_in
 from tests.release.streams import (
     ALIKE,
@@ -56,7 +55,7 @@ def test_while_no_class_is_late_all_labels_pass_at_once(kind: str) -> None:
     assert all(each.when == int(np.ceil(stream.due[each.of])) + 1 for each in late)
     assert indices(outcome) == Counter(outcome.told)
     assert Cohorts(release).held.sum() == 0
-    assert all(each.units == ONE and each.label == stream.labels[each.of] for each in outcome.learned)
+    assert all(each.weight == 1.0 and each.label == stream.labels[each.of] for each in outcome.learned)
 
 
 def test_a_weight_settles_the_first_labels() -> None:
@@ -65,12 +64,12 @@ def test_a_weight_settles_the_first_labels() -> None:
     for score in (0.5,) * 40:
         counted(release, score, lambda: None)
     for q in range(5):
-        assert not release.take(0.5, 1, q, ONE, NO_TIME, NO_TIME, 0.5, None)
+        assert not release.take(0.5, 1, q, 1.0, NO_TIME, NO_TIME, 0.5, None)
     assert release.held == 5
-    assert not release.take(0.5, 1, 5, 3 * ONE, NO_TIME, NO_TIME, 0.5, None)
+    assert not release.take(0.5, 1, 5, 3.0, NO_TIME, NO_TIME, 0.5, None)
     given = release.released_labels()
     assert given.prediction_index.tolist() == [*range(6)]
-    assert given.units.tolist() == [ONE] * 5 + [3 * ONE]
+    assert given.weights.tolist() == [1.0] * 5 + [3.0]
     assert release.held == 0
     assert not release.unsettled
 
@@ -132,7 +131,7 @@ def test_nothing_is_lost_or_learned_twice(name: str) -> None:
     assert max(found.values()) == 1
     assert found.keys() <= set(outcome.told)
     assert len(outcome.learned) + release.held == len(outcome.told)
-    assert all(each.label == stream.labels[each.of] and each.units == ONE for each in outcome.learned)
+    assert all(each.label == stream.labels[each.of] and each.weight == 1.0 for each in outcome.learned)
     assert all(each.score == stream.scores[each.of] for each in outcome.learned)
     assert all(each.when >= stream.due[each.of] for each in outcome.learned)
     if name not in ("positives", "negatives"):  # delays have an end
@@ -149,8 +148,8 @@ def test_labels_of_one_batch_are_released_in_no_order_of_their_class() -> None:
         counted(release, score, lambda: None)
     for label in (1, 0):
         for score in scores[label::2].tolist():
-            release.take(score, label, 0, ONE, NO_TIME, NO_TIME, score, None)
-    release.take(0.5, 1, 0, 2 * ONE, NO_TIME, NO_TIME, 0.5, None)
+            release.take(score, label, 0, 1.0, NO_TIME, NO_TIME, score, None)
+    release.take(0.5, 1, 0, 2.0, NO_TIME, NO_TIME, 0.5, None)
     labels = release.released_labels().labels
     assert len(labels) == 61
     assert np.abs(np.diff(labels)).sum() > 15  # 30 changes are expected, with a standard deviation of 4
@@ -220,7 +219,7 @@ def test_weights_of_what_is_learned_add_up() -> None:
         stream, release = made(20_000, [41, 1], delays, rate=rate), LabelRelease()
         outcome = driven(release, stream)
         old = 12_000
-        units = sum(each.units for each in outcome.learned if each.of < old) / ONE
+        weight = sum(each.weight for each in outcome.learned if each.of < old)
         held = Cohorts(release)
         open_ = int((held.told - held.released)[held.start < old].sum())
-        assert old - open_ - 300 <= units <= old + release.mistaken + 300
+        assert old - open_ - 300 <= weight <= old + release.mistaken + 300

@@ -54,7 +54,7 @@ def test_every_format_gives_the_same_events() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ('"w": 0', "a weight must be a number from 1/256 to 10000, got 0"),
+        ('"w": 0', "a weight must be a number from 1e-9 to 10000, got 0"),
         ('"w": 2, "p": 0.5', "an event has a weight or a propensity, not both, got 2 and 0.5"),
     ],
 )

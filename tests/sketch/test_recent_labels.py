@@ -19,8 +19,8 @@ def check(newest: RecentLabels, scores: np.ndarray, labels: np.ndarray, size: in
     assert len(newest) == kept
     all_cells = grid.cells_of(scores, grid.MIN_LEVEL)
     for length in {0, 1, kept // 2, kept} & {*range(kept + 1)}:
-        latest, latest_labels, units = newest.latest(length)
-        assert units is None
+        latest, latest_labels, weights = newest.latest(length)
+        assert weights is None
         first = len(scores) - length
         assert latest.dtype == np.float64
         assert latest_labels.dtype == np.int8

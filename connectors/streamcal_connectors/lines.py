@@ -150,6 +150,7 @@ class LineSource:
         self._mark: str | None = None  # of a line sep=; before the header
         self._ordered: CsvDecoder | None = None  # the one that knows the order of dates
         self._noted: set[str] = set()
+        self._broken: DamagedError | None = None  # a row that has no end
         self._decoder: JsonDecoder | CsvDecoder | None = None  # of CSV, none before its header
         if csv is None:
             self._decoder = JsonDecoder(options.domain, options.columns)
@@ -174,6 +175,7 @@ class LineSource:
         given = positions.get("", {}) if self._reader.seekable else {}
         position = read_position(given, _Position, "a file")
         self._done = self.ended = False
+        self._broken = None
         self._lost = "" in positions and not self._reader.seekable
         self._line = position.line
         if self._csv is not None:
@@ -198,6 +200,8 @@ class LineSource:
         except OSError as error:
             error.filename = error.filename or self._title
             raise
+        if self._broken is not None:
+            self._break_off(self._broken)
         if self._until is not None and self._at_limit():
             self.ended = True
             if self._until.fingerprint not in (None, self._before.fingerprint):
@@ -273,7 +277,8 @@ class LineSource:
         if size <= MAX_LINE_BYTES:
             data, self._rest = self._rest + data, b""
         elif b"\n" in self._rest:
-            raise self._refused_row(0, f" for more than {MAX_LINE_BYTES:,} bytes")
+            self._broken = self._broken_row(0, f" for more than {MAX_LINE_BYTES:,} bytes")
+            return []
         else:
             self._rest = (self._rest[:RAW_BYTES] + first[:RAW_BYTES]).rstrip(b"\n")[:RAW_BYTES]
             if end < 0:
@@ -406,21 +411,22 @@ class LineSource:
                 event = self._decoder.decode(raw)
             if type(event) is Malformed and isinstance(self._decoder, CsvDecoder) and b'"' in raw:
                 end = line + self._decoder.lines_of(islice(texts, line, count))
-                if end > count and not last:
-                    return events, lines, sum(map(len, texts[:line])) + line
                 if end > line + 1:
                     event = self._decoder.decode(b"\n".join(texts[line:end]).removesuffix(b"\r"))
-                if end > count or (end > line + 1 and _is_no_row(event)):
-                    where = "" if end > count else f" up to line {self._line + end}"
-                    raise self._refused_row(line, where)
+                    if end > count or _is_no_row(event):
+                        if end <= count:
+                            self._broken = self._broken_row(line, f" up to line {self._line + end}")
+                        elif last:
+                            self._broken = self._broken_row(line, "")
+                        return events, lines, sum(map(len, texts[:line])) + line
             events.append(event)
             lines.append(end - 1)
         return events, lines, len(data)
 
-    def _refused_row(self, line: int, where: str) -> ValueError:
-        return ValueError(
-            f"{self._title}, line {self._line + line + 1}: a text in quotes goes on over line breaks{where}:"
-            " that is no row. Close it, or write a quotation mark within it twice"
+    def _broken_row(self, line: int, where: str) -> DamagedError:
+        return DamagedError(
+            f"in line {self._line + line + 1}, a text in quotes goes on over line breaks{where}, but that is"
+            " no row: close it, or write a quotation mark within it twice"
         )
 
     def _take_header(self, header: bytes, line: int) -> None:
@@ -445,12 +451,13 @@ class LineSource:
             self._reader.seek(0)
             lines = self._first_lines()
         try:
-            decoder.find_order(lines)
+            is_found = decoder.find_order(lines)
         except ValueError as error:
             raise ColumnsError(f"{self._title}, first row: {error}") from None
         if self._reader.seekable:
             self._reader.seek(self._read.size)
-        self._ordered = decoder
+        if is_found or not self._reader.seekable or self._read.size > MAX_LINE_BYTES:
+            self._ordered = decoder
 
     def _first_lines(self) -> Iterator[bytes]:
         rest, left = b"", MAX_LINE_BYTES

@@ -316,8 +316,12 @@ class CsvDecoder(TableFields):
         """Return None: rows need `decode` each."""
         return None
 
-    def find_order(self, lines: Iterable[bytes]) -> None:
-        """Find out the order of dates such as 01/02/2026, if the first row has one and no option says it.
+    def find_order(self, lines: Iterable[bytes]) -> bool:
+        """Find out the order of dates such as 01/02/2026, if the first time is one and no option says it.
+
+        Returns
+        -------
+        Whether there was a time, or there cannot be any.
 
         Parameters
         ----------
@@ -330,16 +334,16 @@ class CsvDecoder(TableFields):
             if there is none.
         """
         if self._order is not None or self._time not in self.names:
-            return
+            return True
         at, first = self.names.index(self._time), ""
-        rows = csv.reader(_texts(lines), delimiter=self._separator)
-        with suppress(csv.Error):  # the rows themselves are refused for it
+        rows = csv.reader(_texts(lines), delimiter=self._separator, strict=True)
+        with suppress(csv.Error):  # the rows themselves are refused for it, or are not whole yet
             for row in rows:
                 if len(row) != len(self.names) or (text := row[at].strip("\ufeff ")) in ("", self._time):
                     continue
                 orders = _orders(text)
                 if not first and not orders:
-                    return
+                    return True
                 first = first or text
                 if len(orders) == 1:
                     (self._order,) = orders
@@ -347,9 +351,10 @@ class CsvDecoder(TableFields):
                         f"{each!r} as {iso_date(each, self._order)}" for each in {first: 0, text: 0}
                     )
                     self.notes["date"] = f"column {self._time!r} is read in the order {self._order}: {dates}"
-                    return
+                    return True
         if first:
-            raise FieldError("bad_time", value=first, column=self._time, order=_listed(_orders(first)))
+            raise self._ambiguous(first)
+        return False
 
     def lines_of(self, lines: Iterable[bytes]) -> int:
         """Return how many of the lines are the first row, whose texts in quotes may have line breaks.
@@ -398,9 +403,13 @@ class CsvDecoder(TableFields):
             if self._order is None:
                 self.notes.setdefault("date", f"{text!r} in column {self._time!r} is read as {date}")
             return date
-        if self._order is None and (orders := _orders(text)):
-            raise FieldError("bad_time", value=text, column=self._time, order=_listed(orders))
+        if self._order is None and _orders(text):
+            raise self._ambiguous(text)
         return None
+
+    def _ambiguous(self, text: str) -> FieldError:
+        orders = " or ".join(map(repr, _orders(text)))
+        return FieldError("bad_time", value=text, column=self._time, order=orders)
 
 
 def _texts(lines: Iterable[bytes]) -> Iterator[str]:
@@ -412,10 +421,6 @@ def _orders(text: str) -> list[Literal["dmy", "mdy"]]:
     if iso_date(text, "dmy") == iso_date(text):
         return []
     return [order for order in _ORDERS if _is_date(iso_date(text, order))]
-
-
-def _listed(orders: Iterable[str]) -> str:
-    return " or ".join(map(repr, orders))
 
 
 def _header(text: str, separators: str, columns: Columns, required: Iterable[str]) -> tuple[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -115,7 +114,7 @@ def build_status(
         times=tally.times,
         doubted=join.rows.clock.wrong,
         far_ahead=tally.far_ahead,
-        unknown_fields=None if sources is None else _ignored(unknown),
+        unknown_fields=None if sources is None else dict(+unknown),
         missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
         unfinished=[
             each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
@@ -144,12 +143,6 @@ def build_status(
     status.remarks = remarks(status, face or (HTTP if over_http else COMMAND))
     _mark_over(status)
     return status
-
-
-def _ignored(unknown: Mapping[str, int]) -> dict[str, int]:
-    """Return the fields that were ignored, but for those of no row, and for the index of a pandas frame."""
-    index = re.compile(r"__index_level_\d+__")
-    return {name: count for name, count in unknown.items() if count and not index.fullmatch(name)}
 
 
 def _views(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from streamcal.events import Event
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
 from streamcal.run.ports import SourceOptions
+from tests.command_line import streamcal
 
 BEGIN = 1767225600  # 1 January 2026
 ROWS = [(f"é{i}", i / 4096, i % 2, BEGIN + 3600 * i) for i in range(3000)]
@@ -162,19 +164,6 @@ DAYS = "id,score,time\na,0.5,\nb,0.5,1/2/2026 9:00\nc,0.5,3/2/2026 9:00\n"
 @pytest.mark.parametrize(
     ("name", "text", "form", "message"),
     [
-        ("e.csv", 'id,score\na,0.5\nb,"0.5\nc,0.5\n', {}, r"e\.csv, line 3: a text in quotes goes on"),
-        (
-            "e.csv",
-            'id,score\na,"0.5\nb,0.5\nc,"0.5\n',
-            {},
-            r"e\.csv, line 2: .* up to line 4: that is no row",
-        ),
-        (
-            "e.csv",
-            "id,score\na" + (',"' + "x\n" * 60_000 + '"') * 10,
-            {},
-            "e.csv, line 2: .* for more than 1,048,576 bytes",
-        ),
         ("e.csv", "id;score\na;0.5\n", {"separator": ","}, "line 1: .* must name score or label"),
         ("e.csv", "sep=:\nid:score\n", {}, "line 2: Invalid enum value ':'"),
         ("e.csv", 'id,score,"no\nte"\n', {}, "line 1: not a CSV header"),
@@ -186,11 +175,44 @@ DAYS = "id,score,time\na,0.5,\nb,0.5,1/2/2026 9:00\nc,0.5,3/2/2026 9:00\n"
         ),
     ],
 )
-def test_what_is_no_row_or_header_ends_the_reading(
+def test_a_header_or_date_that_cannot_be_read_is_refused(
     tmp_path: Path, name: str, text: str, form: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read(written(tmp_path, Case(name, text)), form)
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [
+        (
+            'id,score\na,0.5\nb,"0.5\nc,0.5\n',
+            "beyond line 2: in line 3, a text in quotes goes on over line breaks, but",
+        ),
+        (
+            'id,score\na,0.5\nb,"0.5\nb,0.5\nc,"0.5\nd,0.5\n',
+            "line 3, a text in quotes goes on over line breaks up to line 5",
+        ),
+        (
+            "id,score\na,0.5\na" + (',"' + "x\n" * 60_000 + '"') * 10,
+            "line 3, .* for more than 1,048,576 bytes",
+        ),
+    ],
+)
+@pytest.mark.parametrize("final", [False, True])
+def test_a_row_that_has_no_end_ends_the_reading_before_it(
+    tmp_path: Path, text: str, damage: str, final: bool
+) -> None:
+    path = written(tmp_path, Case("e.csv", text))
+    with closing(FileConnector().source(str(path), SourceOptions(final=final))) as source:
+        source.seek({})
+        events: list[Any] = []
+        while not source.ended:
+            events += [event for batch in source.poll(10, 0.0) for event in batch.events]
+        assert [event.id for event in events] == ["a"]
+        assert re.search(damage, str(source.damage))  # type: ignore[attr-defined]
+    path.write_bytes(b"id,score\na,0.5\nb,0.75\n")
+    assert [event.id for event in read(path, {})[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -239,6 +261,41 @@ def test_the_index_of_pandas_is_no_unknown_field(tmp_path: Path, name: str) -> N
         (batch,) = source.poll(10, 0.0)
         assert [event.id for event in batch.events] == ["a"]
         assert source.unknown_fields == {"more": 1}
+
+
+@pytest.mark.slow
+def test_a_run_stopped_within_any_of_them_goes_on_in_the_same_form(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('[file]\ndate_format = "dmy"\n', "utf-8")
+    answers = {}
+    for name in ("plain", "german, UTF-16", "named order", "breaks", "array"):
+        folder = tmp_path / name
+        folder.mkdir()
+        path, whole = written(folder, CASES[name]), written(tmp_path, CASES[name]).read_bytes()
+        command = (
+            "run",
+            "--config",
+            config,
+            "--events",
+            path,
+            "--store",
+            folder / "s",
+            "--output",
+            folder / "o.jsonl",
+        )
+        for size in (len(whole) // 3, len(whole)):
+            path.write_bytes(whole[:size])
+            done = streamcal(*command)
+            assert done.returncode == ("goes on over line breaks" in done.stderr)
+        answers[name] = (folder / "o.jsonl").read_text("utf-8").splitlines()
+        assert len(answers[name]) == len(ROWS)
+    scores = {name: [json.loads(row)["score"] for row in rows] for name, rows in answers.items()}
+    assert all(found == scores["plain"] for found in scores.values())
+    done = streamcal(
+        "run", "--events", tmp_path / "array" / "e.json", "--follow", "--output", tmp_path / "x.jsonl"
+    )
+    assert done.returncode == 1
+    assert "an array in JSON does not grow: leave out --follow" in done.stderr
 
 
 def test_an_option_that_does_not_exist_is_refused() -> None:

@@ -412,7 +412,8 @@ class LineSource:
             if type(event) is Malformed and isinstance(self._decoder, CsvDecoder) and b'"' in raw:
                 end = line + self._decoder.lines_of(islice(texts, line, count))
                 if end > line + 1:
-                    event = self._decoder.decode(b"\n".join(texts[line:end]).removesuffix(b"\r"))
+                    if end <= count:
+                        event = self._decoder.decode(b"\n".join(texts[line:end]).removesuffix(b"\r"))
                     if end > count or _is_no_row(event):
                         if end <= count:
                             self._broken = self._broken_row(line, f" up to line {self._line + end}")

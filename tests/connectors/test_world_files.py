@@ -138,6 +138,7 @@ def _seconds(time: Any) -> float:
     return float(time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_the_events_are_those_of_the_plain_file_from_any_position(
@@ -199,6 +200,7 @@ def test_a_header_or_date_that_cannot_be_read_is_refused(
         ),
     ],
 )
+@pytest.mark.slow
 @pytest.mark.parametrize("final", [False, True])
 def test_a_row_that_has_no_end_ends_the_reading_before_it(
     tmp_path: Path, text: str, damage: str, final: bool

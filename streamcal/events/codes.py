@@ -109,12 +109,12 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         ": a stream that begins with {time:.15g} has no seconds since 1970 as times; it looks like {like}:"
         " write {date!r}. If these are seconds of a simulation, let them begin at 0",
         ": time {time!r} is no date in any unit, from seconds to nanoseconds",
-        "a time must have one meaning, got {value:shown} (date_format = {order} of [file] says which)",
+        "a time must have one meaning, got {value:shown} (date_format = {order} of [file] or [stdio] tells)",
         f"{RULE}, got {{value:shown}}",
     ),
     "bad_weight": (
         "an event has a weight or a propensity, not both, got {weight:shown} and {propensity:shown}",
-        "a weight must have one meaning, got {weight:shown} (decimal = ',' of [file] reads it as {meant})",
+        "a weight must have one meaning, got {weight:shown} (decimal = ',' of [file] or [stdio]: {meant})",
         "a weight must be a number from 1e-9 to 10000, got {weight:shown}",
         "a propensity, the chance that the label is seen, must be a number from 0.0001 to 1, got"
         " {propensity:shown}",
@@ -149,7 +149,7 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "not JSON: {error}",
     ),
     "not_utf8": (
-        "invalid UTF-8: {error} at byte {byte}; encoding = {encoding!r} of [file] may be what it is",
+        "invalid UTF-8: {error} at byte {byte}; perhaps encoding = {encoding!r} of [file] or [stdio]",
         "invalid UTF-8: {error} at byte {byte}",
     ),
     "too_far_ahead": (

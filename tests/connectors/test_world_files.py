@@ -172,7 +172,7 @@ DAYS = "id,score,time\na,0.5,\nb,0.5,1/2/2026 9:00\nc,0.5,3/2/2026 9:00\n"
             "e.csv",
             DAYS,
             {},
-            r"first row: .* got '1/2/2026 9:00' \(date_format = 'dmy' or 'mdy' of \[file\] says",
+            r"first row: .* got '1/2/2026 9:00' \(date_format = 'dmy' or 'mdy' of \[file\] or \[stdio\] tells",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_row_that_has_no_end_ends_the_reading_before_it(
     [
         (
             "a;0,5;1;01-02-2026",
-            "got '01-02-2026' (date_format = 'dmy' or 'mdy' of [file] says which), in column 'time'",
+            "got '01-02-2026' (date_format = 'dmy' or 'mdy' of [file] or [stdio] tells), in column 'time'",
         ),
         ("a;0,5;1;31/01/2026 9:00", "got '31/01/2026 9:00' (date_format = 'dmy' of [file]"),
         ("a;0,5;1;01.31.2026", "an ISO 8601 date and time, got '01.31.2026'"),
@@ -244,7 +244,7 @@ def test_a_comma_in_a_weight_needs_an_option(tmp_path: Path) -> None:
     path = written(tmp_path, Case("e.csv", "id;score;w\na;0,5;1,234\nb;0,5;1,25\n"))
     columns = Columns(weight="w")
     (first, second), _ = read(path, {}, columns=columns)
-    assert "got '1,234' (decimal = ',' of [file] reads it as 1.234)" in first.reason  # type: ignore[union-attr]
+    assert "got '1,234' (decimal = ',' of [file] or [stdio]: 1.234)" in first.reason  # type: ignore[union-attr]
     assert second.weight == 1.25  # type: ignore[union-attr]
     assert [event.weight for event in read(path, {"decimal": ","}, columns=columns)[0]] == [1.234, 1.25]  # type: ignore[union-attr]
     assert "got '0,5'" in read(path, {"decimal": "."}, columns=columns)[0][0].reason  # type: ignore[union-attr]
@@ -252,7 +252,7 @@ def test_a_comma_in_a_weight_needs_an_option(tmp_path: Path) -> None:
 
 def test_text_of_another_encoding_is_rejected_with_the_option(tmp_path: Path) -> None:
     ((event,), _) = read(written(tmp_path, Case("e.csv", "id,score\né,0.5\n".encode("cp1252"))), {})
-    assert "at byte 0; encoding = 'cp1252' of [file] may be what it is" in event.reason  # type: ignore[union-attr]
+    assert "at byte 0; perhaps encoding = 'cp1252' of [file] or [stdio]" in event.reason  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])

@@ -172,7 +172,7 @@ DAYS = "id,score,time\na,0.5,\nb,0.5,1/2/2026 9:00\nc,0.5,3/2/2026 9:00\n"
             "e.csv",
             DAYS,
             {},
-            r"first row: .* got '1/2/2026 9:00' \(date_format = 'dmy' or 'mdy' of \[file\] or \[stdio\] tells",
+            r"first row: .* got '1/2/2026 9:00' .date_format = 'dmy' or 'mdy' of .file. or .stdio. tells",
         ),
     ],
 )

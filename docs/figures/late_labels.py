@@ -20,7 +20,6 @@ from matplotlib.ticker import PercentFormatter
 
 from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.release.label_release_c import LabelRelease
-from streamcal.sketch.weighing import ONE
 
 DAYS: Final = 120
 DOUBLED: Final = 60
@@ -112,11 +111,11 @@ def one_after_the_other(made: Floats, told: Floats, scores: Floats) -> tuple[Flo
     labels = np.isfinite(told).astype(np.int8)
     soon, bulk = made + (told - made) / 10.0, np.ceil((made + 1e-9) / WEEK) * WEEK
     told = np.where(labels == 1, soon, bulk)
-    release, learned = LabelRelease(), list[tuple[float, int, int]]()
+    release, learned = LabelRelease(), list[tuple[float, int, float]]()
 
     def learn(day: float) -> None:
         given = release.released_labels()
-        learned.extend((day, label, units) for label, units in zip(given.labels, given.units, strict=True))
+        learned.extend((day, *pair) for pair in zip(given.labels, given.weights, strict=True))
 
     for number in np.argsort(np.concatenate([made, told]), kind="stable").tolist():
         i, day = number % len(made), float(made[number] if number < len(made) else told[number - len(made)])
@@ -130,13 +129,13 @@ def one_after_the_other(made: Floats, told: Floats, scores: Floats) -> tuple[Flo
                 release.note(score)
             if release.predict(day * DAY) and release.end():
                 learn(day)
-        elif release.take(score, int(labels[i]), i, ONE, day * DAY, day * DAY, score, None):
-            learned.append((day, int(labels[i]), ONE))
+        elif release.take(score, int(labels[i]), i, 1.0, day * DAY, day * DAY, score, None):
+            learned.append((day, int(labels[i]), 1.0))
         elif release.ready:
             learn(day)
-    days, kinds, units = np.array(learned, np.float64).T
+    days, kinds, weights = np.array(learned, np.float64).T
     order = np.argsort(told, kind="stable")
-    return latest(told[order], labels[order], np.ones(len(made))), latest(days, kinds, units)
+    return latest(told[order], labels[order], np.ones(len(made))), latest(days, kinds, weights)
 
 
 def latest(days: Floats, labels: npt.NDArray[Any], weights: Floats) -> Floats:

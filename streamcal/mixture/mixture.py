@@ -266,7 +266,7 @@ class Mixture(Part, dict=True):
         if self.windows.n and self.windows.fit(self._candidates):
             self.table.chosen_at = -1
         snapshot = self._snapshot(observed, prior)
-        if self.n or (self.evidence is not None and self.evidence is not NO_EVIDENCE):
+        if self.n or (self.evidence is not None and len(self.evidence.scores)):
             self.snapshots.add(snapshot)
         else:  # however often the source was formed before the first label, only the last is needed
             self.snapshots.begin(snapshot)

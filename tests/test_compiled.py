@@ -133,17 +133,19 @@ def test_keys_and_checks() -> None:
 
 
 @pytest.mark.parametrize("level", [32, 58])
-def test_tallies_and_atoms(level: int) -> None:
+@pytest.mark.parametrize("rows", [2, 5])
+def test_tallies_and_atoms(level: int, rows: int) -> None:
     rng, made = np.random.default_rng(12), []
     scores = np.concatenate(
         (rng.random(300), np.repeat(rng.random(40) ** 20, 5), [0.0, -0.0, 0.5, 1.0, 1e-300])
     )
     labels = (rng.random(len(scores)) < scores).astype(np.int8)
-    empty = np.empty(0, np.int32), np.empty((2, 0), np.int64), np.empty(0)
+    weights = None if rows == 2 else rng.exponential(1.0, len(scores))
+    empty = np.empty(0, np.int32), np.empty((rows, 0)), np.empty(0)
     for module in (counts_c, uncompiled("streamcal.sketch.counts_c")):
         tally, found = module.Tally(*empty, level, 64, len(scores)), []
         for part in np.array_split(np.arange(len(scores)), 3):
-            tally.add(scores[part], labels[part])
+            tally.add(scores[part], labels[part], None if weights is None else weights[part])
             cells, counts, atoms = tally.contents
             data = module.pack_atoms(atoms, tally.level)
             again = module.unpack_atoms(data, cells, tally.level)
@@ -155,7 +157,7 @@ def test_tallies_and_atoms(level: int) -> None:
         made.append(found)
     assert made[0] == made[1]
     assert made[0][-2][0] >= level
-    assert np.sum(made[0][-2][2]) == len(scores)
+    assert np.sum(made[0][-2][2][:2]) == len(scores)
 
 
 def test_isotonic_regression_is_that_of_scipy() -> None:

@@ -13,16 +13,19 @@ import math
 import random
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from streamcal import backtest
 from tests.command_line import streamcal
 from tests.nightly import one_in
 from tests.serve.servers import LINES, Served
@@ -33,6 +36,7 @@ N, START, DAY = 160, 1_767_225_600, 86_400  # from 2026-01-01 on
 Rows = list[Any]
 NAMES = ("predictions", "labels")
 FORMATS = ("csv", "jsonl", "parquet", "http")
+OF_ROWS = (*FORMATS, "frames")
 OF_LINES, OF_JSON = ("csv", "jsonl", "http"), ("jsonl", "http")
 
 
@@ -70,7 +74,7 @@ VALUES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "of day": dated("%H:%M:%S"),
         "since 1904": lambda t: t + 2_082_844_800,
         "since 2001": lambda t: t - 978_307_200,
-        "of another zone": lambda t: t - 7200,
+        "of another zone": lambda t: datetime.fromtimestamp(t, timezone(timedelta(hours=5.5))).isoformat(),
         "null": lambda t: None,
         "in words": lambda t: "yesterday",
     },
@@ -243,10 +247,11 @@ BYTES: dict[str, tuple[tuple[str, ...], Callable[[bytes], bytes]]] = {
 """Changes of the bytes of a file, and the formats in which they are tried."""
 
 CASES = [
-    (f"{field} {name}", form) for field, changes in VALUES.items() for name in changes for form in FORMATS
+    (f"{field} {name}", form) for field, changes in VALUES.items() for name in changes for form in OF_ROWS
 ]
-CASES += [(name, form) for name in TABLES for form in FORMATS]
+CASES += [(name, form) for name in TABLES for form in OF_ROWS]
 CASES += [(name, form) for name, (formats, _) in BYTES.items() for form in formats]
+CASES.remove(("label null", "frames"))  # such a row is left out, as documented
 
 
 def encoded(rows: Rows, form: str) -> bytes:
@@ -269,7 +274,7 @@ def encoded(rows: Rows, form: str) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def files(name: str, form: str, seed: int) -> dict[str, bytes]:
+def files(name: str, form: str, seed: int) -> dict[str, Any]:
     """Return the files of a case: a seed decides which of them is changed, and in which rows."""
     rng, rows = random.Random(f"{seed} {name}"), {file: right(file) for file in NAMES}
     field, _, change = name.partition(" ")
@@ -284,6 +289,8 @@ def files(name: str, form: str, seed: int) -> dict[str, bytes]:
     changed = "labels" if "label" in name else "predictions" if "score" in name else rng.choice(NAMES)
     if name in TABLES:
         rows[changed] = TABLES[name](rows[changed])
+    if form == "frames":
+        return {file: pd.DataFrame(rows[file]) for file in NAMES}
     found = {file: encoded(rows[file], form) for file in NAMES}
     if name in BYTES:
         found[changed] = BYTES[name][1](found[changed])
@@ -318,6 +325,18 @@ def of_run(found: Mapping[str, bytes], form: str, folder: Path) -> Outcome:
     return Outcome(figures, made["rejected"], [*made["remarks"], *said])
 
 
+def of_frames(found: Mapping[str, pd.DataFrame]) -> Outcome:
+    """Backtest over frames."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            made = backtest(*found.values(), mode="target").summary
+        except ValueError as error:
+            return Outcome(None, N, [str(error)])
+    figures = made["join"]["joined"], made["brier_before"], made["brier_after"]
+    return Outcome(figures, made["rejected"], [str(each.message) for each in caught])
+
+
 def of_server(found: Mapping[str, bytes], folder: Path) -> Outcome:
     """Post bodies to a server."""
     server, refused, said = Served(folder / "store.db", "--mode", "target"), 0, dict[str, None]()
@@ -342,6 +361,8 @@ def outcome(name: str, form: str, seed: int, folder: Path) -> Outcome | None:
         if form != "parquet":
             raise
         return None
+    if form == "frames":
+        return of_frames(found)
     return of_server(found, folder) if form == "http" else of_run(found, form, folder)
 
 
@@ -361,7 +382,7 @@ def verdict(found: Outcome, form: str) -> str:
     return "refused" if found.refused else "remarked"
 
 
-@pytest.mark.parametrize(("name", "form"), one_in(5, CASES))
+@pytest.mark.parametrize(("name", "form"), one_in(4, CASES))
 def test_nothing_wrong_is_believed_in_silence(tmp_path: Path, name: str, form: str) -> None:
     found = outcome(name, form, 0, tmp_path)
     assert found is None or verdict(found, form) != "SILENT", found

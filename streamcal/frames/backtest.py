@@ -232,8 +232,8 @@ def _validated(model: Any, given: Mapping[str, Any]) -> Any:
 
 def _check_times(predictions: FrameSource, labels: FrameSource) -> None:
     """Refuse two frames of which only one has times: the order of events would be a guess."""
-    timed, untimed = (labels, predictions) if "time" in labels.roles else (predictions, labels)
-    if ("time" in timed.roles) == ("time" in untimed.roles):
+    timed, untimed = (labels, predictions) if labels.timed else (predictions, labels)
+    if timed.timed == untimed.timed:
         return
     meant = [name for name in untimed.columns if did_you_mean(name) == "time"]
     name = shown(meant[0]) if meant else "NAME"

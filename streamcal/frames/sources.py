@@ -111,8 +111,11 @@ class FrameSource:
         if kind == "labels":
             has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
             self.order = np.flatnonzero(has_label)
+        self.timed = False
+        """Whether a row has a time."""
         if "time" in self.roles:
             values = _values("time", rows[self.roles["time"]])
+            self.timed = any(value is not None for value in values)
             self.order = self.order[np.argsort(_moments(values)[self.order], kind="stable")]
         is_sorted = np.array_equal(self.order, np.arange(len(rows)))
         self._rows = rows if is_sorted else rows[self.order]

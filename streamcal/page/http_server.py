@@ -29,6 +29,7 @@ _OTHER_FILES: Final = 256  # that a process opens beside its connections
 
 
 _LAST_SECONDS: Final = 0.2
+_BEAT_SECONDS: Final = 0.5
 
 
 class HttpServer:
@@ -49,16 +50,24 @@ class HttpServer:
         """Answer requests; once it is stopped, those that have come."""
         self._loop = asyncio.get_running_loop()
         self._server = _Granian(self._app, self._listener)
+        beat = self._loop.create_task(_beat())  # the loop keeps no task alive
         if not self.stopping:
             await self._server.serve()
             # Its thread lets go of what it holds after that; if Python ended before, it would abort.
             await asyncio.sleep(_LAST_SECONDS)
+        beat.cancel()
 
     def stop(self) -> None:
         """Take no more connections; for any thread."""
         again, self.stopping = self.stopping, True
         if not again and self._loop is not None and self._server is not None:
             self._loop.call_soon_threadsafe(self._server.stop)
+
+
+async def _beat() -> None:
+    """Wake the loop: it sleeps over a signal that comes between its last look for one and its sleep."""
+    while True:
+        await asyncio.sleep(_BEAT_SECONDS)
 
 
 class _Granian(Server):

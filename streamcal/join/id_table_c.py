@@ -201,7 +201,8 @@ class IdTable:
         """Put the entries of a store, in the order of their packs. Raises as `put`."""
         for pack, entries in packs:
             for id_, entry in entries:
-                self._pack[self.put(id_, entry)] = pack
+                row = self.put(id_, entry)  # which may make the columns longer
+                self._pack[row] = pack
             self._last_pack = pack
 
     def changes(self) -> tuple[list[int], Iterator[Pack]]:

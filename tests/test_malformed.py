@@ -230,7 +230,7 @@ BYTES: dict[str, tuple[tuple[str, ...], Callable[[bytes], bytes]]] = {
     "gzip": (FORMATS, gzip.compress),
     "empty": (FORMATS, lambda data: b""),
     "an empty line": (FORMATS, lambda data: b"\n"),
-    "half": (FORMATS, lambda data: data[: len(data) // 2]),
+    "half": (FORMATS, lambda data: data[: len(data) // 2 - 3]),
     "damaged": (FORMATS, damaged),
     "HTML": (FORMATS, lambda data: b"<!DOCTYPE html><html><body>Sign in</body></html>\n"),
     "CSV": (FORMATS, lambda data: encoded(right("predictions"), "csv")),

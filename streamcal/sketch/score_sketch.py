@@ -25,7 +25,6 @@ from streamcal.sketch.cells import (
     check_cells,
     count_width,
     pack_numbers,
-    sum_runs,
     unpack_numbers,
 )
 from streamcal.sketch.counts_c import Tally, pack_atoms, unpack_atoms
@@ -50,7 +49,7 @@ _BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such step
 
 
 class ScoreSketch:
-    """A mergeable, subtractable summary of scores with or without labels.
+    """A mergeable summary of scores with or without labels.
 
     Parameters
     ----------
@@ -214,34 +213,6 @@ class ScoreSketch:
         tally = self._tally(len(other._cells), weighted=weighted)
         tally.merge(other._cells, other._rows(weighted=weighted), other.atoms, other._level)
         self._take(tally)
-
-    def subtract(self, other: ScoreSketch) -> None:
-        """Remove the contents of a sketch that was merged before.
-
-        The level does not change, and a cell that held several scores counts as holding several.
-
-        Raises
-        ------
-        ValueError
-            if the other sketch is coarser than this one, or holds a score that this one does not, or if
-            labels have weights; nothing is removed then.
-        """
-        self._check_alike(other)
-        if self.weighted or other.weighted:
-            raise ValueError("cannot subtract where labels have weights: what is left would be rounded")
-        if other._level > self._level:
-            raise ValueError(
-                f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
-            )
-        cells, counts = sum_runs(other._cells >> np.int32(self._level - other._level), other.counts)
-        columns = np.searchsorted(self._cells, cells)
-        held = np.append(self._cells, np.int32(-1))[columns] == cells
-        if not held.all() or (self._counts[:, columns] < counts).any():
-            raise ValueError("cannot subtract scores that were never added")
-        left = self.counts
-        left[:, columns] -= counts
-        occupied = left.any(axis=0)
-        self._keep(self._cells[occupied], left[:, occupied], self.atoms[occupied])
 
     def with_counts(self, counts: Counts) -> ScoreSketch:
         """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m], of weight 1.

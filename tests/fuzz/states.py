@@ -218,9 +218,7 @@ def try_sketch(rng: random.Random) -> int:
         raise RefusedError(str(error)) from None
     assert ScoreSketch.from_bytes(found.to_bytes()) == found
     found.add(scores, scores > 0.4 if found.labelled else None)
-    twin = ScoreSketch.from_bytes(data)
-    found.merge(twin)
-    found.subtract(twin.at_level(found.level))
+    found.merge(ScoreSketch.from_bytes(data))
     repr((found, found.n, found.n_positives, found.totals))
     return len(scores)
 

@@ -88,27 +88,6 @@ def test_merged_shards_equal_one_sketch(events: Events, shard_of: list[int]) -> 
     assert merged.to_bytes() == sketch_of(events).to_bytes()
 
 
-@given(EVENTS, EVENTS)
-def test_subtract_undoes_merge(kept: Events, gone: Events) -> None:
-    both = sketch_of(kept + gone)
-    atoms = dict(zip(both.cells.tolist(), both.atoms.tolist(), strict=True))
-    both.subtract(sketch_of(gone))
-    left = sketch_of(kept).at_level(both.level)
-    assert (both.level, both.cells.tolist()) == (left.level, left.cells.tolist())
-    assert both.counts.tolist() == left.counts.tolist()
-    np.testing.assert_array_equal(both.atoms, [atoms[cell] for cell in both.cells.tolist()])
-
-
-@given(EVENTS, EVENTS)
-def test_a_refused_subtraction_changes_nothing(held: Events, absent: Events) -> None:
-    sketch = sketch_of(held)
-    state = sketch.to_bytes()
-    more = sketch_of(held + absent + [(0.3, 1)])
-    with pytest.raises(ValueError, match="cannot subtract"):
-        sketch.subtract(more)
-    assert sketch.to_bytes() == state
-
-
 @given(EVENTS, st.integers(0, 300), st.integers(0, 300))
 def test_counts_are_exact_for_every_union_of_cells(events: Events, one: int, other: int) -> None:
     sketch = sketch_of(events)

@@ -64,14 +64,6 @@ def test_sums_are_those_of_the_multiset_but_for_rounding(
     assert ScoreSketch.from_bytes(whole.to_bytes()) == whole
 
 
-def test_labels_with_weights_are_not_subtracted() -> None:
-    both = sketch_of([(0.3, 1, 3.0), (0.4, 0, 1.0)])
-    untouched = both.to_bytes()
-    with pytest.raises(ValueError, match="cannot subtract where labels have weights"):
-        both.subtract(sketch_of([(0.4, 0, 1.0)]))
-    assert both.to_bytes() == untouched
-
-
 @given(EVENTS, st.integers(1, 60), st.integers(0, 120))
 def test_the_newest_keep_their_weights(events: Events, size: int, cut: int) -> None:
     scores = np.array([score for score, *_ in events])

@@ -135,7 +135,7 @@ class Clock:
         The times, float64[n], with the clock in place of each that is in doubt.
         """
         found = times.copy()
-        view = found.data  # of which Python reads floats of its own, where this is not compiled
+        view: Any = found.data  # of which Python reads floats of its own, where this is not compiled
         for index in range(len(view)):
             time = view[index]
             if time == time and not self.move(time):

@@ -11,6 +11,7 @@ Compiled where there is a C compiler; `clock_c.pxd` has the types.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 

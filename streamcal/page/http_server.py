@@ -6,7 +6,11 @@ import asyncio
 import logging
 import os
 import resource
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from granian._granian import SocketHolder
@@ -29,7 +33,6 @@ _OTHER_FILES: Final = 256  # that a process opens beside its connections
 
 
 _LAST_SECONDS: Final = 0.2
-_BEAT_SECONDS: Final = 0.5
 
 
 class HttpServer:
@@ -50,12 +53,11 @@ class HttpServer:
         """Answer requests; once it is stopped, those that have come."""
         self._loop = asyncio.get_running_loop()
         self._server = _Granian(self._app, self._listener)
-        beat = self._loop.create_task(_beat())  # the loop keeps no task alive
-        if not self.stopping:
-            await self._server.serve()
-            # Its thread lets go of what it holds after that; if Python ended before, it would abort.
-            await asyncio.sleep(_LAST_SECONDS)
-        beat.cancel()
+        with _signals_wake(self._loop):
+            if not self.stopping:
+                await self._server.serve()
+                # Its thread lets go of what it holds after that; if Python ended before, it would abort.
+                await asyncio.sleep(_LAST_SECONDS)
 
     def stop(self) -> None:
         """Take no more connections; for any thread."""
@@ -64,10 +66,23 @@ class HttpServer:
             self._loop.call_soon_threadsafe(self._server.stop)
 
 
-async def _beat() -> None:
-    """Wake the loop: it sleeps over a signal that comes between its last look for one and its sleep."""
-    while True:
-        await asyncio.sleep(_BEAT_SECONDS)
+@contextmanager
+def _signals_wake(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Wake the loop at a signal: else it sleeps over one that comes between its last look and its sleep."""
+    if threading.current_thread() is not threading.main_thread():  # which has all signals
+        yield
+        return
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        loop.add_reader(ours, ours.recv, 4096)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(ours)
 
 
 class _Granian(Server):

@@ -409,7 +409,7 @@ class Merge:
             raise ValueError(
                 f"{begun[True]} has times and {begun[False]} has none, so nobody knows which labels came"
                 " before which predictions. Name the field of times with --time, or that of labels alone in"
-                " [columns.labels] time"
+                ' [columns.labels] time; [kafka] time = "record" takes those of the records of a topic'
             )
 
     def _farthest(self) -> tuple[float, ...]:

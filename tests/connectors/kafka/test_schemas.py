@@ -515,8 +515,11 @@ class TestTopics:
         ]
         predictions = avro(registry, PREDICTION, rows)
         predictions[100:100] = [predictions[0][:9]]
-        kind = kind_of(pool_of(proto_file(("Label", LABEL_FIELDS[:2]))), "Label")
-        labels = protobuf(registry, kind, [{"id": f"{i}", "label": i % 2} for i in range(200)])
+        file = proto_file(("Label", LABEL_FIELDS))
+        file.dependency.append("google/protobuf/timestamp.proto")
+        known = [{"seconds": int(NOON.timestamp()) + 60 + i} for i in range(200)]
+        told = [{"id": f"{i}", "label": i % 2, "time": time} for i, time in enumerate(known)]
+        labels = protobuf(registry, kind_of(pool_of(file), "Label"), told)
         put(kafka_broker, topics["predictions"], predictions)
         put(kafka_broker, topics["labels"], labels)
         monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)

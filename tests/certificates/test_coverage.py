@@ -91,7 +91,7 @@ def report(name: str, ratios: np.ndarray, step: int) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", one_in(2, TRUTHS))
+@pytest.mark.parametrize("name", one_in(4, TRUTHS))
 def test_certificates_hold_at_all_versions_together(name: str) -> None:
     step = 9
     ratios = shortfalls(TRUTHS[name], 60, step)

@@ -14,6 +14,7 @@ from streamcal.quality import evaluate as module
 from streamcal.quality import intervals
 from streamcal.quality.evaluate import evaluate
 from streamcal.values import Floats, Labels
+from tests.nightly import one_in
 
 TIMES = 1000
 MOST = 80
@@ -64,7 +65,7 @@ def misses(setting: str) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", one_in(2, SETTINGS))
 def test_intervals_cover_where_forecasts_are_tied_and_labels_rare(setting: str) -> None:
     """Of 1,000 intervals, more than 80 miss with probability 1e-5 each, where they cover 95 %."""
     found = misses(setting)
@@ -72,6 +73,7 @@ def test_intervals_cover_where_forecasts_are_tied_and_labels_rare(setting: str) 
     assert max(found) <= MOST
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_standard_errors_do_not_cover(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from streamcal.join.outcomes import Joined
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.recalibrator import options_of
 from tests.inside import labels_of
+from tests.nightly import one_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ class Embedded:
         return ()
 
 
-@pytest.mark.parametrize("kind", ["segments", "classes"])
+@pytest.mark.parametrize("kind", one_in(2, ["classes", "segments"]))
 def test_a_stream_answers_and_learns_what_embedded_engines_do(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

@@ -12,6 +12,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -430,6 +432,71 @@ def test_every_path_takes_what_is_right_and_says_what_is_wrong(
     assert re.search(row.refusal or "", said), said
 
 
+def two_inputs() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return predictions of one half, and labels 1 half an hour later of every second one."""
+    times = 1.8e9 + 2.0 * np.arange(2000)
+    predictions = pd.DataFrame({"id": np.arange(2000).astype(str), "score": 0.5, "time": times})
+    labels = pd.DataFrame({"id": predictions.id, "label": 1, "time": times + 1800.0})
+    return predictions, labels[1::2].reset_index(drop=True)
+
+
+def one_clock_ahead(labels: pd.DataFrame) -> pd.DataFrame:
+    return labels.assign(time=labels.time + 86_400.0 * (labels.index == 100))
+
+
+def times_of_another_name(labels: pd.DataFrame) -> pd.DataFrame:
+    return labels.rename(columns={"time": "known_at"})
+
+
+def two_thirds_without_times(labels: pd.DataFrame) -> pd.DataFrame:
+    return labels.assign(time=labels.time.where(labels.index % 3 == 0))
+
+
+JOIN = {"missing_labels": "negative", "label_delay_limit": "PT1H"}
+WRONG = {one_clock_ahead: (1, 1), times_of_another_name: None, two_thirds_without_times: (666, 0)}
+"""Mistakes in labels: how many are rejected, and how many 1 learned as 0; None: nothing is read."""
+STREAMS = ("jsonl", "csv", "parquet", "frames")
+
+
+def of_stream(form: str, wrong: Callable[[pd.DataFrame], pd.DataFrame], folder: Path) -> tuple[int, int]:
+    """Return how many labels were rejected, and how many 1 were learned as 0; ValueError if it is refused."""
+    predictions, labels = two_inputs()
+    if form == "frames":
+        summary = backtest(predictions, wrong(labels), join=JOIN).summary
+        return summary["rejected"], summary["join"]["contradicted"]
+    paths = folder / f"predictions.{form}", folder / f"labels.{form}"
+    for path, frame in zip(paths, (predictions, wrong(labels)), strict=True):
+        match form:
+            case "jsonl":
+                rows = [row.dropna().to_dict() for _, row in frame.iterrows()]
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            case "csv":
+                frame.to_csv(path, index=False)
+            case _:
+                frame.to_parquet(path)
+    config, summary_file = folder / "join.toml", folder / "summary.json"
+    config.write_text("[join]\n" + "".join(f"{name} = {value!r}\n" for name, value in JOIN.items()))
+    inputs = "--events", paths[0], "--labels", paths[1], "--time", "time", "--config", config
+    done = streamcal_command("run", *inputs, "--output", folder / "out.jsonl", "--summary", summary_file)
+    if not summary_file.exists():
+        raise ValueError(done.stderr)
+    summary = json.loads(summary_file.read_text())
+    return summary["rejected"], summary["join"]["contradicted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", STREAMS)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_no_path_believes_a_mistake_in_all_labels(
+    form: str, wrong: Callable[[pd.DataFrame], pd.DataFrame], tmp_path: Path
+) -> None:
+    if WRONG[wrong] is None:
+        with pytest.raises(ValueError, match=r"no column|and \S+ ha(s|ve) none"):
+            of_stream(form, wrong, tmp_path)
+    else:
+        assert of_stream(form, wrong, tmp_path) == WRONG[wrong]
+
+
 if __name__ == "__main__":
     print("| input |", *(f"{path.__name__} |" for path in ALL))
     print("|---" * (1 + len(ALL)) + "|")
@@ -439,3 +506,14 @@ if __name__ == "__main__":
             f"| {each.name} |",
             *(f"{cell if path in each.paths else '–'} |" for cell, path in zip(cells, ALL, strict=True)),
         )
+    print("\n| labels |", *(f"{form} |" for form in STREAMS))
+    print("|---" * (1 + len(STREAMS)) + "|")
+    for mistake in WRONG:
+        cells = []
+        for form in STREAMS:
+            with TemporaryDirectory() as folder:
+                try:
+                    cells.append("{} rejected, {} wrong".format(*of_stream(form, mistake, Path(folder))))
+                except ValueError:
+                    cells.append("refused")
+        print(f"| {mistake.__name__.replace('_', ' ')} |", *(f"{cell} |" for cell in cells))

@@ -155,7 +155,7 @@ def class_query(
     recalibration
         the map.
     dialect
-        of the database.
+        as of `query`.
     table, prefix
         table of the scores: it has a column for each class, such as ``p_cat``.
     columns

@@ -41,7 +41,7 @@ class Delays(NamedTuple):
     known: float
     """Share F of all bands together at the longest delay in the data; 0 if there is none."""
     seen: float
-    """That delay, as a part of all panes."""
+    """Longest delay in the data, as a part of all panes."""
 
 
 def fit_delays(counts: Counts) -> Delays:

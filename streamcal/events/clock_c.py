@@ -46,9 +46,9 @@ class ClockState(msgspec.Struct, frozen=True):
     doubted: int = 0
     """Number of events in doubt."""
     decided: int = 0
-    """Those of them after which the votes were complete again, or the clock went on to their times."""
+    """Number of those decided: the clock went on to them, or votes were complete again."""
     wrong: int = 0
-    """Those after which the votes were complete again."""
+    """Number of events in doubt after which the votes were complete again."""
     doubt: tuple[float, float] = (0.0, 0.0)
     """Latest time in doubt, and the time of the clock then."""
 

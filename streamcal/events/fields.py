@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Code, FieldError, Refusal
@@ -96,6 +97,13 @@ class OtherLabel(Malformed, frozen=True, kw_only=True):
     def time(self) -> float | None:
         """Time of the event."""
         return self.event.time
+
+
+def with_time(event: Event | Malformed, seconds: float) -> Event | Malformed:
+    """Return an event with another time; what is no event, as it is."""
+    if isinstance(event, OtherLabel):
+        return replace(event, event=replace(event.event, time=seconds))
+    return event if isinstance(event, Malformed) else replace(event, time=seconds)
 
 
 class Fields:

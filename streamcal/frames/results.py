@@ -10,7 +10,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
@@ -19,6 +18,7 @@ from streamcal.monitor.rows import rating_rows, run_summary
 from streamcal.monitor.status import Status
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import Scale, draw, draw_panels
+from streamcal.quality.figures import log_losses
 from streamcal.quality.groups import Groups, ranked
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow, RejectRow
@@ -39,7 +39,7 @@ class Backtest:
     _pipeline: Pipeline
     _predictions: FrameSource
     _labels: FrameSource
-    """Those of the predictions, if they have labels."""
+    """Source of the labels: that of the predictions, if they have labels of their own."""
     _status: Status
     _answers: Sequence[Any]
     rejects: Sequence[RejectRow]
@@ -115,7 +115,7 @@ class Backtest:
         Columns ``time`` (the beginning of the span, UTC), ``predictions``, ``labels`` (of those predictions,
         whenever they came; weights do not count), ``forecast`` (mean of what was served for them), ``rate``
         (of label 1), ``gap`` (their difference), ``brier_before``, ``brier_after``, ``log_loss_before`` and
-        ``log_loss_after``; without labels these are NaN.
+        ``log_loss_after``; without labels these are NaN. Predictions without a time are left out.
 
         Parameters
         ----------
@@ -132,13 +132,17 @@ class Backtest:
         if not self._pipeline.kind.has_maps or "time" not in self._predictions.roles:
             raise ValueError("figures by time need predictions of two classes, with times")
         known = self._labels.labels()
-        rows = [(a.time, a.score, a.probability, known.get(a.id, np.nan)) for a in self._answers]
+        rows = [
+            (a.time, a.score, a.probability, known.get(a.id, np.nan))
+            for a in self._answers
+            if a.time is not None
+        ]
         times, scores, served, labels = np.array(rows, np.float64).reshape(-1, 4).T
         starts, span = np.unique(np.floor(times / seconds), return_inverse=True)
         has = ~np.isnan(labels)
 
-        def total(values: Floats, which: npt.NDArray[np.bool_] = has) -> Floats:
-            return np.bincount(span[which], values[which], len(starts)).astype(np.float64)
+        def total(values: Floats) -> Floats:
+            return np.bincount(span[has], values[has], len(starts)).astype(np.float64)
 
         count = total(np.ones(len(labels)))
         made: dict[str, Any] = {
@@ -152,8 +156,7 @@ class Backtest:
             for side, forecasts in (("before", scores), ("after", served)):
                 made[f"brier_{side}"] = total((forecasts - labels) ** 2) / count
             for side, forecasts in (("before", scores), ("after", served)):
-                given = np.where(labels == 1.0, forecasts, 1.0 - forecasts)
-                made[f"log_loss_{side}"] = total(-np.log(np.maximum(given, 1e-15))) / count
+                made[f"log_loss_{side}"] = total(log_losses(labels, forecasts)) / count
         return self._made(made)
 
     @cached_property

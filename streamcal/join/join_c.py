@@ -129,11 +129,6 @@ class Join:
         return None if since is None or clock is None else clock - since
 
     @property
-    def doubted(self) -> int:
-        """Number of events whose time was so far ahead that the clock did not believe it at once."""
-        return self.rows.clock.doubted
-
-    @property
     def clock(self) -> float | None:
         """Latest event time that is believed, in seconds; None before the first."""
         return self.rows.time

@@ -64,7 +64,7 @@ class Evidence(msgspec.Struct, frozen=True):
         clipped = np.clip(forecasts, _LEAST, 1.0 - _LEAST)
         of_positives, of_negatives = -np.log(clipped).dot(self.positives), -np.log1p(-clipped)
         excess = np.full(len(weights), np.inf)
-        for scale in np.geomspace(*self.scales, _SCALES):
+        for scale in np.unique(np.geomspace(*self.scales, _SCALES)):  # one, once labels are final
             negatives = np.maximum(scale * self.exposures - self.positives, 0.0)  # chance may bring more
             losses = of_positives + of_negatives.dot(negatives)
             excess = np.minimum(excess, losses - losses[weights > 0.0].min())

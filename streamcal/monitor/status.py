@@ -346,7 +346,7 @@ class Status(msgspec.Struct):
     times: TimesRead
     """Event times by how they were taken."""
     doubted: int
-    """Events whose time was so far ahead of the others that the clock did not believe it."""
+    """Events whose time was too far ahead for the clock to believe, and that later events contradict."""
     far_ahead: FarAhead | None
     """One of the latest of them."""
     unknown_fields: dict[str, int] | None

@@ -68,7 +68,7 @@ class ManyState(msgspec.Struct):
     """Labels of the source, of the target, and of the target discounted, one after the other."""
     labels: Count
     weighed: Floats
-    """Of labels with weights, of the source and then the target: number, Σw, and Σw²."""
+    """Number, Σw and Σw² of the labels with weights: of the source, then of the target."""
     pending: Floats
     pending_codes: Counts
     scores: Floats

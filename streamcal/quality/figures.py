@@ -59,7 +59,7 @@ _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes o
 _LEAST: Final = 1e-15
 
 
-def log_losses(labels: Labels, forecasts: Floats) -> Floats:
+def log_losses(labels: Labels | Floats, forecasts: Floats) -> Floats:
     """Return −ln of the probability given to each label, at least 1e-15, in nats: float64[n]."""
     return -np.log(np.maximum(np.where(labels == 1, forecasts, 1.0 - forecasts), _LEAST))
 

@@ -28,7 +28,7 @@ from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.clock_c import Clock
 from streamcal.events.codes import Refusal
-from streamcal.events.fields import Malformed, OtherLabel
+from streamcal.events.fields import Malformed, with_time
 from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
@@ -407,9 +407,10 @@ class Merge:
         begun = {lane.timed: lane.source for lane in self._lanes.values() if lane.timed is not None}
         if len(begun) > 1:
             raise ValueError(
-                f"{begun[True]} has times and {begun[False]} has none, so nobody knows which labels came"
-                " before which predictions. Name the field of times with --time, or that of labels alone in"
-                ' [columns.labels] time; [kafka] time = "record" takes those of the records of a topic'
+                f"{begun[True]} has times and the first events of {begun[False]} have none, so nobody knows"
+                " which labels came before which predictions. Name the field of times with --time, or that of"
+                ' labels alone in [columns.labels] time; [kafka] time = "record" takes those of the records'
+                " of a topic"
             )
 
     def _farthest(self) -> tuple[float, ...]:
@@ -471,14 +472,7 @@ def _with_times(
         return events.with_times(seconds, malformed)
     changed: list[Event | Malformed] = list(events)
     for index in indices:
-        event = changed[index]
-        if index in malformed:
-            changed[index] = malformed[index]
-        elif isinstance(event, OtherLabel):
-            timed = msgspec.structs.replace(event.event, time=float(seconds[index]))
-            changed[index] = msgspec.structs.replace(event, event=timed)
-        elif not isinstance(event, Malformed):
-            changed[index] = msgspec.structs.replace(event, time=float(seconds[index]))
+        changed[index] = malformed.get(index) or with_time(changed[index], float(seconds[index]))
     return changed
 
 

@@ -148,7 +148,7 @@ class Pipeline(RunState):
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
         plain = self.join.takes_blocks and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
-        rated, doubted = len(self._unrated.labels), self.join.doubted
+        rated, doubted = len(self._unrated.labels), self.join.rows.clock.doubted
         outcome = Outcome([], [], [])
         left = self.join.advance(batch.watermark)
         for each in emit(left, self.engines.of) if left else ():
@@ -159,7 +159,7 @@ class Pipeline(RunState):
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(events), outcome, rows)
         self._publish(outcome)
-        if self.join.doubted > doubted:
+        if self.join.rows.clock.doubted > doubted:
             self.tally.far_ahead = self._far_ahead(batch)
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.blocks import Block
-from streamcal.events.fields import Malformed, OtherLabel
+from streamcal.events.fields import Malformed, with_time
 from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
@@ -473,12 +472,7 @@ def _with_times(events: Sequence[Event | Malformed], times: Sequence[int]) -> Se
     seconds[seconds < 0.0] = np.nan
     if isinstance(events, Block):
         return events.with_times(np.where(np.isnan(events.times), seconds, events.times), {})
-    return [_timed(event, time) for event, time in zip(events, seconds.tolist(), strict=True)]
-
-
-def _timed(event: Event | Malformed, time: float) -> Event | Malformed:
-    if isinstance(event, OtherLabel):
-        return replace(event, event=_timed(event.event, time))
-    if isinstance(event, Malformed) or event.time is not None or math.isnan(time):
-        return event
-    return replace(event, time=time)
+    return [
+        with_time(event, time) if event.time is None and not math.isnan(time) else event
+        for event, time in zip(events, seconds.tolist(), strict=True)
+    ]

@@ -20,7 +20,7 @@ demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
 # Without Kafka, Spark and a browser, whose packages are not installed for it.
-ABSENT := tests/connectors/kafka tests/spark tests/page/screenshot.py streamcal/spark \
+ABSENT := tests/connectors/kafka tests/spark tests/monitor/screenshot.py streamcal/spark \
 	connectors/streamcal_connectors/kafka
 
 quick: $(QUICK)           ## run the fast tests, in a minute
@@ -120,7 +120,7 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 		> docs/recalibration-map.schema.json
 	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.MulticlassMap.model_json_schema(), indent=2))' \
 		> docs/multiclass-map.schema.json
-	$(BIN)/python -c 'import json, msgspec; from streamcal.page.report import Report; \
+	$(BIN)/python -c 'import json, msgspec; from streamcal.monitor.report import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
 lock:                     ## work out the files of locked requirements anew (needs uv)

@@ -95,7 +95,7 @@ def compile_in_place(root: Path) -> None:
 
 def shipped_of_others(root: Path, version: str) -> dict[str, Any]:
     """Return what the package ships of others, as CycloneDX: uPlot, which draws the page (PEP 770)."""
-    files = sorted(Path(root, "streamcal", "page", "static").glob("uPlot*.min.*"))
+    files = sorted(Path(root, "streamcal", "monitor", "static").glob("uPlot*.min.*"))
     (uplot,) = {found for path in files for found in re.findall(r"\(v([\d.]+)\)", path.read_text()[:500])}
     hashes = {path.relative_to(root).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
     return {

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
+from streamcal.delayed.label_delays import LabelDelays
 from streamcal.engine.calls import Answer, Answers, Calls
 from streamcal.engine.config import (
     EngineOptions,
@@ -40,7 +41,6 @@ from streamcal.multiclass.calls import ClassView
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.multiclass.classes import Classes
 from streamcal.multiclass.classes_engine import ClassesEngine
-from streamcal.release.label_delays import LabelDelays
 from streamcal.segments.calls import SegmentView
 from streamcal.segments.segmented_engine import SegmentedEngine
 from streamcal.segments.segments import check_fields, check_own_engines

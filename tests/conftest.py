@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 SHARED = (
     *("tests/connectors/kafka/", "tests/connectors/objects/"),
-    *("tests/spark/", "tests/page/", "tests/fuzz/test_states.py"),
+    *("tests/spark/", "tests/monitor/", "tests/fuzz/test_states.py"),
 )
 """Tests that share a broker, an object store, a JVM, a browser, a run, or what was learned to be changed."""
 

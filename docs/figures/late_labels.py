@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from streamcal.delayed.feedback import DelayedFeedback
-from streamcal.release.label_release_c import LabelRelease
+from streamcal.delayed.label_release_c import LabelRelease
 
 DAYS: Final = 120
 DOUBLED: Final = 60

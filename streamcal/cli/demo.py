@@ -23,7 +23,7 @@ from streamcal.cli.report import is_report, run_through, write_report
 from streamcal.cli.terminal import run_table, warn_if_slow
 from streamcal.join.outcomes import Joined
 from streamcal.monitor.build import build_status
-from streamcal.page.report import make_report
+from streamcal.monitor.report import make_report
 from streamcal.quality.diagram import COLOURS, NEEDED, can_draw, draw, saved
 from streamcal.quality.figures import Quality
 from streamcal.run.config import RunConfig

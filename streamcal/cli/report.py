@@ -28,8 +28,8 @@ from streamcal.cli.progress import Meter, busy
 from streamcal.cli.terminal import Exit, Stop, fail, failing, set_up_logging
 from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
+from streamcal.monitor.report import MARK, Report, as_html, make_report
 from streamcal.monitor.run_history import RunHistory, stored_history
-from streamcal.page.report import MARK, Report, as_html, make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline

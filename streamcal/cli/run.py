@@ -61,16 +61,16 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.events.faces import COMMAND
+from streamcal.monitor.addresses import http_url, parse_address
 from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
+from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remark
+from streamcal.monitor.report import make_report
 from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.status import Status
-from streamcal.page.addresses import http_url, parse_address
-from streamcal.page.latest_status import LatestStatus
-from streamcal.page.report import make_report
 from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
 from streamcal.run.journal import AGAIN
@@ -81,7 +81,7 @@ from streamcal.run.ports import Source
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
-    from streamcal.page.server import PageServer
+    from streamcal.monitor.server import PageServer
 
 __all__ = ["run"]
 
@@ -258,7 +258,7 @@ def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:
 def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
     """Listen at ``[HOST:]PORT`` for viewers of a page, until the stack is unwound."""
     try:
-        from streamcal.page.server import PageServer
+        from streamcal.monitor.server import PageServer
     except ImportError:
         fail("--page needs granian and starlette: pip install '.[serve]' in a checkout", Exit.USAGE)
     with failing(Exit.USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):

@@ -25,7 +25,7 @@ from streamcal.cli.options import (
     takes_options,
 )
 from streamcal.cli.terminal import Exit, fail, set_up_logging, version_line
-from streamcal.page.addresses import http_url, is_loopback, listen
+from streamcal.monitor.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import OutboxSink, Sink
 
@@ -59,7 +59,7 @@ def serve(given: _ServeOptions) -> None:
     set_up_logging(as_json=given.log_json, quiet=given.quiet)
     if any(find_spec(name) is None for name in ("granian", "starlette")):
         fail(NEEDED, Exit.USAGE)
-    from streamcal.page.http_server import BACKLOG
+    from streamcal.monitor.http_server import BACKLOG
     from streamcal.serve.server import Server
 
     host, loopback = given.host, is_loopback(given.host)

@@ -1,6 +1,8 @@
-"""Delayed feedback: rates from positives that come late, while negatives are never reported.
+"""Labels that come late: when one is learned, and what positives say before their labels are final.
 
-A positive that comes before its label is final is an *early positive*. Time is cut into *panes*. A prediction
-counts as far as its positive could have come by now: that part is its *exposure*. See
-docs/proofs/exposure.md.
+*Release*: a label waits while its class is more complete among the predictions of its time than the other
+class is, so that both are learned equally complete. See docs/proofs/release.md.
+
+*Early positives*, where negatives are never reported: time is cut into *panes*, and a prediction counts as
+far as its positive could have come by now, its *exposure*. See docs/proofs/exposure.md.
 """

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
+from streamcal.delayed.label_delays import LabelDelays, label_delays
 from streamcal.engine.calls import BinaryCalls, Calls
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
@@ -26,7 +27,6 @@ from streamcal.engine.state import EngineState, compressed, expanded, pack, unpa
 from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.release.label_delays import LabelDelays, label_delays
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch

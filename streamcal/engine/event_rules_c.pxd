@@ -1,7 +1,7 @@
 # The types with which event_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
 from streamcal.engine cimport served_map_c
-from streamcal.release cimport label_release_c
+from streamcal.delayed cimport label_release_c
 from streamcal.sketch cimport counts_c
 
 cdef double _NEVER, _NO_TIME

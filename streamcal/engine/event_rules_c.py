@@ -12,6 +12,7 @@ import numpy as np
 
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
+from streamcal.delayed.label_release_c import LabelRelease
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
@@ -27,7 +28,6 @@ from streamcal.join.outcomes import Joined
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
-from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require

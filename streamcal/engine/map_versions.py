@@ -17,6 +17,7 @@ from streamcal.certificates.claim import Claim
 from streamcal.certificates.ledger import Ledger
 from streamcal.certificates.target import LabelCounts
 from streamcal.delayed.feedback import DelayedFeedback
+from streamcal.delayed.label_release_c import LabelRelease
 from streamcal.engine.complete_cohorts import CompleteCohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
@@ -31,7 +32,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import FIRST, Mixed, Mixture
-from streamcal.release.label_release_c import LabelRelease
 from streamcal.sketch.decoding import Part, require
 from streamcal.sketch.score_sketch import ScoreSketch
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.delayed.release_state import ReleaseState
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.map_versions import VersionsState
 from streamcal.errors import DamagedStateError
 from streamcal.priors.score_tracker import ScoreTracker
-from streamcal.release.release_state import ReleaseState
 from streamcal.sketch.decoding import Finite, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate, RiskField
+from streamcal.delayed.label_delays import most_apart
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events.faces import COMMAND, HTTP, Face
@@ -42,7 +43,6 @@ from streamcal.quality.intervals import rate_intervals
 from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
-from streamcal.release.label_delays import most_apart
 from streamcal.run.outcome import PriorSnapshot
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source

@@ -20,12 +20,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from streamcal.delayed.label_delays import LabelDelays
 from streamcal.engine.emissions import Mixing
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.rows import FIGURES
 from streamcal.monitor.status import Served, Status
-from streamcal.release.label_delays import LabelDelays
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 

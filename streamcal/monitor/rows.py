@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from streamcal.delayed.label_delays import LabelDelays
 from streamcal.monitor.status import GroupColumns, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
-from streamcal.release.label_delays import LabelDelays
 from streamcal.times import show_duration, show_time
 
 __all__ = [

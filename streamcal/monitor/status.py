@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from streamcal.delayed.label_delays import LabelDelays
 from streamcal.events.codes import Code
 from streamcal.join.outcomes import JoinCounts
 from streamcal.quality.class_sums import ClassFigures
@@ -17,7 +18,6 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
-from streamcal.release.label_delays import LabelDelays
 from streamcal.run.order import TimesRead
 from streamcal.run.outcome import FarAhead
 from streamcal.run.rows import AlarmCode

@@ -15,8 +15,8 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.label_sums import BANDS, DELTA, Intervals, LabelSums, discoveries
-from streamcal.release.delay_laws_c import COMPLETE
 from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats

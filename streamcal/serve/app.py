@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
-from streamcal.page.addresses import names_this_machine
+from streamcal.monitor.addresses import names_this_machine
 from streamcal.run.kinds import kind_of
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError

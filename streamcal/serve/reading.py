@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.types import Message
 
-from streamcal.page.http_server import CLIENT_SECONDS
+from streamcal.monitor.http_server import CLIENT_SECONDS
 from streamcal.serve.http_problems import RefusedError
 
 __all__ = ["BodyReader", "drain"]

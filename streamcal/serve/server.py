@@ -16,10 +16,10 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import in_words
+from streamcal.monitor.http_server import HttpServer
+from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
-from streamcal.page.http_server import HttpServer
-from streamcal.page.latest_status import LatestStatus
-from streamcal.page.routes import page_routes
+from streamcal.monitor.routes import page_routes
 from streamcal.run.config import RunConfig
 from streamcal.run.journal import AGAIN
 from streamcal.run.outputs import NullSink, Outputs

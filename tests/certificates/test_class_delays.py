@@ -12,7 +12,7 @@ import pytest
 
 from streamcal import Certificate, LabelEvent, MapPublished, PredictionEvent, Recalibrator
 from streamcal.certificates.record import NO_CLAIM
-from tests.release.streams import Delays, Stream, bulk, by_class, made
+from tests.delayed.streams import Delays, Stream, bulk, by_class, made
 
 DELAYS: dict[str, Delays] = {
     "positives late": by_class(300.0, 3000.0),

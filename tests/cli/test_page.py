@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamcal.page.latest_status import Live
+from streamcal.monitor.latest_status import Live
 from tests.command_line import GOOD, streamcal
 from tests.forks import Fork
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamcal import DamagedStateError, Recalibrator
-from streamcal.release.delay_laws_c import BINS
-from streamcal.release.label_release_c import ReleaseState
+from streamcal.delayed.delay_laws_c import BINS
+from streamcal.delayed.label_release_c import ReleaseState
 from streamcal.sketch.cells import pack_numbers
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.fuzz.states import OPTIONS, corpus, make, use

@@ -19,7 +19,7 @@ import pytest
 
 import streamcal
 from streamcal import Certificate, LabelEvent, PredictionEvent, RecalibrationMap, Recalibrator, Rejected
-from streamcal.page.report import Report
+from streamcal.monitor.report import Report
 from tests.command_line import streamcal as command
 from tests.figures import unlike
 from tests.golden import write

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from streamcal.delayed.label_delays import LabelDelays
 from streamcal.events.faces import COMMAND
 from streamcal.monitor.build import build_status
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remarks
 from streamcal.monitor.rows import held_rows
 from streamcal.monitor.status import Served, Status
-from streamcal.release.label_delays import LabelDelays
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.run_state import RunState
 from tests.command_line import streamcal

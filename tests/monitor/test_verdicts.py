@@ -9,7 +9,7 @@ from streamcal.events import LabelEvent
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
 from streamcal.run.pipeline import Pipeline
-from tests.page.streams import labelled, processed
+from tests.monitor.streams import labelled, processed
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Draw the pictures of the live page and the report: ``python -m tests.page.screenshot docs/figures``."""
+"""Draw the pictures of the live page and the report: ``python -m tests.monitor.screenshot docs/figures``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from playwright.sync_api import sync_playwright
 
 from streamcal.cli.demo import FILES
 from streamcal.monitor.build import build_status
+from streamcal.monitor.latest_status import LatestStatus
+from streamcal.monitor.report import as_html, make_report
 from streamcal.monitor.run_history import RunHistory
-from streamcal.page.latest_status import LatestStatus
-from streamcal.page.report import as_html, make_report
-from streamcal.page.server import PageServer
+from streamcal.monitor.server import PageServer
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import NullSink, Outputs

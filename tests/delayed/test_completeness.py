@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from streamcal.release.delay_laws_c import COHORT, DelayLaws, completeness
+from streamcal.delayed.delay_laws_c import COHORT, DelayLaws, completeness
+from tests.delayed.streams import Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 from tests.nightly import one_in
-from tests.release.streams import Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 
 
 def complete(laws: DelayLaws, unnoted: int | None = None) -> tuple[Floats, float]:

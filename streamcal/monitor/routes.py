@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from streamcal.page.latest_status import LatestStatus
+from streamcal.monitor.latest_status import LatestStatus
 
 __all__ = ["page_routes"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from streamcal.release.delay_laws_c import BANDS, COHORT, DelayLaws
-from tests.release.streams import ALIKE, Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
+from streamcal.delayed.delay_laws_c import BANDS, COHORT, DelayLaws
+from tests.delayed.streams import ALIKE, Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 
 Law = Callable[[Floats], Floats]
 DAY = 86_400.0

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
+from tests.delayed.events import acts, take
+from tests.delayed.streams import ALIKE, Delays, bulk, by_class, fixed, made, served
 from tests.inside import memo_of
 from tests.nightly import one_in
-from tests.release.events import acts, take
-from tests.release.streams import ALIKE, Delays, bulk, by_class, fixed, made, served
 
 GRID = np.linspace(0.01, 0.99, 60)
 STREAMS: dict[str, tuple[Delays, float]] = {

@@ -11,10 +11,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from streamcal.release.label_delays import label_delays
-from streamcal.release.label_release_c import LabelRelease
-from tests.nightly import one_in
-from tests.release.streams import (
+from streamcal.delayed.label_delays import label_delays
+from streamcal.delayed.label_release_c import LabelRelease
+from tests.delayed.streams import (
     ALIKE,
     LATE,
     NO_TIME,
@@ -29,6 +28,7 @@ from tests.release.streams import (
     made,
     unexcluding,
 )
+from tests.nightly import one_in
 
 
 def indices(outcome: Outcome) -> Counter[int]:

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 from streamcal import LabelEvent, PredictionEvent
+from streamcal.delayed.label_delays import LabelDelays
+from streamcal.delayed.outage import Outage
 from streamcal.events.columns import Columns
+from streamcal.monitor.latest_status import LatestStatus, Live
+from streamcal.monitor.server import PageServer
 from streamcal.monitor.shown import make_shown
 from streamcal.monitor.status import RecordedAlarm
-from streamcal.page.latest_status import LatestStatus, Live
-from streamcal.page.server import PageServer
-from streamcal.release.label_delays import LabelDelays
-from streamcal.release.outage import Outage
 from streamcal.run.config import RunConfig, SegmentsConfig
 from streamcal.run.pipeline import Pipeline
-from tests.page.flights import LiveFlights
-from tests.page.streams import labelled, processed
+from tests.monitor.flights import LiveFlights
+from tests.monitor.streams import labelled, processed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, ViewportSize

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.release.delay_laws_c import completeness
-from streamcal.release.label_release_c import LabelRelease
-from streamcal.release.outage import Outage, outage_of
+from streamcal.delayed.delay_laws_c import completeness
+from streamcal.delayed.label_release_c import LabelRelease
+from streamcal.delayed.outage import Outage, outage_of
+from tests.delayed.streams import ALIKE, Delays, Stream, driven, made
 from tests.nightly import one_in
-from tests.release.streams import ALIKE, Delays, Stream, driven, made
 
 N = 12_000
 FROM, UNTIL = 6_000, 9_000

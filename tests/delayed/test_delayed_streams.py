@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
+from tests.delayed.streams import ALIKE, Delays, bulk, by_class, fixed, loss, made, served
 from tests.nightly import one_in
-from tests.release.streams import ALIKE, Delays, bulk, by_class, fixed, loss, made, served
 
 WEEK = 3500.0
 STREAMS: dict[str, tuple[Delays, float, int]] = {

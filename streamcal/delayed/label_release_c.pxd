@@ -1,7 +1,7 @@
 # The types with which label_release_c.py is compiled; see docs/architecture.md.
 cimport cython
 from libc cimport math
-from streamcal.release.delay_laws_c cimport DelayLaws, completeness
+from streamcal.delayed.delay_laws_c cimport DelayLaws, completeness
 
 cdef int _MOST_HELD, _NOWHERE, _MOST_STANDS, _NOTES, _FEW, _MANY_NOTES, _HELD, _FOUND, _CONFIRMED, _SCORE
 cdef double _NO_TIME, _NEVER

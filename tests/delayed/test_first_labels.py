@@ -13,9 +13,9 @@ import pytest
 from scipy.special import expit
 
 from streamcal import Recalibrator
-from streamcal.release import first_labels as module
-from streamcal.release.first_labels import FirstLabels, Observed
-from streamcal.release.label_delays import LabelDelays
+from streamcal.delayed import first_labels as module
+from streamcal.delayed.first_labels import FirstLabels, Observed
+from streamcal.delayed.label_delays import LabelDelays
 from tests.inside import memo_of, memos_of
 from tests.nightly import one_in
 

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.release.delay_laws_c import COMPLETE, EDGES, completeness
-from streamcal.release.label_release_c import LabelRelease
-from streamcal.release.outage import Outage, outage_of
+from streamcal.delayed.delay_laws_c import COMPLETE, EDGES, completeness
+from streamcal.delayed.label_release_c import LabelRelease
+from streamcal.delayed.outage import Outage, outage_of
 
 __all__ = ["LabelDelays", "label_delays", "most_apart"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.release.release_state import ReleaseState
+from streamcal.delayed.release_state import ReleaseState
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.values import Floats
 

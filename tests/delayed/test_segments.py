@@ -13,7 +13,7 @@ from streamcal.join.entries import Memo
 from streamcal.join.join_c import Join
 from streamcal.maps.platt import expit, logit
 from streamcal.segments.segmented_engine import SegmentedEngine
-from tests.release.streams import Delays, Floats, Stream, bulk, fixed, made
+from tests.delayed.streams import Delays, Floats, Stream, bulk, fixed, made
 
 OFFSETS = {"a": -0.8, "b": 0.8}
 

@@ -6,8 +6,8 @@ import random
 from typing import NamedTuple
 
 from streamcal import Recalibrator
+from tests.delayed.streams import Stream
 from tests.inside import memo_of, memos_of
-from tests.release.streams import Stream
 
 
 class Act(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.release.label_release_c import MOST_HELD, LabelRelease
+from streamcal.delayed.label_release_c import MOST_HELD, LabelRelease
 from streamcal.sketch.decoding import encoded
-from tests.release.streams import LATE, Cohorts, Delays, Stream, driven, made
+from tests.delayed.streams import LATE, Cohorts, Delays, Stream, driven, made
 
 # Held at most
 

@@ -22,10 +22,10 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from streamcal.delayed.delay_laws_c import COHORT, COMPLETE, DelayLaws, completeness
+from streamcal.delayed.first_labels import FirstLabels, Observed
+from streamcal.delayed.release_state import SCALARS, ReleaseState
 from streamcal.join.entries import Memo
-from streamcal.release.delay_laws_c import COHORT, COMPLETE, DelayLaws, completeness
-from streamcal.release.first_labels import FirstLabels, Observed
-from streamcal.release.release_state import SCALARS, ReleaseState
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal import Recalibrator
-from streamcal.release.delay_laws_c import DelayLaws
-from streamcal.release.label_release_c import LabelRelease, Released
-from streamcal.release.release_state import ReleaseState
+from streamcal.delayed.delay_laws_c import DelayLaws
+from streamcal.delayed.label_release_c import LabelRelease, Released
+from streamcal.delayed.release_state import ReleaseState
 from tests.inside import memo_of
 from tests.mixture.plain import expit
 

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
+from streamcal.monitor.report import Report, as_html, make_report
 from streamcal.monitor.run_history import stored_history
 from streamcal.monitor.shown import Shown
 from streamcal.monitor.status import Remark
-from streamcal.page.report import Report, as_html, make_report
 from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
-from tests.page.hostile import KEYS, hostile_store
+from tests.monitor.hostile import KEYS, hostile_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamcal.page.latest_status import LatestStatus, Live
-from streamcal.page.server import PageServer
+from streamcal.monitor.latest_status import LatestStatus, Live
+from streamcal.monitor.server import PageServer
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import RejectRow
-from tests.page.streams import labelled, processed
+from tests.monitor.streams import labelled, processed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streamcal.release.first_labels import FirstLabels
+from streamcal.delayed.first_labels import FirstLabels
 from streamcal.sketch.decoding import Count, Finite, Part
 from streamcal.values import Cells, Counts, Floats, Labels
 

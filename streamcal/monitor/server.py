@@ -10,10 +10,10 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streamcal.page.addresses import http_url, is_loopback, listen, names_this_machine
-from streamcal.page.http_server import BACKLOG, HttpServer
-from streamcal.page.latest_status import LatestStatus
-from streamcal.page.routes import page_routes
+from streamcal.monitor.addresses import http_url, is_loopback, listen, names_this_machine
+from streamcal.monitor.http_server import BACKLOG, HttpServer
+from streamcal.monitor.latest_status import LatestStatus
+from streamcal.monitor.routes import page_routes
 
 __all__ = ["PageServer"]
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.release.label_release_c import LabelRelease
+from streamcal.delayed.label_release_c import LabelRelease
 
 __all__ = ["Outage", "outage_of"]
 

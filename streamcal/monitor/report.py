@@ -26,7 +26,7 @@ __all__ = ["MARK", "Figure", "Report", "as_html", "make_report"]
 MARK: Final = "streamcal report"
 """The content of the meta element ``generator``, with the version behind it: by it, a report is known."""
 
-_STATIC: Final = files("streamcal") / "page" / "static"
+_STATIC: Final = files("streamcal.monitor") / "static"
 _SCRIPTS: Final = ("uPlot.LICENSE", "uPlot.iife.min.js", "words.js", "charts.js", "page.js")
 _LIVE: Final = re.compile(r"\s*<!-- live -->.*?<!-- /live -->", re.DOTALL)  # what a report leaves out
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from streamcal.page.latest_status import Live
+from streamcal.monitor.latest_status import Live
 from tests.serve.servers import Served
 
 if TYPE_CHECKING:

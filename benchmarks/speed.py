@@ -32,6 +32,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -399,6 +400,7 @@ def files(asked: Any) -> Table:
 # Kafka
 
 
+CLIENTS: Final = ("kafka-python", "confluent")
 WARM_UP: Final = 5_000  # predictions
 LABELLED: Final = 0.2  # of the predictions
 
@@ -521,7 +523,7 @@ def timed(work: Callable[[], int], count: int) -> float:
 
 
 def kafka(asked: Any) -> Table:
-    """Return a row for the loop and one for a run."""
+    """Return a row for the loop and each client."""
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     from streamcal_connectors.kafka.cluster import hold_log_back
 
@@ -534,15 +536,14 @@ def kafka(asked: Any) -> Table:
         with Broker() as broker, tempfile.TemporaryDirectory() as folder:
             new = Topics(broker.bootstrap)
 
-            def mine() -> int:
+            def mine(client: str) -> int:
+                os.environ["STREAMCAL_KAFKA_LIBRARY"] = client
                 outputs = [new("answers"), new("rejects"), new("maps")]
                 store = Path(tempfile.mkdtemp(dir=folder), "run.db")
                 return through_kafka(broker, topics, outputs, events, store)
 
-            works = {
-                "a bare kafka-python loop": lambda: bare(broker, topics, new("bare"), events),
-                "streamcal run": mine,
-            }
+            works = {"a bare kafka-python loop": lambda: bare(broker, topics, new("bare"), events)}
+            works |= {f"streamcal run, {client}": partial(mine, client) for client in CLIENTS}
             times: dict[str, list[float]] = {name: [] for name in works}
             most = asked.predictions // 5
             for count in (WARM_UP, *[most] * max(asked.repeats // 2, 1)):

@@ -176,6 +176,7 @@ if __name__ == "__main__":
     from streamcal.cli.app import main
 
     with suppress(ImportError):  # where there is no client of Kafka
+        import confluent_kafka  # noqa: F401
         import streamcal_connectors.kafka.source  # noqa: F401
 
     gc.freeze()

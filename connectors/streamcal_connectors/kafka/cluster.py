@@ -12,20 +12,20 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Final, TypeVar, cast
 
 from streamcal.run.ports import StoppedError
-from streamcal_connectors.kafka.client import (
-    Chunk,
+from streamcal_connectors.kafka.client import Chunk, Producer, TopicPartition
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.errors import KafkaError, brief, error_names, is_out_of_range, is_permanent
+from streamcal_connectors.kafka.kafka_python import (
     Consumer,
-    Producer,
-    TopicPartition,
+    KafkaPythonProducer,
     TopicSettings,
     connection_options,
     topic_settings,
 )
-from streamcal_connectors.kafka.config import KafkaConfig
-from streamcal_connectors.kafka.errors import KafkaError, brief, error_names, is_out_of_range, is_permanent
 
 __all__ = ["Cluster", "RefusedError", "hold_log_back"]
 
@@ -92,7 +92,7 @@ class Cluster:
     Raises
     ------
     ValueError
-        if a secret or a TLS file cannot be read.
+        if the client library is not installed, or a secret or a TLS file cannot be read.
     """
 
     def __init__(
@@ -104,7 +104,23 @@ class Cluster:
         self.is_away = False
         """Whether the cluster was away when it was last asked."""
         self._options = connection_options(hosts, config)
+        self._consumer: Callable[..., Consumer] = partial(Consumer, self._options)
+        self._producer: Callable[..., Producer] = partial(KafkaPythonProducer, self._options)
+        if config.library == "confluent":
+            self._use_confluent()
         self._id: str | None = None
+
+    def _use_confluent(self) -> None:
+        try:
+            import streamcal_connectors.kafka.confluent as confluent
+        except ImportError:
+            raise ValueError(
+                'library = "confluent" of the [kafka] options needs confluent-kafka: pip install'
+                ' "streamcal-engine[kafka-confluent]", or leave the option out'
+            ) from None
+        options = confluent.connection_options(self.hosts, self.config)
+        self._consumer = partial(confluent.ConfluentConsumer, options, self._options)
+        self._producer = partial(confluent.ConfluentProducer, options)
 
     def __str__(self) -> str:
         return ",".join(self.hosts)
@@ -119,12 +135,11 @@ class Cluster:
         One that is not ``stable`` sees records and offsets of any transaction, without waiting for its end.
         """
         level = "read_committed" if stable else "read_uncommitted"
-        return Consumer(self._options, group, level, self.config.request_seconds)
+        return self._consumer(group, level, self.config.request_seconds)
 
     def new_producer(self, transactional_id: str, batch_bytes: int) -> Producer:
         """Make a producer, for a `call`; it sends at most so many bytes at once to a partition."""
-        most = min(_BATCH_BYTES, batch_bytes)
-        return Producer(self._options, transactional_id, most, self.config, self.stop)
+        return self._producer(transactional_id, min(_BATCH_BYTES, batch_bytes), self.config, self.stop)
 
     def cluster_id(self) -> str:
         """Return what tells this cluster from any other: its own id, or else the hosts it was reached by."""

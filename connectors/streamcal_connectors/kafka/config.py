@@ -39,10 +39,24 @@ _SECRET: Final = re.compile(r"password|secret|key\.pem|user\.info|\.token$")
 _ELSEWHERE: Final = ("_env", "_file")  # ends of the names of options that say where a secret is
 _OURS: Final = frozenset(
     {
-        *("acks", "auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "enable_idempotence"),
-        *("group_id", "isolation_level", "transactional_id"),
+        *("acks", "auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "enable_auto_offset_store"),
+        *("enable_idempotence", "enable_partition_eof", "group_id", "isolation_level", "transactional_id"),
     }
-)  # on which exactly-once rests
+)  # on which exactly-once rests, with _ for any dot
+
+_LIBRDKAFKA: Final = {
+    "compression_type": "compression.type",
+    "security_protocol": "security.protocol",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_crlfile": "ssl.crl.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_password": "sasl.password",
+    "sasl_plain_username": "sasl.username",
+}  # kafka-python's names of what librdkafka takes, too
 
 _Seconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
 
@@ -64,8 +78,10 @@ class KafkaConfig(_Options):
         on an unknown option, a value out of range, or options that exclude each other. It shows no value.
     """
 
+    library: Literal["kafka-python", "confluent"] = "kafka-python"
+    """The library that reads and writes records; confluent needs confluent-kafka."""
     client: _Table = Field({}, repr=False)
-    """Options of kafka-python, by its names; as a text, a JSON object."""
+    """Options of its client, by kafka-python's names or librdkafka's; as a text, a JSON object."""
     schema_registry: _Table = Field({}, repr=False)
     """Options of confluent-kafka's client of a schema registry; as a text, a JSON object or the URL."""
 
@@ -106,7 +122,7 @@ class KafkaConfig(_Options):
     @classmethod
     def _not_ours(cls, table: dict[str, Any]) -> dict[str, Any]:
         for name in table:
-            if name in _OURS:
+            if name.replace(".", "_") in _OURS:
                 raise ValueError(f"streamcal sets {name} itself")
         return table
 
@@ -123,11 +139,20 @@ class KafkaConfig(_Options):
     @property
     def compresses(self) -> bool:
         """Whether records are compressed that are written."""
-        return self.client.get("compression_type", "none") != "none"
+        names = ("compression_type", "compression.type")
+        return any(self.client.get(name, "none") != "none" for name in names)
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of kafka-python's clients, with the secrets; see `_secret`."""
-        return _with_secrets(self.client)
+        return {name: value for name, value in _with_secrets(self.client).items() if "." not in name}
+
+    def librdkafka_options(self) -> dict[str, Any]:
+        """Return librdkafka's options, with the secrets; see `_secret`."""
+        options = _with_secrets(self.client)
+        found = {_LIBRDKAFKA[name]: value for name, value in options.items() if name in _LIBRDKAFKA}
+        if options.get("ssl_check_hostname") is False:
+            found["ssl.endpoint.identification.algorithm"] = "none"
+        return found | {name: value for name, value in options.items() if "." in name}
 
     def registry_options(self) -> dict[str, Any]:
         """Return the options of the client of the registry, with the secrets; empty if there is none."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from streamcal_connectors.kafka.client import Consumer, TopicPartition
+from streamcal_connectors.kafka.client import TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster
 from streamcal_connectors.kafka.errors import KafkaError
+from streamcal_connectors.kafka.kafka_python import Consumer
 
 __all__ = ["KafkaFeed"]
 

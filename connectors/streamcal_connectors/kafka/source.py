@@ -18,11 +18,12 @@ from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed, with_time
 from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
-from streamcal_connectors.kafka.client import Chunk, Consumer, TopicPartition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
 from streamcal_connectors.kafka.errors import KafkaError, brief
 from streamcal_connectors.kafka.feed import KafkaFeed
+from streamcal_connectors.kafka.kafka_python import Consumer
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
 from streamcal_connectors.kafka.sink import KafkaSink
 from streamcal_connectors.kafka.transactions import Transactions

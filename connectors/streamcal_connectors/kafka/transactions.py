@@ -30,18 +30,11 @@ from itertools import count
 from typing import Final
 
 from streamcal.run.ports import Position, Positions, StoppedError
-from streamcal_connectors.kafka.client import (
-    TRANSACTION_SECONDS,
-    Consumer,
-    OffsetAndMetadata,
-    Producer,
-    Row,
-    TopicPartition,
-    TopicSettings,
-    worst,
-)
+from streamcal_connectors.kafka import limits
+from streamcal_connectors.kafka.client import OffsetAndMetadata, Producer, Row, TopicPartition, worst
 from streamcal_connectors.kafka.cluster import Cluster, RefusedError
 from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
+from streamcal_connectors.kafka.kafka_python import Consumer, TopicSettings
 from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
 
 __all__ = ["Transactions"]
@@ -51,7 +44,7 @@ log = logging.getLogger("streamcal_connectors")
 _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
 # A broker aborts what a dead producer left open after the limit, and looks every 10 s. Whatever is open for
 # much longer, while the broker answers, stays open.
-_PENDING_SECONDS: Final = 2 * TRANSACTION_SECONDS
+_PENDING_SECONDS: Final = 2 * limits.TRANSACTION_SECONDS
 
 
 class _PendingError(OSError):

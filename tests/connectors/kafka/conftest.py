@@ -6,13 +6,13 @@ import warnings
 import pytest
 from streamcal_connectors.kafka import cluster
 
-from tests.connectors.kafka.fixtures import LEFT_BEHIND, kafka_broker, killable_broker, new_topic
+from tests.connectors.kafka.fixtures import LEFT_BEHIND, client, kafka_broker, killable_broker, new_topic
 
-__all__ = ["kafka_broker", "killable_broker", "new_topic"]
+__all__ = ["client", "kafka_broker", "killable_broker", "new_topic"]
 
 
 @pytest.fixture
-def quick_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_cluster(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     """Let the connector look for new partitions often, and give up soon."""
     monkeypatch.setenv("STREAMCAL_KAFKA_REFRESH_SECONDS", "0.3")
     monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "5")
@@ -25,10 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the broker."""
+    """Mark the tests that use the broker; those that kill it with the second client are nightly."""
     for item in items:
         if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
             item.add_marker("kafka")
+            if item.get_closest_marker("crash") and "confluent" in item.name:
+                item.add_marker("nightly")
 
 
 def pytest_sessionfinish() -> None:

@@ -7,6 +7,9 @@
 `killable_broker` (test)
     The same broker as a `Broker`, to kill, pause and restart; after the test it runs again. Skipped
     when the broker is not ours.
+`client` (test)
+    The client library that the connector uses: with `BOTH` each in turn, otherwise that of the
+    environment's ``STREAMCAL_KAFKA_LIBRARY``, which takes a whole test run through the other one.
 `new_topic` (session)
     Makes a topic of its own for a test: ``new_topic("predictions", partitions=3)``.
 """
@@ -35,6 +38,10 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
 
 EXTERNAL = "STREAMCAL_KAFKA"
+CLIENT = "STREAMCAL_KAFKA_LIBRARY"
+
+BOTH = pytest.mark.parametrize("client", ["kafka-python", "confluent"], indirect=True)
+"""Runs a test with each client library."""
 
 # kafka-python 3.0 leaves to the garbage collector the socket of every refused connection, and the
 # pair that wakes its thread when a client could not be made.
@@ -138,6 +145,14 @@ def kafka_broker() -> Iterator[AnyBroker]:
             yield broker
     else:
         yield broker
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of the client library, which the connector and its subprocesses use in this test."""
+    name: str = getattr(request, "param", os.environ.get(CLIENT, "kafka-python"))
+    monkeypatch.setenv(CLIENT, name)
+    return name
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from streamcal_connectors.kafka import client
+from streamcal_connectors.kafka import kafka_python
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run.ports import SourceOptions
@@ -126,7 +126,7 @@ def test_the_limit_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroke
     with closing(shared.sink(url(kafka_broker, topic))) as sink:
         sink.resume("job", None)
         empty = len(msgspec.json.encode(RejectRow("", 1, "malformed", "", "")))
-        raw = "x" * (1000 - client._RECORD_OVERHEAD - empty)
+        raw = "x" * (1000 - kafka_python._RECORD_OVERHEAD - empty)
         sink.write([RejectRow("", 1, "malformed", "", raw)])
         sink.commit({})
     (row,) = rows_of(kafka_broker, topic)

@@ -16,12 +16,11 @@ from kafka.admin import AbortTransactionSpec  # type: ignore[import-untyped]
 from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 from streamcal_connectors.kafka import transactions
-from streamcal_connectors.kafka.client import Producer
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from tests.connectors.kafka.clients import transactional
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
-from tests.connectors.kafka.topics import answer, answered, url
+from tests.connectors.kafka.topics import answer, answered, producer_of, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -61,6 +60,7 @@ class TestLostTransaction:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
         group: str,
+        client: str,
     ) -> None:
         topic = new_topic("answers")
         group = group.format(topic)
@@ -78,7 +78,7 @@ class TestLostTransaction:
 
             sink.write([answer(2)])
             with monkeypatch.context() as patch:
-                patch.setattr(Producer, "commit", commit)
+                patch.setattr(producer_of(client), "commit", commit)
                 with pytest.raises(OSError, match="has neither committed nor aborted") as caught:
                     sink.commit({"in": {"": 2}})
             number = 1 if group.endswith("job") else 0

@@ -33,7 +33,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
 from tests.connectors.kafka.clients import rows_of, until
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.registry import FIRST_ID, SchemaRegistry, schema_registry
 from tests.connectors.kafka.topics import SECRET, opened, put, streamcal, url
 
@@ -465,6 +465,7 @@ class TestRegistry:
 
 @pytest.mark.usefixtures("quick_cluster")
 class TestTopics:
+    @BOTH
     def test_nothing_is_lost_while_the_registry_is_away(
         self,
         kafka_broker: AnyBroker,

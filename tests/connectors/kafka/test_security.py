@@ -22,7 +22,7 @@ from kafka.admin import (  # type: ignore[import-untyped]
 from tests.connectors.kafka import broker as broker_module
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.clients import unique
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import SECRET, answered, prediction, put, streamcal
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
@@ -83,6 +83,7 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class TestSecurity:
+    @BOTH
     def test_tls_and_sasl(self, secure: Secured, tmp_path: Path) -> None:
         """Through the command line; the secret is in no output, not even when it is refused."""
         broker, port, _, certificate = secure

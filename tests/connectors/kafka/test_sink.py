@@ -17,19 +17,19 @@ from kafka import TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     KafkaTimeoutError,
 )
-from streamcal_connectors.kafka.client import Producer
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of
-from tests.connectors.kafka.fixtures import AnyBroker, Topics, retried
-from tests.connectors.kafka.topics import answer, answered, map_row, url
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
+from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
+@BOTH
 class TestSink:
     def test_rows_keys_and_positions(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         answers, rejects, maps = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
@@ -84,7 +84,7 @@ class TestSink:
         third.close()
 
     def test_what_a_killed_run_has_begun_to_write_is_its_own(
-        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
     ) -> None:
         """Rows that were never committed count in the end offsets, too."""
         topic = new_topic("answers")
@@ -97,7 +97,7 @@ class TestSink:
 
         sink.write([answer(1)])
         with monkeypatch.context() as patched:
-            patched.setattr(Producer, "commit", killed)
+            patched.setattr(producer_of(client), "commit", killed)
             with pytest.raises(KeyboardInterrupt):
                 sink.commit({"in": {"": 1}})
         sink.close()
@@ -129,12 +129,13 @@ class TestSink:
         monkeypatch: pytest.MonkeyPatch,
         committed: bool,
         job: str,
+        client: str,
     ) -> None:
         """It raised: whether it was done is found out, and nothing is lost or doubled."""
         topic = new_topic("answers", 2)
         sink = KafkaConnector().sink(url(kafka_broker, topic))
         sink.resume(job, None)
-        real = Producer.commit
+        real = producer_of(client).commit
         failures = iter([True, True, False])
 
         def commit(self: Any) -> None:
@@ -144,7 +145,7 @@ class TestSink:
             if fails:
                 raise KafkaTimeoutError("no answer")
 
-        monkeypatch.setattr(Producer, "commit", commit)
+        monkeypatch.setattr(producer_of(client), "commit", commit)
         for number in range(5):
             sink.write([answer(2 * number), answer(2 * number + 1)])
             sink.commit({"in": {"": number}})
@@ -157,6 +158,7 @@ class TestSink:
         new_topic: Topics,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
+        client: str,
     ) -> None:
         """The broker is away for longer than a record may wait, and back before the commit."""
         caplog.set_level(logging.INFO)
@@ -165,7 +167,8 @@ class TestSink:
         topic = new_topic("answers")
         sink = KafkaConnector().sink(url(killable_broker, topic))
         sink.resume("job", None)
-        real, times = Producer.send_offsets, iter([1])
+        kind = producer_of(client)
+        real, times = kind.send_offsets, iter([1])
 
         def late(self: Any, group: str, offsets: Any) -> None:
             if "." in group and next(times, None):
@@ -174,7 +177,7 @@ class TestSink:
                 killable_broker.resume()
             real(self, group, offsets)
 
-        monkeypatch.setattr(Producer, "send_offsets", late)
+        monkeypatch.setattr(kind, "send_offsets", late)
         sink.write([answer(0), answer(1)])
         sink.commit({})
         sink.close()
@@ -220,6 +223,23 @@ class TestSink:
             assert answered(killable_broker, topic) == list(range(number))
 
         retried(killable_broker, tmp_path, check)
+
+
+def test_a_key_belongs_to_the_same_partition_with_every_client(
+    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
+    topic = new_topic("answers", 5)
+    for name in ("kafka-python", "confluent"):
+        monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", name)
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+        sink.write([answer(7 ** (i % 20)) for i in range(40)])
+        sink.commit({"in": {"": len(name)}})
+        sink.close()
+    places = {(record.key, record.partition) for record in rows_of(kafka_broker, topic)}
+    assert len(places) == 20
+    assert len({place for _, place in places}) > 1
 
 
 @contextmanager

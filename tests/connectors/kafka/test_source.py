@@ -16,13 +16,14 @@ from streamcal.events import PredictionEvent
 from streamcal.events.codec import Malformed
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import producer, transactional, until
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
 class TestSource:
+    @BOTH
     def test_several_partitions_each_in_its_order(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 3)
         for partition in range(3):
@@ -40,6 +41,7 @@ class TestSource:
             assert source.lag() == {"0": 0.0, "1": 0.0, "2": 0.0}
             assert not source.ended
 
+    @BOTH
     def test_the_time_of_a_record_is_that_of_an_event_without_one(
         self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -89,6 +91,7 @@ class TestSource:
         assert (origin.source, origin.line, origin.raw) == (f"{topic}/1", 1, b"oops")
         assert [batch.position(count) for count in (0, 1, 7)] == [0, 1, 7]
 
+    @BOTH
     def test_it_goes_on_where_another_process_was(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 2)
         for partition in range(2):
@@ -127,6 +130,7 @@ class TestSource:
                 "1": list(range(3, 10)),
             }
 
+    @BOTH
     def test_a_partition_that_is_added_is_read_from_its_beginning(
         self, kafka_broker: AnyBroker, new_topic: Topics, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -144,6 +148,7 @@ class TestSource:
         with opened(kafka_broker, topic, "?from=latest") as source:  # added while it was down
             assert offsets(source.seek({"0": 2})) == {"0": 2, "1": 0, "2": 0}
 
+    @BOTH
     def test_aborted_records_are_never_delivered(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events")
         with transactional(kafka_broker) as sender, opened(kafka_broker, topic) as source:
@@ -186,6 +191,7 @@ class TestSource:
             assert ids(read(source, 1)["0"]) == [1]
             until(lambda: bool(source.poll(10, 0.1)) or "moves again" in caplog.text, caplog.text)
 
+    @BOTH
     @pytest.mark.crash
     def test_the_broker_is_away_and_comes_back(
         self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
@@ -207,6 +213,7 @@ class TestSource:
         assert "is back" in said[1]
         assert not logging.getLogger("kafka").propagate
 
+    @BOTH
     def test_a_partition_has_been_read_to_its_end_only_if_the_broker_says_so(
         self, killable_broker: Broker, new_topic: Topics
     ) -> None:
@@ -241,3 +248,31 @@ class TestSource:
             assert offsets(source.seek({})) == {"0": 6}
         with opened(kafka_broker, topic) as source, pytest.raises(ValueError, match="no longer has the rec"):
             source.seek({"0": 3})
+
+
+def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
+    killable_broker: Broker,
+    new_topic: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A byte on the disk is wrong, then right again. kafka-python 3.0.12 waits for ever in ``poll``."""
+    monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", "confluent")
+    topic = new_topic("events")
+    for start in (0, 5, 10):
+        put(killable_broker, topic, [prediction(i) for i in range(start, start + 5)])
+    log = killable_broker.directory / "data" / f"{topic}-0" / "00000000000000000000.log"
+    place = log.read_bytes().index(prediction(7))
+
+    def write(byte: bytes) -> None:
+        with log.open("r+b") as file:
+            file.seek(place)
+            file.write(byte)
+
+    write(b"x")
+    with opened(killable_broker, topic) as source:
+        source.seek({})
+        assert [ids(events) for events in read(source, 15, 3.0).values()] == [list(range(5))]
+        assert "CorruptRecordError" in caplog.text
+        write(b"{")
+        assert ids(read(source, 10)["0"]) == list(range(5, 15))

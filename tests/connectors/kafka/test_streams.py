@@ -157,6 +157,19 @@ class TestRun:
         assert answered(kafka_broker, topics[0]) == list(range(10))
         assert len(rows_of(kafka_broker, topics[1])) == 1
 
+    def test_a_run_goes_on_with_the_other_client(
+        self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path
+    ) -> None:
+        """Positions, the ids of topics and the marks of transactions are those of the cluster."""
+        events, answers = new_topic("events", 2), new_topic("answers", 2)
+        command = ["run", "--events", url(kafka_broker, events, "?until=end"), "--store", tmp_path / "s.db"]
+        command += ["--output", url(kafka_broker, answers)]
+        for number, name in enumerate(("kafka-python", "confluent", "kafka-python")):
+            put(kafka_broker, events, [prediction(10 * number + i) for i in range(10)], number % 2)
+            done = streamcal(*command, STREAMCAL_KAFKA_LIBRARY=name)
+            assert done.returncode == 0, done.stderr
+            assert answered(kafka_broker, answers) == list(range(10 * number + 10))
+
     @pytest.mark.parametrize(
         ("away", "number", "status"), [("killed", signal.SIGTERM, 0), ("paused", signal.SIGINT, 130)]
     )

@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
+from streamcal_connectors.kafka.confluent import ConfluentProducer
+from streamcal_connectors.kafka.kafka_python import KafkaPythonProducer
 from streamcal_connectors.kafka.positions import offset_of
 from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
@@ -38,6 +40,11 @@ def put(broker: AnyBroker, topic: str, values: Sequence[bytes | None], partition
         sent = [sender.send(topic, value, partition=partition, key=b"k") for value in values]
         sender.flush(30)
         assert all(each.succeeded() for each in sent)
+
+
+def producer_of(client: str) -> Any:
+    """Return the class of the producer that a client library has here."""
+    return {"kafka-python": KafkaPythonProducer, "confluent": ConfluentProducer}[client]
 
 
 @contextmanager

@@ -528,7 +528,7 @@ def kafka(asked: Any) -> Table:
     from streamcal_connectors.kafka.cluster import hold_log_back
 
     from tests.connectors.kafka.broker import Broker
-    from tests.connectors.kafka.fixtures import Topics
+    from tests.connectors.kafka.topics import Topics
 
     hold_log_back()
 

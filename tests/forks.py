@@ -174,6 +174,7 @@ if __name__ == "__main__":
     import streamcal_connectors.tables
 
     from streamcal.cli.app import main
+    from streamcal.run import runner
 
     with suppress(ImportError):  # where there is no client of Kafka
         import confluent_kafka  # noqa: F401
@@ -181,6 +182,8 @@ if __name__ == "__main__":
 
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))
+    # Small micro-batches are many moments to be killed at.
+    runner.MAX_EVENTS = int(os.environ.get("STREAMCAL_TEST_MAX_EVENTS", runner.MAX_EVENTS))  # type: ignore[misc]
     try:
         main()
         sys.exit()

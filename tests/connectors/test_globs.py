@@ -3,130 +3,80 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from streamcal_connectors.files import FileConnector
 
-from streamcal.run.ports import SourceOptions
+from tests.connectors.sources import opened, read, read_all
 
 NAMES = ("a.jsonl", "b.csv", "c.parquet", "d.arrow", "e.jsonl.gz", "f.parquet")
-EACH = 5
 
 
 def write(path: Path, ids: Iterable[str]) -> None:
     ids = list(ids)
+    table = pa.table({"id": pa.array(ids, pa.string()), "score": pa.array([0.5] * len(ids), pa.float64())})
+    text = "".join(f'{{"id":"{id_}","score":0.5}}\n' for id_ in ids).encode()
     if path.suffix == ".csv":
         path.write_text("id,score\n" + "".join(f"{id_},0.5\n" for id_ in ids))
-    elif path.suffix in (".parquet", ".arrow"):
-        table = pa.table(
-            {"id": pa.array(ids, pa.string()), "score": pa.array([0.5] * len(ids), pa.float64())}
-        )
-        if path.suffix == ".parquet":
-            pq.write_table(table, path, row_group_size=2)
-        else:
-            with pa.ipc.new_file(str(path), table.schema) as writer:
-                writer.write_table(table)
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=2)
+    elif path.suffix == ".arrow":
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
     else:
-        text = "".join(f'{{"id":"{id_}","score":0.5}}\n' for id_ in ids).encode()
         path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
-def fill(folder: Path) -> list[str]:
-    """Write a file of each format, one of them empty; return the ids in order."""
+def test_a_pattern_or_directory_is_read_in_order_and_goes_on_at_any_row(tmp_path: Path) -> None:
+    """One of the files is empty; hidden ones are none of them."""
+    expected = [f"{name}{i}" for name in NAMES[:-1] for i in range(5)] + ["last"]
     for name in NAMES:
-        write(folder / name, (f"{name}{i}" for i in range(0 if name == "f.parquet" else EACH)))
-    write(folder / "g.jsonl", ["last"])
-    return [f"{name}{i}" for name in NAMES[:-1] for i in range(EACH)] + ["last"]
-
-
-def opened(what: Path | str, position: Any = None, **options: Any) -> Any:
-    source = FileConnector().source(str(what), SourceOptions(**options))
-    try:
-        source.seek({} if position is None else {"": position})
-    except BaseException:
-        source.close()
-        raise
-    return source
-
-
-def ids(source: Any, positions: list[Any] | None = None) -> list[str]:
-    """Return the ids of what is left; after each, the position there."""
-    found = []
-    while not source.ended:
-        for batch in source.poll(3, 0.0):
-            found += [event.id for event in batch.events]
-            if positions is not None:
-                positions += [batch.position(count + 1) for count in range(len(batch.events))]
-    return found
-
-
-def test_a_pattern_is_read_in_order_and_goes_on_at_any_row(tmp_path: Path) -> None:
-    expected, positions = fill(tmp_path), list[Any]()
-    with closing(opened(tmp_path / "*")) as source:
-        assert ids(source, positions) == expected
+        write(tmp_path / name, (id_ for id_ in expected if id_.startswith(name)))
+    write(tmp_path / "g.jsonl", ["last"])
+    with opened(tmp_path / "*") as source:
+        found = read(source, 3)
+        assert found.ids == expected
         assert source.lag() == {"": 0.0}
         assert source.name == str(tmp_path / "*")
-    for count, position in enumerate(json.loads(json.dumps(positions)), 1):
-        with closing(opened(tmp_path / "*", position)) as source:
-            source.limit({"": positions[20]})
-            assert ids(source) == expected[count:21]
+    for count in range(1, len(expected) + 1):
+        with opened(tmp_path / "*", found.position(count - 1)) as source:
+            source.limit({"": found.position(20)})
+            assert read(source, 3).ids == expected[count:21]
             source.limit(None)
-            assert ids(source) == expected[max(count, 21) :]
-
-
-def test_a_directory_is_its_files_but_not_what_is_hidden(tmp_path: Path) -> None:
-    expected = fill(tmp_path)
-    for name in ("_SUCCESS", ".part.crc", "_metadata"):
+            assert read(source, 3).ids == expected[max(count, 21) :]
+    for name in ("_SUCCESS", ".part.crc"):
         (tmp_path / name).write_text("no events")
-    with closing(opened(tmp_path)) as source:
-        assert ids(source) == expected
+    assert read_all(tmp_path).ids == expected
     (tmp_path / "key=DE").mkdir()
     with pytest.raises(OSError, match=r"holds others, such as key=DE: give a pattern .*\*\*/\*\.parquet"):
-        opened(tmp_path)
+        read_all(tmp_path)
 
 
-@pytest.mark.parametrize("change", ["added before", "grown", "rewritten"])
-def test_what_changed_before_a_position_is_noticed(tmp_path: Path, change: str) -> None:
-    positions = list[Any]()
-    for number in (1, 2, 3):
-        write(tmp_path / f"{number}.parquet", f"{number}{number}")
-    with closing(opened(tmp_path / "*.parquet")) as source:
-        ids(source, positions)
-    position = positions[-2]  # in the last file
-    if change == "added before":
-        write(tmp_path / "0.parquet", "x")
-    elif change == "removed":
-        (tmp_path / "1.parquet").unlink()
-    elif change == "grown":
-        write(tmp_path / "1.parquet", [str(number) for number in range(9)])
-    elif change == "renamed":
-        (tmp_path / "3.parquet").rename(tmp_path / "4.parquet")
-    else:
-        write(tmp_path / "3.parquet", "yz")
-    with pytest.raises(
-        ValueError, match=r"are not those that were read|not the file of which 1 rows were read"
-    ):
-        opened(tmp_path / "*.parquet", position)
+@pytest.mark.parametrize(("name", "ids"), [("0", "x"), ("1", "012345678"), ("3", "yz")])
+def test_what_changed_before_a_position_is_noticed(tmp_path: Path, name: str, ids: str) -> None:
+    """A file that was added before it, has grown, or was rewritten."""
+    for number in "123":
+        write(tmp_path / f"{number}.parquet", number * 2)
+    position = read_all(tmp_path / "*.parquet").position(-2)  # in the last file
+    write(tmp_path / f"{name}.parquet", ids)
+    message = r"are not those that were read|not the file of which 1 rows were read"
+    with pytest.raises(ValueError, match=message), opened(tmp_path / "*.parquet", position):
+        pass
 
 
 def test_nothing_behind_a_line_that_may_be_torn_is_read(tmp_path: Path) -> None:
-    (tmp_path / "1.csv").write_text("id,score\na,0.5\nb,0.2")
+    torn, pattern = tmp_path / "1.csv", tmp_path / "*.csv"
+    torn.write_text("id,score\na,0.5\nb,0.2")
     (tmp_path / "2.csv").write_text("id,score\nc,0.5\n")
-    positions = list[Any]()
-    with closing(opened(tmp_path / "*.csv")) as source:
-        assert ids(source, positions) == ["a"]
+    assert read_all(pattern, final=True).ids == ["a", "b", "c"]
+    with opened(pattern) as source:
+        found = read(source)
+        assert found.ids == ["a"]
         assert "the last line of" in source.unfinished
-    (tmp_path / "1.csv").write_text("id,score\na,0.5\nb,0.25\n")
-    with closing(opened(tmp_path / "*.csv", positions[-1])) as source:
-        assert ids(source) == ["b", "c"]
+    torn.write_text("id,score\na,0.5\nb,0.25\n")
+    with opened(pattern, found.position(-1)) as source:
+        assert read(source).ids == ["b", "c"]
         assert source.unfinished is None
-    (tmp_path / "1.csv").write_text("id,score\na,0.5\nb,0.2")
-    with closing(opened(tmp_path / "*.csv", final=True)) as source:
-        assert ids(source) == ["a", "b", "c"]

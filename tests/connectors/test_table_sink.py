@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import signal
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from streamcal_connectors.files import FileConnector
 from streamcal import RecalibrationMap
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import Recalibrated
-from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
+from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, wait_for
 from tests.forks import Fork
 
 NAMES = ["o.parquet", "o.arrow"]
@@ -42,10 +39,9 @@ def names(folder: Path) -> list[str]:
 
 
 def put(path: Path, *rows: Recalibrated) -> None:
-    sink = opened(path)
-    sink.resume("", None)
-    sink.write(rows)
-    sink.close()
+    with closing(opened(path)) as sink:
+        sink.resume("", None)
+        sink.write(rows)
 
 
 def read(path: Path) -> pa.Table:
@@ -69,37 +65,30 @@ def test_it_appears_whole_at_the_end(tmp_path: Path, name: str, monkeypatch: pyt
     assert table["id"].to_pylist() == [*(f"{i}-{j}" for i in range(3) for j in range(3)), None]
     assert table.schema.names == ["id", "score", "probability", "map_version", "weights", "key", "time"]
     assert pl.DataFrame(table).row(0) == ("0-0", 0.5, 0.25, 3, [1.0, 1.0], None, None)
-    if name == "o.parquet":
-        assert (
-            pq.ParquetFile(tmp_path / name).metadata.num_row_groups == 2
-        )  # small commits make no small ones
+    if name == "o.parquet":  # small commits make no small groups
+        assert pq.ParquetFile(tmp_path / name).metadata.num_row_groups == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_there_is_replaced_only_by_rows_and_only_if_it_is_ours(tmp_path: Path, name: str) -> None:
+    path, foreign = tmp_path / name, tmp_path / "e.parquet"
     for rows in ([], [answer("a")], [answer("b")], []):
-        sink = opened(tmp_path / name)
-        sink.resume("", None)
-        sink.write(rows)
-        before = (tmp_path / name).read_bytes() if (tmp_path / name).exists() else None
-        sink.commit({})
-        sink.close()
+        before = path.read_bytes() if path.exists() else None
+        put(path, *rows)
         if rows:
-            assert read(tmp_path / name)["id"].to_pylist() == [rows[0].id]
+            assert read(path)["id"].to_pylist() == [rows[0].id]
         else:
-            assert before is None or (tmp_path / name).read_bytes() == before
-    for content in (b"something else", b'{"id":"a","probability":0.5,"map_version":0}\n'):
-        (tmp_path / name).write_bytes(content)
-        sink = opened(tmp_path / name)
+            assert before is None or path.read_bytes() == before
+    pl.DataFrame({"id": ["a"], "score": [0.5]}).write_parquet(foreign)
+    for place, content in (
+        (path, b"something else"),
+        (path, b'{"id":"a","probability":0.5,"map_version":0}\n'),
+        (foreign, foreign.read_bytes()),
+    ):
+        place.write_bytes(content)
         with pytest.raises(ValueError, match="which are no answers of a run of streamcal: move it away"):
-            sink.resume("", None)
-        sink.close()
-        assert (tmp_path / name).read_bytes() == content
-    pl.DataFrame({"id": ["a"], "score": [0.5]}).write_parquet(tmp_path / "e.parquet")
-    sink = opened(tmp_path / "e.parquet")
-    with pytest.raises(ValueError, match="which are no answers"):
-        sink.resume("", None)
-    sink.close()
+            put(place)
+        assert place.read_bytes() == content
     assert names(tmp_path) == ["e.parquet", name]
 
 
@@ -121,27 +110,17 @@ def test_a_run_gives_the_rows_that_json_lines_give_but_not_with_a_store(tmp_path
 def test_kill_9_leaves_what_was_there(tmp_path: Path) -> None:
     out, rejects = tmp_path / "o.parquet", tmp_path / "r.jsonl"
     put(out, answer("first"))
-    with started(out, rejects) as process:
-        process.send_signal(signal.SIGKILL)
+    command, pipe = ["run", "--events", "-", "--output", out, "--rejects", rejects], subprocess.PIPE
+    with Fork(command, stdin=pipe, stdout=subprocess.DEVNULL) as process:
+        process.stdin.write(b'{"id":"a","score":0.5}\noops\n')
+        process.stdin.flush()
+        wait_for(lambda: rejects.exists() and rejects.stat().st_size)
+        process.kill()
     assert read(out)["id"].to_pylist() == ["first"]
     assert (tmp_path / ".o.parquet.part").exists()
     put(out, answer("third"))
     assert read(out)["id"].to_pylist() == ["third"]
     assert names(tmp_path) == ["o.parquet", "r.jsonl"]
-
-
-@contextmanager
-def started(out: Path, rejects: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run that has committed an answer and waits for more."""
-    command = ["run", "--events", "-", "--output", out, "--rejects", rejects]
-    with Fork(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        assert process.stdin is not None
-        process.stdin.write(b'{"id":"a","score":0.5}\noops\n')
-        process.stdin.flush()
-        while not (rejects.exists() and rejects.stat().st_size):
-            time.sleep(0.01)
-        yield process
-        process.wait()
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
-from streamcal_connectors.files import FileConnector
 
-from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal import LabelledEvent, PredictionEvent
 from streamcal.events import table_codec
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
-from streamcal.run.ports import PositionError, SourceOptions
+from streamcal.run.ports import PositionError
+from tests.connectors.sources import opened, read, read_all
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +50,6 @@ WRITERS: dict[str, tuple[str, Callable[[pa.Table, Path], None]]] = {
     "polars arrow": ("t.ipc", lambda table, path: pl.DataFrame(table).write_ipc(path)),
     "pandas": ("t.parquet", lambda table, path: table.to_pandas().to_parquet(path)),
 }
-
-
-def read(path: Path, rows: int = 1000, **options: Any) -> list[Any]:
-    events = []
-    with closing(FileConnector().source(str(path), SourceOptions(**options))) as source:
-        source.seek({})
-        while not source.ended:
-            for batch in source.poll(rows, 0.0):
-                events += batch.events
-    return events
 
 
 def table_of(columns: dict[str, Any], path: Path) -> Path:
@@ -88,37 +78,32 @@ def test_every_writer_gives_the_same_events(tmp_path: Path, writer: str) -> None
         else LabelledEvent(i / 30, i % 4 // 2, f"é{i}", 1.7e9 + i / 1e6, None if i % 3 else "k")
         for i in range(30)
     ]
-    assert read(tmp_path / name) == expected
-    assert read(tmp_path / name, rows=4) == expected
+    assert read_all(tmp_path / name).events == expected
+    assert read_all(tmp_path / name, 4).events == expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "ids"),
+    ("name", "kind", "values", "expected"),
     [
-        (pa.uint64(), [1, 2**64 - 1]),
-        (pa.decimal128(25, 0), [Decimal(1), Decimal(10**24)]),
-        (pa.dictionary(pa.int32(), pa.large_string()), ["a", "b"]),
+        ("id", pa.uint64(), [1, 2**64 - 1], ["1", str(2**64 - 1)]),
+        ("id", pa.decimal128(25, 0), [Decimal(1), Decimal(10**24)], ["1", str(10**24)]),
+        ("id", pa.dictionary(pa.int32(), pa.large_string()), ["a", "b"], ["a", "b"]),
+        ("score", pa.float16(), [0.5, 0.125], [0.5, 0.125]),
+        ("score", pa.decimal256(50, 3), [Decimal("0.5"), Decimal("0.125")], [0.5, 0.125]),
+        ("label", pa.bool_(), [True, False], [1, 0]),
+        ("label", pa.decimal128(2, 1), [Decimal(1), Decimal(0)], [1, 0]),
+        ("label", pa.decimal128(38, 29), [Decimal(1), Decimal(0)], [1, 0]),
+        ("label", pa.string(), ["Yes", "no"], [1, 0]),
+        ("label", pa.dictionary(pa.int8(), pa.string()), ["1", "false"], [1, 0]),
     ],
+    ids=str,
 )
-def test_ids_of_every_type(tmp_path: Path, kind: pa.DataType, ids: list[Any]) -> None:
-    path = tmp_path / "t.arrow"
-    write_file(pa.table({"id": pa.array(ids, kind), "score": [0.5, 0.25]}), path)
-    assert read(path) == [
-        PredictionEvent(str(id_), score) for id_, score in zip(ids, (0.5, 0.25), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 3)])
-def test_scores_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
-    given = [Decimal("0.5"), Decimal("0.125")]
-    column = (
-        pa.array(given, pa.decimal128(5, 3)).cast(pa.float64()).cast(kind)
-        if pa.types.is_floating(kind)
-        else given
-    )
-    path = tmp_path / "t.arrow"
-    write_file(pa.table({"id": ["a", "b"], "score": pa.array(column, kind)}), path)
-    assert read(path) == [PredictionEvent("a", 0.5), PredictionEvent("b", 0.125)]
+def test_values_of_every_type(
+    tmp_path: Path, name: str, kind: pa.DataType, values: list[Any], expected: list[Any]
+) -> None:
+    columns = {"id": ["a", "b"], name: pa.array(values, kind)}
+    write_file(pa.table({"score": [0.5, 0.5], **columns} if name == "id" else columns), tmp_path / "t.arrow")
+    assert [getattr(event, name) for event in read_all(tmp_path / "t.arrow").events] == expected
 
 
 def test_decimals_are_exact(tmp_path: Path) -> None:
@@ -126,30 +111,8 @@ def test_decimals_are_exact(tmp_path: Path) -> None:
     given = [Decimal(number) / 1000 for number in range(1001)]
     scores = pa.array(given, pa.decimal128(4, 3)).cast(pa.decimal256(70, 40))
     columns = {"id": [f"{i}" for i in range(1001)], "score": scores, "time": scores}
-    events = read(table_of(columns, tmp_path / "t.parquet"), rows=2000)
+    events = read_all(table_of(columns, tmp_path / "t.parquet"), 2000).events
     assert [event.score for event in events] == [event.time for event in events] == list(map(float, given))
-
-
-@pytest.mark.parametrize("scale", [0, 11, 29])
-def test_labels_of_any_scale(tmp_path: Path, scale: int) -> None:
-    labels = pa.array([Decimal(1), Decimal(0), None, Decimal(1)], pa.decimal128(1, 0))
-    columns = {"id": ["a", "b", "c", "d"], "label": labels.cast(pa.decimal128(38, scale))}
-    events = read(table_of(columns, tmp_path / "t.parquet"))
-    assert [getattr(event, "label", None) for event in events] == [1, 0, None, 1]
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels"),
-    [
-        (pa.bool_(), [True, False]),
-        (pa.decimal128(2, 1), [Decimal(1), Decimal(0)]),
-        (pa.string(), ["Yes", "no"]),
-        (pa.dictionary(pa.int8(), pa.string()), ["1", "false"]),
-    ],
-)
-def test_labels_of_every_type(tmp_path: Path, kind: pa.DataType, labels: list[Any]) -> None:
-    path = table_of({"id": ["a", "b"], "label": pa.array(labels, kind)}, tmp_path / "t.parquet")
-    assert read(path) == [LabelEvent("a", 1), LabelEvent("b", 0)]
 
 
 MOMENT = dt.datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=dt.UTC)
@@ -171,7 +134,7 @@ MOMENT = dt.datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=dt.UTC)
 def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: float) -> None:
     path = tmp_path / "t.arrow"
     write_file(pa.table({"id": ["a", "b"], "score": [0.5, 0.5], "time": times}), path)
-    assert read(path) == [PredictionEvent("a", 0.5, seconds), PredictionEvent("b", 0.5)]
+    assert read_all(path).events == [PredictionEvent("a", 0.5, seconds), PredictionEvent("b", 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +156,7 @@ def test_a_column_of_a_wrong_type_is_refused_by_name(
 ) -> None:
     path = table_of(columns, tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"t\.parquet: ") as caught:
-        FileConnector().source(str(path), SourceOptions())
+        opened(path).__enter__()
     assert message in str(caught.value)
 
 
@@ -203,44 +166,33 @@ def test_columns_by_other_names_missing_and_to_keep(tmp_path: Path) -> None:
         tmp_path / "t.parquet",
     )
     columns = Columns(id="req", score="p", keep=("n", "at"))
-    assert read(path, columns=columns) == [PredictionEvent("a", 0.5, kept=(3, "2023-11-14 22:13:20.250000Z"))]
+    kept = (3, "2023-11-14 22:13:20.250000Z")
+    assert read_all(path, columns=columns).events == [PredictionEvent("a", 0.5, kept=kept)]
     with pytest.raises(ValueError, match="the table has no column 'when'; it has 'req', 'p', 'n'"):
-        read(path, columns=columns, required=frozenset({"p", "when"}))
+        read_all(path, columns=columns, required=frozenset({"p", "when"}))
     with pytest.raises(ValueError, match=r"a column to keep must hold .* but column 'l' is of type list"):
-        read(path, columns=Columns(id="req", score="p", keep=("l",)))
-    with closing(FileConnector().source(str(path), SourceOptions(columns=columns))) as source:
-        source.seek({})
-        source.poll(10, 0.0)
+        read_all(path, columns=Columns(id="req", score="p", keep=("l",)))
+    with opened(path, columns=columns) as source:
+        read(source)
         assert source.unknown_fields == {"l": 1}
 
 
 def test_a_reject_names_file_row_and_column(tmp_path: Path) -> None:
-    path = table_of({"req": ["a", None, "c"], "p": [0.5, 0.5, 1.5]}, tmp_path / "t.parquet")
-    with closing(
-        FileConnector().source(str(path), SourceOptions(columns=Columns(id="req", score="p")))
-    ) as source:
-        source.seek({})
-        (batch,) = source.poll(10, 0.0)
-        assert [(event.code, event.reason) for event in batch.events[1:]] == [
-            ("missing_field", "missing field: a prediction or a label needs an id"),
-            ("bad_score", "a score must be a number in [0, 1], got 1.5, in column 'p'"),
-        ]
-        origin = batch.origin(2)
+    """Of a text that is no UTF-8, too."""
+    ends = pa.py_buffer(b"".join(end.to_bytes(4, "little") for end in (0, 1, 1, 2, 4)))
+    ids = pa.Array.from_buffers(pa.string(), 4, [pa.py_buffer(b"\x0d"), ends, pa.py_buffer(b"acb\xff")])
+    path = table_of({"req": ids, "p": [0.5, 0.5, 1.5, 0.5]}, tmp_path / "t.parquet")
+    found = read_all(path, columns=Columns(id="req", score="p"))
+    assert found.ids[:3] == [
+        "a",
+        "missing field: a prediction or a label needs an id",
+        "a score must be a number in [0, 1], got 1.5, in column 'p'",
+    ]
+    assert "in column 'req'" in str(found.ids[3])
+    batch, _ = found.places[0]
+    origin = batch.origin(2)
     assert (origin.source, origin.line, origin.raw) == (str(path), 3, b'{"req":"c","p":1.5}')
-
-
-def test_a_text_that_is_no_utf8_is_a_reject(tmp_path: Path) -> None:
-    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
-    path = table_of(
-        {"id": pa.Array.from_buffers(pa.string(), 2, buffers), "score": [0.5, 0.5]}, tmp_path / "t.parquet"
-    )
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
-        source.seek({})
-        (batch,) = source.poll(10, 0.0)
-        assert batch.events[0] == PredictionEvent("a", 0.5)
-        assert isinstance(batch.events[1], Malformed)
-        assert "in column 'id'" in batch.events[1].reason
-        assert b"score" in batch.origin(1).raw
+    assert b"0.5" in batch.origin(3).raw
 
 
 @pytest.mark.parametrize("content", [b"no table at all\n" * 9, "cut"])
@@ -256,7 +208,7 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | st
     with pytest.raises(
         OSError, match=rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"
     ):
-        FileConnector().source(str(path), SourceOptions())
+        opened(path).__enter__()
 
 
 def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Path) -> None:
@@ -266,20 +218,10 @@ def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Pa
     whole = path.read_bytes()
     at = pq.ParquetFile(path).metadata.row_group(2).column(0).data_page_offset
     path.write_bytes(whole[: at + 60] + bytes(8) + whole[at + 68 :])
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
-        position = source.seek({})[""]
-        events = []
-        while not source.ended:
-            for batch in source.poll(10, 0.0):
-                events += batch.events
-                position = batch.position(len(batch.events))
+    with opened(path) as source:
+        found = read(source, 10)
         assert "cannot be read beyond row 20" in source.damage
-    assert len(events) == position["row"] == 20
-
-
-def json_lines(rows: Sequence[dict[str, Any]]) -> list[Any]:
-    decoder = JsonDecoder()
-    return [decoder.decode(json.dumps(row).encode()) for row in rows]
+    assert len(found.places) == found.position(-1)["row"] == 20
 
 
 _ROWS = st.lists(
@@ -317,12 +259,16 @@ def test_a_table_gives_what_json_lines_give(
         {name: value for name, value in row.items() if value is not None and name not in absent}
         for row in rows
     ]
-    found = read(tmp_path / "t.parquet")
-    for event, expected in zip(found, json_lines(lines), strict=True):
+    decoder = JsonDecoder()
+    for event, row in zip(read_all(tmp_path / "t.parquet").events, lines, strict=True):
+        expected = decoder.decode(json.dumps(row).encode())
         if isinstance(expected, Malformed):
             assert isinstance(event, Malformed)
-            assert event.reason == expected.reason
-            assert (event.label, event.score) == (expected.label, expected.score)
+            assert (event.reason, event.label, event.score) == (
+                expected.reason,
+                expected.label,
+                expected.score,
+            )
         else:
             assert event == expected
 
@@ -332,38 +278,25 @@ def test_a_run_goes_on_at_any_row(tmp_path: Path, writer: str) -> None:
     name, write = WRITERS[writer]
     path = tmp_path / name
     write(pa.table({"id": [str(i) for i in range(30)], "score": [0.5] * 30}), path)
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
-        source.seek({})
-        positions, ids = [{"row": 0}], []
-        while not source.ended:
-            for batch in source.poll(4, 0.0):
-                ids += [event.id for event in batch.events]
-                positions += [batch.position(count + 1) for count in range(len(batch.events))]
-        assert source.lag() == {"": 0.0}
-    assert ids == [str(i) for i in range(30)]
-    for row, position in enumerate(json.loads(json.dumps(positions))):
-        with closing(FileConnector().source(str(path), SourceOptions())) as source:
+    found = read_all(path, 4)
+    assert found.ids == [str(i) for i in range(30)]
+    positions = [{"row": 0}, *map(found.position, range(30))]
+    for row, position in enumerate(positions):
+        with opened(path) as source:
             source.limit({"": positions[25]})
             assert source.seek({"": position})[""]["row"] == row
             source.limit({"": positions[25]})
-            left = []
-            while not source.ended:
-                left += [event.id for batch in source.poll(3, 0.0) for event in batch.events]
-            assert left == ids[row:25]
+            assert read(source, 3).ids == found.ids[row:25]
             source.limit(None)
-            while not source.ended:
-                left += [event.id for batch in source.poll(3, 0.0) for event in batch.events]
-            assert left == ids[row:]
+            assert read(source, 3).ids == found.ids[max(row, 25) :]
+            assert source.lag() == {"": 0.0}
 
 
 def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
     path = table_of({"id": ["a", "b"], "score": [0.5, 0.5]}, tmp_path / "t.parquet")
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
-        source.seek({})
-        (batch,) = source.poll(10, 0.0)
-        position = batch.position(1)
+    position = read_all(path).position(0)
     table_of({"id": ["x", "b"], "score": [0.5, 0.5]}, path)
-    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+    with opened(path) as source:
         with pytest.raises(ValueError, match="not the file of which 1 rows were read before"):
             source.seek({"": position})
         with pytest.raises(PositionError, match="no position in a table"):
@@ -391,4 +324,4 @@ def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: 
             changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         (tmp_path / name).write_bytes(changed)
         with suppress(OSError, ValueError):
-            read(tmp_path / name, carry=True)
+            read_all(tmp_path / name, carry=True)

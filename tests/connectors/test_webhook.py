@@ -99,19 +99,16 @@ def inverted(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_alarms_of_the_source_go_to_a_file_and_to_the_log(tmp_path: Path) -> None:
-    done = streamcal(*inverted(tmp_path), "--alarms", tmp_path / "a.jsonl")
-    assert done.returncode == 0, done.stderr
+def test_a_run_ends_well_with_a_dead_receiver_and_the_next_delivers_once(tmp_path: Path) -> None:
+    """To a file, too; the log has the alarm of the source, and nothing of a URL."""
+    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--alarms"]
+    done = streamcal(*run[:-3], "--alarms", tmp_path / "a.jsonl")
     (row,) = read_lines(tmp_path / "a.jsonl")
     assert (row["number"], row["key"], row["time"], row["target_labels"]) == (1, None, None, 0)
     assert row["assumption"] == "P[Y=1 | score] does not decrease with the score"
     assert "option positive" in row["advice"]
     assert row["advice"] in done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_ends_well_with_a_dead_receiver_and_the_next_delivers_once(tmp_path: Path) -> None:
-    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--alarms"]
+    (tmp_path / "o.jsonl").unlink()
     with receiver(503) as hook:
         done = streamcal(*run, hook.url)
         assert done.returncode == 0, done.stderr
@@ -120,29 +117,25 @@ def test_a_run_ends_well_with_a_dead_receiver_and_the_next_delivers_once(tmp_pat
         assert "secret-path" not in done.stderr
         hook.answers = [200]
         ids = {json.loads(body)["id"] for _, body in hook.got}
-        assert streamcal(*run, hook.url).returncode == 0
-        assert set(hook.taken) == ids
-        assert len(hook.taken) == 1
-        assert streamcal(*run, hook.url).returncode == 0
-        assert len(hook.taken) == 1  # it was recorded as delivered
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_while_the_receiver_hangs_delivers_with_the_same_id(tmp_path: Path) -> None:
-    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--follow", "--alarms"]
-    with receiver("hang") as hook:
-        with Fork([*run, hook.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            wait_for(lambda: hook.got and len((tmp_path / "o.jsonl").read_bytes().splitlines()) == 20)
-            process.kill()  # the answers went on although nobody took the alarm
-        hook.answers = [200]
-        done = streamcal(*[each for each in run if each != "--follow"], hook.url)
-        assert done.returncode == 0, done.stderr
-        assert hook.taken == [json.loads(hook.got[0][1])["id"]]
-
-
-def test_a_command_shows_no_secret_of_a_url(tmp_path: Path) -> None:
+        for _ in range(2):  # it is recorded as delivered
+            assert streamcal(*run, hook.url).returncode == 0
+            assert hook.taken == list(ids)
     (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
     done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", "https://me:hidden@host/hidden")
     assert done.returncode == 2
     assert "a webhook takes alarms only (--alarms), not answers" in done.stderr
     assert "hidden" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_the_receiver_hangs_delivers_with_the_same_id(tmp_path: Path) -> None:
+    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--alarms"]
+    with receiver("hang") as hook:
+        command = [*run, hook.url, "--follow"]
+        with Fork(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            wait_for(lambda: hook.got and len((tmp_path / "o.jsonl").read_bytes().splitlines()) == 20)
+            process.kill()  # the answers went on although nobody took the alarm
+        hook.answers = [200]
+        done = streamcal(*run, hook.url)
+        assert done.returncode == 0, done.stderr
+        assert hook.taken == [json.loads(hook.got[0][1])["id"]]

@@ -26,8 +26,7 @@ from streamcal import Recalibrator
 from streamcal.events.columns import Columns
 from streamcal.frames import backtest
 from streamcal.segments.fields_c import name_of
-from tests.connectors.kafka.registry import schema_registry
-from tests.connectors.kafka.test_schemas import decoded
+from tests.connectors.kafka.registry import decoded, schema_registry
 from tests.segments.test_run import run
 from tests.serve.servers import LINES, Served
 
@@ -103,7 +102,7 @@ def of_avro(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
         fastavro.schemaless_writer(data, fastavro.parse_schema(schema), row)
         raws.append(b"\0\0\0\0\x11" + data.getvalue())
     with schema_registry() as registry:
-        registry.register("events", {"schema": json.dumps(schema)})
+        registry.register({"schema": json.dumps(schema)})
         events = decoded(Values({"url": registry.url}, "target", Columns().with_segments(["seg"])), raws)
     return {name_of(event.kept[0]) for event in events}
 

@@ -1,14 +1,68 @@
-"""The Kafka fixtures, for every test in this directory."""
+"""The Kafka fixtures, for every test in this directory; without Java or the jars, tests are skipped."""
+
+from __future__ import annotations
 
 import gc
+import os
 import warnings
+from collections.abc import Iterator
 
 import pytest
 from streamcal_connectors.kafka import cluster
 
-from tests.connectors.kafka.fixtures import LEFT_BEHIND, client, kafka_broker, killable_broker, new_topic
+from tests.connectors.kafka.broker import Broker, fetch
+from tests.connectors.kafka.registry import SchemaRegistry, schema_registry
+from tests.connectors.kafka.topics import CLIENT, Topics
+from tests.maven import FetchError
 
-__all__ = ["client", "kafka_broker", "killable_broker", "new_topic"]
+# kafka-python 3.0 leaves to the garbage collector the socket of every refused connection, and the
+# pair that wakes its thread when a client could not be made.
+LEFT_BEHIND = (
+    r"unclosed <socket\.socket fd=\d+, "
+    r"family=(2, type=1, proto=6, laddr=\('0\.0\.0\.0', \d+\)|1, type=1, proto=0)>"
+)
+
+
+@pytest.fixture(scope="session")
+def jars() -> None:
+    """Bring the broker's jars; without them tests are skipped, but fail under CI."""
+    try:
+        fetch()
+    except FetchError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"under CI the Kafka tests must run: {error}", pytrace=False)
+        pytest.skip(f"no Kafka broker: {error}")
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(jars: None) -> Iterator[Broker]:
+    """Return the broker of this test session, running."""
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def killable_broker(kafka_broker: Broker) -> Iterator[Broker]:
+    """Return the session's broker to kill, pause and restart; it runs again after the test."""
+    yield kafka_broker
+    (kafka_broker.resume if kafka_broker.running else kafka_broker.start)()
+
+
+@pytest.fixture(scope="session")
+def new_topic(kafka_broker: Broker) -> Topics:
+    """Return the maker of topics: ``new_topic("predictions", 3)`` makes one, of three partitions."""
+    return Topics(kafka_broker.bootstrap)
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of the client library, which the connector and its subprocesses use in this test.
+
+    It is that of the environment, which takes a whole test run through the other one, or of `BOTH`.
+    """
+    name: str = getattr(request, "param", os.environ.get(CLIENT, "kafka-python"))
+    monkeypatch.setenv(CLIENT, name)
+    return name
 
 
 @pytest.fixture
@@ -19,6 +73,12 @@ def quick_cluster(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     monkeypatch.setattr(cluster, "_MISSING_SECONDS", 0.3)
 
 
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    with schema_registry() as made:
+        yield made
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Fail no running test for a socket that kafka-python left to the garbage collector."""
     config.addinivalue_line("filterwarnings", f"ignore:{LEFT_BEHIND}:ResourceWarning")
@@ -27,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use the broker; those that kill it with the second client are nightly."""
     for item in items:
-        if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
+        if isinstance(item, pytest.Function) and "jars" in item.fixturenames:
             item.add_marker("kafka")
             if item.get_closest_marker("crash") and "confluent" in item.name:
                 item.add_marker("nightly")

@@ -10,17 +10,23 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.values import Values
+
+from streamcal.events.columns import Columns
+
 FIRST_ID = 17
 
 
 class SchemaRegistry:
-    """Schemas by id, and by subject and version.
+    """Schemas by id; a subject has each in one version, its id.
 
     Set ``status`` to let every request fail with it, and ``login`` to ask for one. ``asked`` has the paths of
     the requests for schemas.
@@ -28,49 +34,32 @@ class SchemaRegistry:
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
-        self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.status = 200
         self.login: str | None = None
         self.url = ""
 
-    def register(self, subject: str, schema: dict[str, Any]) -> int:
+    def register(self, schema: dict[str, Any]) -> int:
         if schema not in self.schemas:
             self.schemas.append(schema)
-        number = FIRST_ID + self.schemas.index(schema)
-        versions = self.subjects.setdefault(subject, [])
-        if number not in versions:
-            versions.append(number)
-        return number
+        return FIRST_ID + self.schemas.index(schema)
 
     def answer(self, method: str, target: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         parts = urlsplit(target)
         match [method, *map(unquote, parts.path.strip("/").split("/"))]:
-            case ["POST", "subjects", subject, "versions"]:
-                return self._full(subject, self.register(subject, body))
-            case ["POST", "subjects", subject]:
-                return self._full(subject, self.register(subject, body))
-            case ["GET", "schemas", "ids", number]:
+            case ["POST", "subjects", subject, *_]:
+                number = self.register(body)
+                return 200, {"id": number, "subject": subject, "version": number, **body}
+            case ["GET", "schemas", "ids", number] | ["GET", "subjects", _, "versions", number]:
                 self.asked.append(target)
                 index = int(number) - FIRST_ID
                 if not 0 <= index < len(self.schemas):
                     return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
-                return 200, self._shown(self.schemas[index], parts.query)
-            case ["GET", "subjects", subject, "versions", version]:
-                self.asked.append(target)
-                number = self.subjects[subject][int(version) - 1]
-                return 200, self._shown(self.schemas[number - FIRST_ID], parts.query)
+                schema = self.schemas[index]  # of Protobuf as a text, unless it is asked for its bytes
+                plain = parse_qs(parts.query).get("format") != ["serialized"]
+                text = {"schema": 'syntax = "proto3"; // the text'}
+                return 200, schema | text if schema.get("schemaType") == "PROTOBUF" and plain else schema
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
-
-    def _full(self, subject: str, number: int) -> tuple[int, dict[str, Any]]:
-        version = self.subjects[subject].index(number) + 1
-        return 200, {"id": number, "subject": subject, "version": version, **self.schemas[number - FIRST_ID]}
-
-    def _shown(self, schema: dict[str, Any], query: str) -> dict[str, Any]:
-        """Return a schema as a registry does: of Protobuf the text, unless it is asked for its bytes."""
-        if schema.get("schemaType") != "PROTOBUF" or parse_qs(query).get("format") == ["serialized"]:
-            return schema
-        return {**schema, "schema": 'syntax = "proto3"; // the text'}
 
 
 @contextmanager
@@ -80,17 +69,12 @@ def schema_registry() -> Iterator[SchemaRegistry]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length) or b"{}")
-            login = registry.login
-            if (
-                login
-                and self.headers.get("Authorization") != f"Basic {base64.b64encode(login.encode()).decode()}"
-            ):
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+            status, said = registry.status, dict[str, Any](error_code=registry.status)
+            login = f"Basic {base64.b64encode((registry.login or '').encode()).decode()}"
+            if registry.login and self.headers.get("Authorization") != login:
                 status, said = 401, {"error_code": 401, "message": "Unauthorized"}
-            elif registry.status != 200:
-                status, said = registry.status, {"error_code": registry.status}
-            else:
+            elif status == 200:
                 status, said = registry.answer(self.command, self.path, body)
             data = json.dumps(said).encode()
             self.send_response(status)
@@ -114,3 +98,15 @@ def schema_registry() -> Iterator[SchemaRegistry]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def reading(url: str, columns: Columns | None = None, **options: Any) -> Values:
+    """Return a decoder of values whose schemas are in a registry."""
+    table = {"url": url, **options}
+    config = KafkaConfig.model_validate({"schema_registry": table, "request_seconds": 5})
+    return Values(config.registry_options(), "target", columns)
+
+
+def decoded(values: Values, raws: Sequence[bytes | None]) -> Sequence[Any]:
+    assert values.prepare({TopicPartition("events", 0): Chunk(list(range(len(raws))), list(raws))})
+    return values.decode(raws)

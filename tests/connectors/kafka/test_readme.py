@@ -1,95 +1,114 @@
-"""The README's way in over Kafka runs as it stands there, with another broker and topics of its own."""
+"""What README and docs show of Kafka runs as it stands there, with another broker and topics of its own."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
+import shlex
 import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+import pytest
 
 from streamcal import RecalibrationMap
 from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.broker import Broker
+from tests.connectors.kafka.registry import SchemaRegistry
+from tests.connectors.kafka.topics import Topics, opened, put, read, started, streamcal, until, url, values_of
 
-README = Path(__file__).parents[3] / "README.md"
-PATIENCE = 60.0
+ROOT = Path(__file__).parents[3]
 PREDICTIONS = 500
 
 
-def send(broker: AnyBroker, topic: str, rows: list[dict[str, object]]) -> None:
-    with closing(KafkaProducer(bootstrap_servers=broker.bootstrap, metrics_enabled=False)) as producer:
-        for row in rows:
-            producer.send(topic, json.dumps(row).encode())
-        producer.flush(PATIENCE)
-
-
-def committed(broker: AnyBroker, topic: str, count: int, process: subprocess.Popen[str]) -> list[dict]:
-    """Read a topic of one partition as a ``read_committed`` reader does, until ``count`` rows are there."""
-    with closing(
-        KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None, isolation_level="read_committed")
-    ) as consumer:
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, 0)
-        found: list[dict] = []
-        deadline = time.monotonic() + PATIENCE
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} rows on {topic}"
-            assert process.poll() is None, process.communicate()[1]
-            for records in consumer.poll(timeout_ms=200).values():
-                found += [json.loads(record.value) for record in records]
-        return found
-
-
-def test_the_way_in_over_kafka_runs(kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
-    (code,) = (
-        block
-        for block in re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
-        if "kafka://" in block
-    )
+def test_the_way_in_over_kafka_runs(kafka_broker: Broker, new_topic: Topics, tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "kafka://" in block)
     topics = {name: new_topic(name) for name in re.findall(r"kafka://broker:9092/(\w+)", code)}
     assert sorted(topics) == ["labels", "maps", "predictions", "recalibrated"]
-    rng = np.random.default_rng(0)
-    scores, labels = NormalPair(0.5).sample(1000 + PREDICTIONS, rng)
+    scores, labels = NormalPair(0.5).sample(1000 + PREDICTIONS, np.random.default_rng(0))
     pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
-    lines = [json.dumps({"score": score, "label": label}) for score, label in pairs[:1000]]
-    (tmp_path / "calibration.jsonl").write_text("\n".join(lines) + "\n")
-    deployed = list(enumerate(pairs[1000:]))
-    predictions = [{"id": f"a{i}", "score": s, "time": i} for i, (s, _) in deployed]
-    send(kafka_broker, topics["predictions"], predictions)
-    send(kafka_broker, topics["labels"], [{"id": f"a{i}", "label": y, "time": i} for i, (_, y) in deployed])
+    source = tmp_path / "calibration.jsonl"
+    source.write_text("".join(f'{{"score":{score},"label":{label}}}\n' for score, label in pairs[:1000]))
+    rows = [(b'"score":%r' % s, b'"label":%d' % y) for s, y in pairs[1000:]]
+    for index, name in enumerate(("predictions", "labels")):
+        events = [b'{"id":"a%d",%b,"time":%d}' % (i, row[index], i) for i, row in enumerate(rows)]
+        put(kafka_broker, topics[name], events)
     for name, topic in topics.items():
-        code = code.replace(f"kafka://broker:9092/{name}", f"kafka://{kafka_broker.bootstrap}/{topic}")
-    process = subprocess.Popen(
-        ["bash", "-euc", f"exec {code}"],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        answers = committed(kafka_broker, topics["recalibrated"], PREDICTIONS, process)
-        published = committed(kafka_broker, topics["maps"], 1, process)
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0, log
-    assert sorted(row["id"] for row in answers) == sorted(row["id"] for row in predictions)
+        code = code.replace(f"kafka://broker:9092/{name}", url(kafka_broker, topic))
+    code = code.replace(source.name, str(source)).replace("streamcal.db", str(tmp_path / "s.db"))
+    with started(*shlex.split(code.replace("\\\n", ""))[1:]) as (process, said):
+
+        def has(name: str, count: int) -> bool:
+            return process.poll() is not None or len(values_of(kafka_broker, topics[name])) >= count
+
+        until(lambda: has("recalibrated", PREDICTIONS) and has("maps", 1), "no answers")
+        process.terminate()
+        assert process.wait(30) == 0, said()
+    answers = values_of(kafka_broker, topics["recalibrated"])
+    assert sorted(row["id"] for row in answers) == sorted(f"a{i}" for i in range(PREDICTIONS))
+    published = values_of(kafka_broker, topics["maps"])
     maps = {row["version"]: RecalibrationMap.model_validate(row["map"]) for row in published}
     stated = [row for row in answers if row["map_version"] in maps]
     assert stated
     for row in stated:
         base = maps[row["map_version"]].base_one(row["score"])
         assert row["probability"] == shift_correction_one(base, tuple(row["weights"]))
+
+
+def test_many_classes_are_in_topics_what_they_are_in_files(
+    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
+) -> None:
+    events, answers, path = new_topic("events"), new_topic("answers"), tmp_path / "e.jsonl"
+    rows = [b'{"id":"%d","scores":[%.3f,0.25,%.3f]}' % (i, i / 200, 0.75 - i / 200) for i in range(100)]
+    rows += [b'{"id":"%d","label":"%b"}' % (i, b"abc"[i % 3 : i % 3 + 1]) for i in range(100)]
+    path.write_bytes(b"\n".join(rows) + b"\n")
+    put(kafka_broker, events, rows)
+    for place, to in (
+        (path, tmp_path / "o.jsonl"),
+        (url(kafka_broker, events, "?until=end"), url(kafka_broker, answers)),
+    ):
+        done = streamcal("run", "--classes", "a,b,c", "--events", place, "--output", to)
+        assert done.returncode == 0, done.stderr
+    wanted = list(map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines()))
+    assert values_of(kafka_broker, answers) == wanted
+
+
+def test_the_producer_of_the_docs_is_read(
+    kafka_broker: Broker, new_topic: Topics, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kafka.md").read_text(), re.DOTALL)
+    topic = new_topic("predictions")
+    for there, here in (
+        ("http://registry:8081", registry.url),
+        ("broker:9092", kafka_broker.bootstrap),
+        ('"predictions"', repr(topic)),
+    ):
+        assert there in code
+        code = code.replace(there, here)
+    exec(code, {})
+    monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
+    with opened(kafka_broker, topic, "?until=end") as source:
+        events = read(source, 1000)["0"]
+    assert (events[1].id, events[1].score, events[1].time) == ("a1", 0.01, 1_772_366_400.001)
+    assert len(events) == 100
+
+
+@pytest.mark.nightly
+def test_the_example_runs_on_a_broker_like_that_of_its_compose_file(jars: None) -> None:
+    """But for the image itself, which takes ``KAFKA_A_B`` for ``a.b``, its ports, and where its data are."""
+    example = ROOT / "examples" / "kafka"
+    lines = re.findall(
+        r'^ +KAFKA_(\w+): "?([^"\n]+)"?$', (example / "compose.yaml").read_text(), re.MULTILINE
+    )
+    text = "".join(f"{name.lower().replace('_', '.')}={value}\n" for name, value in lines)
+    assert "process.roles=broker,controller\n" in text
+    text = text.replace("9092", "{port}").replace("9093", "{controller}") + "log.dirs={data}\n"
+    with Broker(text) as made:
+        command = [sys.executable, str(example / "demo.py"), "--bootstrap", made.bootstrap]
+        command += ["--predictions", "3000", "--kills", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3,000 answers, 3,000 ids" in done.stdout

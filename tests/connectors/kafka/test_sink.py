@@ -1,4 +1,4 @@
-"""Topics as sinks: transactions, and what a sink that is ahead of the store gives back."""
+"""Topics as sinks: transactions, what a sink ahead of the store gives back, and what a topic refuses."""
 
 from __future__ import annotations
 
@@ -6,169 +6,147 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from kafka import TopicPartition  # type: ignore[import-untyped]
-from kafka.errors import (  # type: ignore[import-untyped]
-    KafkaTimeoutError,
-)
+from kafka.admin import AbortTransactionSpec  # type: ignore[import-untyped]
+from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
+from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from streamcal_connectors.kafka import transactions
 from streamcal_connectors.kafka.source import KafkaConnector
 
-from streamcal.run.ports import SinkOptions, SourceOptions
-from streamcal.run.rows import RejectRow
+from streamcal.run.ports import SourceOptions
+from streamcal.run.rows import MapRow, RejectRow
 from tests.connectors.kafka.broker import Broker
-from tests.connectors.kafka.clients import consumer, rows_of
-from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics, retried
-from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
+from tests.connectors.kafka.topics import (
+    BOTH,
+    CLIENT,
+    Topics,
+    answer,
+    answered,
+    commit,
+    map_row,
+    prediction,
+    producer_of,
+    reader,
+    retried,
+    rows_of,
+    streamcal,
+    transactional,
+    url,
+    values_of,
+    written,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
 @BOTH
-class TestSink:
-    def test_rows_keys_and_positions(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
-        answers, rejects, maps = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
-        positions = {"kafka:in": {"0": 3, "1": 4}, "/a/file": {"": {"offset": 17, "line": 2}}}
-        connector = KafkaConnector()
-        sinks = [connector.sink(url(kafka_broker, topic)) for topic in (answers, rejects, maps)]
-        assert [sink.resume("job", None) for sink in sinks] == [None, None, None]
-        for sink, rows in zip(
-            sinks,
-            (
-                [answer(i) for i in range(20)],
-                [
-                    RejectRow("in/1", 3, "malformed", "bad", "{"),
-                    RejectRow("in/1", 4, "malformed", "long", "\x01" * 1_000_000),
-                ],
-                [map_row(1), map_row(2, "eu")],
-            ),
-            strict=True,
-        ):
-            sink.write(rows)
-        assert [sink.commit(positions) for sink in sinks] == [{"transaction": 1}] * 3
-        for sink in sinks:
-            sink.close()
-        assert answered(kafka_broker, answers) == list(range(20))
-        assert {record.key for record in rows_of(kafka_broker, answers)} == {b"%d" % i for i in range(20)}
-        assert len({record.partition for record in rows_of(kafka_broker, answers)}) == 2
-        short, long = rows_of(kafka_broker, rejects)
-        assert msgspec.json.decode(short.value) == {
-            "source": "in/1",
-            "line": 3,
-            "code": "malformed",
-            "reason": "bad",
-            "raw": "{",
-        }
-        assert len(msgspec.json.decode(long.value)["raw"]) == 4096
-        assert [record.key for record in rows_of(kafka_broker, maps)] == [b"", b"eu"]
+def test_rows_keys_and_positions(kafka_broker: Broker, new_topic: Topics) -> None:
+    """All sinks of a run share its transactions; tools see the offsets of the topics that it reads."""
+    events, answers, rejects, maps = (new_topic(name, 2) for name in ("events", "answers", "rejects", "maps"))
+    connector = KafkaConnector()
+    source = connector.source(url(kafka_broker, events), SourceOptions())
+    positions = {source.name: {"0": 3, "1": 4}, "/a/file": {"": {"offset": 17, "line": 2}}}
+    sinks = [connector.sink(url(kafka_broker, topic)) for topic in (answers, rejects, maps)]
+    assert [sink.resume("job", None) for sink in sinks] == [None, None, None]
+    sinks[0].write([answer(i) for i in range(20)])
+    sinks[1].write([RejectRow("in/1", 3, "malformed", "bad", "{")])
+    sinks[2].write([map_row(1), map_row(2, "eu")])
+    assert [sink.commit(positions) for sink in sinks] == [{"transaction": 1}] * 3
+    for each in (*sinks, source):
+        each.close()
+    assert answered(kafka_broker, answers) == list(range(20))
+    assert {record.key for record in rows_of(kafka_broker, answers)} == {b"%d" % i for i in range(20)}
+    assert len({record.partition for record in rows_of(kafka_broker, answers)}) == 2
+    wanted = {"source": "in/1", "line": 3, "code": "malformed", "reason": "bad", "raw": "{"}
+    assert values_of(kafka_broker, rejects) == [wanted]
+    assert {record.key for record in rows_of(kafka_broker, maps)} == {b"", b"eu"}
+    with reader(kafka_broker, f"streamcal.{answers}.job") as consumer:
+        assert [consumer.committed(TopicPartition(events, p)) for p in (0, 1)] == [3, 4]
 
-        again = KafkaConnector().sink(url(kafka_broker, answers))
+    with written(kafka_broker, answers) as again:
         assert again.resume("job", {"transaction": 1}) == positions
-        again.close()
-        for append in (False, True):
-            other = KafkaConnector().sink(url(kafka_broker, answers), SinkOptions(append=append))
-            if append:
-                assert other.resume("another job", None) is None
-            else:
-                with pytest.raises(ValueError, match=rf"topic '{answers}' .* this store knows nothing of"):
-                    other.resume("another job", None)
-            other.close()
-        third = KafkaConnector().sink(url(kafka_broker, answers))
-        with pytest.raises(ValueError, match="committed transaction 7, but the cluster knows of none"):
-            third.resume("third", {"transaction": 7})
-        third.close()
+    for job, position, append, message in (
+        ("another", None, False, rf"topic '{answers}' .* this store knows nothing of"),
+        ("third", {"transaction": 7}, True, "committed transaction 7, but the cluster knows of none"),
+    ):
+        with (
+            pytest.raises(ValueError, match=message),
+            written(kafka_broker, answers, job, position, append=append),
+        ):
+            pass
+    with written(kafka_broker, answers, "another", append=True) as other:
+        assert other.resume("another", None) is None
 
-    def test_what_a_killed_run_has_begun_to_write_is_its_own(
-        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
-    ) -> None:
-        """Rows that were never committed count in the end offsets, too."""
-        topic = new_topic("answers")
-        sink = KafkaConnector().sink(url(kafka_broker, topic))
-        sink.resume("job", None)
 
-        def killed(self: Any) -> None:
-            self.flush()
-            raise KeyboardInterrupt
+@BOTH
+def test_what_a_killed_run_has_begun_to_write_is_its_own(
+    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    """Rows that were never committed count in the end offsets, too."""
+    topic = new_topic("answers")
 
-        sink.write([answer(1)])
-        with monkeypatch.context() as patched:
-            patched.setattr(producer_of(client), "commit", killed)
-            with pytest.raises(KeyboardInterrupt):
-                sink.commit({"in": {"": 1}})
-        sink.close()
-        again = KafkaConnector().sink(url(kafka_broker, topic))
-        assert again.resume("job", None) is None
-        again.write([answer(2)])
-        again.commit({"in": {"": 2}})
-        again.close()
-        assert answered(kafka_broker, topic) == [2]
+    def killed(self: Any) -> None:
+        self.flush()
+        raise KeyboardInterrupt
 
-    def test_tools_see_the_offsets_of_the_topics(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
-        events, answers = new_topic("events", 2), new_topic("answers")
-        connector = KafkaConnector()
-        source = connector.source(url(kafka_broker, events), SourceOptions())
-        sink = connector.sink(url(kafka_broker, answers))
-        sink.resume("job", None)
-        sink.commit({source.name: {"0": 5, "1": 6}})
-        sink.close()
-        source.close()
-        with consumer(kafka_broker, group_id=f"streamcal.{answers}.job") as reader:
-            assert [reader.committed(TopicPartition(events, p)) for p in (0, 1)] == [5, 6]
+    with monkeypatch.context() as patched, written(kafka_broker, topic) as sink:
+        patched.setattr(producer_of(client), "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            commit(sink, 1, answer(1))
+    with written(kafka_broker, topic) as again:
+        commit(again, 2, answer(2))
+    assert answered(kafka_broker, topic) == [2]
 
-    @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
-    @pytest.mark.parametrize("job", ["job", ""], ids=["with a store", "without"])
-    def test_a_commit_in_doubt(
-        self,
-        kafka_broker: AnyBroker,
-        new_topic: Topics,
-        monkeypatch: pytest.MonkeyPatch,
-        committed: bool,
-        job: str,
-        client: str,
-    ) -> None:
-        """It raised: whether it was done is found out, and nothing is lost or doubled."""
-        topic = new_topic("answers", 2)
-        sink = KafkaConnector().sink(url(kafka_broker, topic))
-        sink.resume(job, None)
-        real = producer_of(client).commit
+
+@BOTH
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
+@pytest.mark.parametrize("job", ["job", ""], ids=["with a store", "without"])
+def test_a_commit_in_doubt(
+    kafka_broker: Broker,
+    new_topic: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    client: str,
+    committed: bool,
+    job: str,
+) -> None:
+    """It raised: whether it was done is found out, and nothing is lost or doubled."""
+    topic = new_topic("answers", 2)
+    real = producer_of(client).commit
+    with written(kafka_broker, topic, job) as sink:
         failures = iter([True, True, False])
 
-        def commit(self: Any) -> None:
+        def in_doubt(self: Any) -> None:
             fails = next(failures, False)
             if committed or not fails:
                 real(self)
             if fails:
                 raise KafkaTimeoutError("no answer")
 
-        monkeypatch.setattr(producer_of(client), "commit", commit)
+        monkeypatch.setattr(producer_of(client), "commit", in_doubt)
         for number in range(5):
-            sink.write([answer(2 * number), answer(2 * number + 1)])
-            sink.commit({"in": {"": number}})
-        sink.close()
-        assert answered(kafka_broker, topic) == list(range(10))
+            commit(sink, number, answer(2 * number), answer(2 * number + 1))
+    assert answered(kafka_broker, topic) == list(range(10))
 
-    def test_a_record_that_expired_is_seen_though_the_client_would_commit(
-        self,
-        killable_broker: Broker,
-        new_topic: Topics,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-        client: str,
-    ) -> None:
-        """The broker is away for longer than a record may wait, and back before the commit."""
-        caplog.set_level(logging.INFO)
-        monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2.2")  # so records expire after 3.3 s
-        monkeypatch.setenv("STREAMCAL_KAFKA_CONNECT_SECONDS", "30")
-        topic = new_topic("answers")
-        sink = KafkaConnector().sink(url(killable_broker, topic))
-        sink.resume("job", None)
-        kind = producer_of(client)
-        real, times = kind.send_offsets, iter([1])
+
+@BOTH
+def test_a_record_that_expired_is_seen_though_the_client_would_commit(
+    killable_broker: Broker,
+    new_topic: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    client: str,
+) -> None:
+    """The broker is away for longer than a record may wait, and back before the commit."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2.2")  # so records expire after 3.3 s
+    topic = new_topic("answers")
+    with written(killable_broker, topic) as sink:
+        real, times = producer_of(client).send_offsets, iter([1])
 
         def late(self: Any, group: str, offsets: Any) -> None:
             if "." in group and next(times, None):
@@ -177,85 +155,204 @@ class TestSink:
                 killable_broker.resume()
             real(self, group, offsets)
 
-        monkeypatch.setattr(kind, "send_offsets", late)
-        sink.write([answer(0), answer(1)])
-        sink.commit({})
-        sink.close()
-        assert "in doubt" in caplog.text
-        assert answered(killable_broker, topic) == [0, 1]
+        monkeypatch.setattr(producer_of(client), "send_offsets", late)
+        commit(sink, 1, answer(0), answer(1))
+    assert "in doubt" in caplog.text
+    assert answered(killable_broker, topic) == [0, 1]
 
-    def test_a_zombie_is_fenced_and_stops(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
-        topic = new_topic("answers")
-        appends = SinkOptions(append=True)
-        first, second = (KafkaConnector().sink(url(kafka_broker, topic), appends) for _ in range(2))
-        first.resume("job 1", None)
-        first.write([answer(1)])
-        first.commit({"in": {"": 1}})
-        second.resume("job 2", None)
-        first.write([answer(2)])
-        with pytest.raises(OSError, match="another run writes with the transactional id"):
-            first.commit({"in": {"": 2}})
-        second.write([answer(3)])
-        second.commit({"in": {"": 3}})
-        first.close()
-        second.close()
-        assert answered(kafka_broker, topic) == [1, 3]
 
-    @pytest.mark.crash
-    def test_the_broker_is_killed_under_the_commits(
-        self, killable_broker: Broker, new_topic: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.INFO)
-
-        def check(_: Path, seed: int) -> None:
-            topic = new_topic("answers", 2)
-            rng = random.Random(seed)
-            with (
-                closing(KafkaConnector().sink(url(killable_broker, topic))) as sink,
-                broker_killer(killable_broker, rng, 2) as over,
-            ):
-                sink.resume("job", None)
-                number = 0
-                while not over():
-                    sink.write([answer(i) for i in range(number, number + 20)])
-                    number += 20
-                    sink.commit({"in": {"": number}})
-            assert answered(killable_broker, topic) == list(range(number))
-
-        retried(killable_broker, tmp_path, check)
+@BOTH
+def test_a_zombie_is_fenced_and_stops(kafka_broker: Broker, new_topic: Topics) -> None:
+    topic = new_topic("answers")
+    with written(kafka_broker, topic, "job 1") as first:
+        commit(first, 1, answer(1))
+        with written(kafka_broker, topic, "job 2", append=True) as second:
+            with pytest.raises(OSError, match="another run writes with the transactional id"):
+                commit(first, 2, answer(2))
+            commit(second, 3, answer(3))
+    assert answered(kafka_broker, topic) == [1, 3]
 
 
 def test_a_key_belongs_to_the_same_partition_with_every_client(
-    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
     topic = new_topic("answers", 5)
-    for name in ("kafka-python", "confluent"):
-        monkeypatch.setenv("STREAMCAL_KAFKA_LIBRARY", name)
-        sink = KafkaConnector().sink(url(kafka_broker, topic))
-        sink.resume("job", None)
-        sink.write([answer(7 ** (i % 20)) for i in range(40)])
-        sink.commit({"in": {"": len(name)}})
-        sink.close()
+    for number, name in enumerate(("kafka-python", "confluent")):
+        monkeypatch.setenv(CLIENT, name)
+        with written(kafka_broker, topic, position={"transaction": 1} if number else None) as sink:
+            commit(sink, number, *(answer(7**i) for i in range(20)))
     places = {(record.key, record.partition) for record in rows_of(kafka_broker, topic)}
     assert len(places) == 20
     assert len({place for _, place in places}) > 1
 
 
-@contextmanager
-def broker_killer(broker: Broker, rng: random.Random, times: int) -> Iterator[Callable[[], bool]]:
-    """Kill and start the broker in a thread; give what says whether that is over."""
+@BOTH
+@pytest.mark.crash
+@pytest.mark.nightly  # test_run.py kills the broker under whole runs
+def test_the_broker_is_killed_under_the_commits(
+    killable_broker: Broker, new_topic: Topics, tmp_path: Path
+) -> None:
+    def check(_: Path, seed: int) -> None:
+        topic, rng, number = new_topic("answers", 2), random.Random(seed), 0
 
-    def kill() -> None:
-        for _ in range(times):
-            time.sleep(rng.uniform(0.3, 0.6))
-            broker.kill()
-            broker.start()
-        time.sleep(0.5)
+        def kill() -> None:
+            for _ in range(2):
+                time.sleep(rng.uniform(0.3, 0.6))
+                killable_broker.kill()
+                killable_broker.start()
+            time.sleep(0.5)
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
-        yield lambda: not killing.is_alive()
-    finally:
-        killing.join()
+        killing = threading.Thread(target=kill)
+        with written(killable_broker, topic) as sink:
+            killing.start()
+            try:
+                while killing.is_alive():
+                    commit(sink, number, *map(answer, range(number, number + 20)))
+                    number += 20
+            finally:
+                killing.join()
+        assert answered(killable_broker, topic) == list(range(number))
+
+    retried(killable_broker, tmp_path, check)
+
+
+# A transaction that the broker neither commits nor aborts
+
+
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param("streamcal.{}", marks=pytest.mark.nightly), "streamcal.{}.job"],
+    ids=["owner", "job"],
+)
+def test_a_run_behind_a_lost_transaction_ends_and_says_what_to_do(
+    kafka_broker: Broker,
+    new_topic: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    client: str,
+    group: str,
+) -> None:
+    """A broker that was killed may lose how a transaction was to end (`Broker.lost_transactions`).
+
+    What it leaves is an offset of the run's group that stays pending though the broker answers everything
+    else. A transaction of another producer that writes there, and is left open, leaves just that. It is
+    aborted as by ``kafka-transactions.sh abort`` (docs/kafka.md).
+    """
+    monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2")
+    monkeypatch.setattr(transactions, "_PENDING_SECONDS", 1.0)
+    topic = new_topic("answers")
+    group = group.format(topic)
+
+    def no_answer(_: Any) -> None:
+        raise KafkaTimeoutError("no answer")
+
+    with (
+        written(kafka_broker, topic) as sink,
+        transactional(kafka_broker, transaction_timeout_ms=600_000) as sender,
+    ):
+        commit(sink, 1, answer(1))
+        sender.begin_transaction()
+        sender.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(9, "", -1)}, group)
+        with monkeypatch.context() as patch:
+            patch.setattr(producer_of(client), "commit", no_answer)
+            with pytest.raises(OSError, match="has neither committed nor aborted") as caught:
+                commit(sink, 2, answer(2))
+        for said in (
+            f"'streamcal.{topic}'",
+            f"the group {group!r}",
+            f"is number {int(group.endswith('job'))}",
+            "kafka-transactions.sh",
+            "docs/kafka.md",
+        ):
+            assert said in str(caught.value)
+        assert caplog.text.count("has not ended yet") == 1
+        with new_topic.admin() as admin:
+            (states,) = admin.describe_producers([TopicPartition("__consumer_offsets", 0)]).items()
+            for producer in states[1].active_producers:
+                if producer.current_transaction_start_offset >= 0:
+                    epochs = producer.producer_epoch, max(producer.coordinator_epoch, 0)
+                    admin.abort_transaction(AbortTransactionSpec(states[0], producer.producer_id, *epochs))
+    with written(kafka_broker, topic, position={"transaction": 1}) as sink:
+        assert sink.resume("job", {"transaction": 1}) == {"in": {"": 1}}
+        commit(sink, 2, answer(2))
+    assert answered(kafka_broker, topic) == [1, 2]
+
+
+# What a topic or a broker accepts
+
+
+@pytest.mark.parametrize("limit", [600, 100_000])
+def test_a_reject_is_cut_to_what_the_topic_accepts(
+    kafka_broker: Broker, new_topic: Topics, limit: int
+) -> None:
+    topic = new_topic("rejects", configs={"max.message.bytes": str(limit)})
+    long = [RejectRow("in/1", 4, "malformed", "bad" * 2000, raw * 200_000) for raw in ("\x01", "a", "é", '"')]
+    with written(kafka_broker, topic) as sink:
+        commit(sink, 1, RejectRow("in/1", 3, "malformed", "bad", "{"), *long)
+    short, *rows = values_of(kafka_broker, topic)
+    assert (short["line"], short["raw"]) == (3, "{")
+    for row, sent in zip(rows, long, strict=True):
+        assert sent.raw.startswith(row["raw"])
+        assert sent.reason.startswith(row["reason"])
+        assert len(row["reason"]) >= 100
+    if limit > 50_000:
+        assert {len(row["raw"]) for row in rows} == {4096}
+
+
+def test_a_map_that_does_not_fit_says_what_to_do(
+    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic("maps")
+    large = MapRow(7, None, None, msgspec.Raw(b'{"values":[%s]}' % b"0,".join([b""] * 600_000)[:-1]))
+    with (
+        written(kafka_broker, topic) as sink,
+        pytest.raises(OSError, match=r"version 7 of the map takes 1,2\d\d,\d{3} bytes") as caught,
+    ):
+        sink.write([map_row(6), large])
+    for said in (topic, "1,048,488", "max.message.bytes", "2,4", "bins", "--maps"):
+        assert said in str(caught.value)
+    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", '{"compression_type": "gzip"}')
+    with written(kafka_broker, topic) as sink:
+        commit(sink, 1, large)
+    assert len(rows_of(kafka_broker, topic)) == 1
+
+
+def test_an_answer_that_does_not_fit_ends_the_run(
+    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
+) -> None:
+    """It can be neither written nor left out; once the topic accepts it, the run goes on."""
+    topic = new_topic("answers", configs={"max.message.bytes": "300"})
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(prediction(1) + b'\n{"id":"%s","score":0.5}\n' % (b"x" * 400))
+    command = ["run", "--events", events, "--output", url(kafka_broker, topic), "--store", tmp_path / "s.db"]
+    for _ in range(2):
+        done = streamcal(*command)
+        assert done.returncode == 3, done.stderr
+        for said in (topic, "the answer to 'xxx", "max.message.bytes", "200"):
+            assert said in done.stderr
+        assert "in doubt" not in done.stderr
+    new_topic.set(topic, "max.message.bytes", "2000")
+    done = streamcal(*command)
+    assert done.returncode == 0, done.stderr
+    assert sorted(len(record.key) for record in rows_of(kafka_broker, topic)) == [1, 400]
+
+
+def test_what_can_never_be_written_is_refused(
+    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
+) -> None:
+    """An answer without id on a compacted topic; and an input as an output, by another name of its host."""
+    compacted, both = new_topic("answers", configs={"cleanup.policy": "compact"}), new_topic("both")
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(b'{"score":0.5,"label":1}\n')
+    itself = url(kafka_broker, both)
+    for source, output, said in (
+        (events, url(kafka_broker, compacted), "give every event an id, or set cleanup.policy=delete"),
+        (itself, itself.replace("127.0.0.1", "localhost"), "is an input and an output of this run"),
+    ):
+        done = streamcal("run", "--events", source, "--output", output)
+        assert done.returncode == 3, done.stderr
+        assert said in done.stderr
+        assert str(output).rpartition("/")[2] in done.stderr
+        assert "in doubt" not in done.stderr
+    assert rows_of(kafka_broker, both) == []

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka connector share: topics to write and read, and the command line."""
+"""What the tests of the Kafka connector share: topics to make, write and read, and the command line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import os
 import subprocess
 import tempfile
 import time
+import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its schemas with importlib.resources.read_text, which Python 3.11 and
+    # 3.12 call deprecated (3.13 does not).
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType
 from streamcal_connectors.kafka.confluent import ConfluentProducer
 from streamcal_connectors.kafka.kafka_python import KafkaPythonProducer
 from streamcal_connectors.kafka.positions import offset_of
@@ -18,28 +29,172 @@ from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
 from streamcal import RecalibrationMap
 from streamcal.engine.emissions import Recalibrated
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.rows import MapRow
-from tests.connectors.kafka.clients import producer, rows_of
-from tests.connectors.kafka.fixtures import AnyBroker
+from tests.connectors.kafka.broker import Broker
 from tests.forks import Fork, forked
 
 SECRET = "hunter2-correct-horse"
+CLIENT = "STREAMCAL_KAFKA_LIBRARY"
+BOTH = pytest.mark.parametrize("client", ["kafka-python", "confluent"], indirect=True)
+"""Runs a test with each client library: each has its own way to read, write and log in."""
+PATIENCE = 180.0
+"""Seconds within which what must happen happens; a passing test takes far less."""
 
 
-def url(broker: AnyBroker, topic: str, options: str = "") -> str:
-    return f"kafka://{broker.bootstrap}/{topic}{options}"
+# Topics
 
 
-def prediction(number: int) -> bytes:
-    return b'{"id":"%d","score":0.5,"time":%d}' % (number, number)
+class Topics:
+    """Makes topics of a broker with names of their own, so that no test sees another's records."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.admin = lambda: closing(KafkaAdminClient(bootstrap_servers=bootstrap))
+
+    def __call__(
+        self, stem: str = "topic", partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """Make a topic, wait until it can be written to, and return its name."""
+        name = f"{stem}-{uuid.uuid4().hex[:12]}"
+        self.make(name, partitions, configs)
+        return name
+
+    def make(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        about = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        with self.admin() as admin:
+            admin.create_topics({name: about}, wait_for_metadata=True)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, so many in all, and wait until they are there."""
+        with self.admin() as admin:
+            admin.create_partitions({topic: partitions})
+            until(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == partitions, "no partitions")
+            admin.wait_for_topics([topic])
+
+    def set(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic, and wait until it is seen."""
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, [name])]
+        with self.admin() as admin:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
+            until(
+                lambda: (
+                    admin.describe_configs(asked, config_filter="all")["topic"][topic][name]["value"] == value
+                ),
+                "it is not seen",
+            )
+
+    def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Delete a topic and make it again, empty."""
+        with self.admin() as admin:
+            admin.delete_topics([topic])
+            until(lambda: topic not in admin.list_topics(), "it is still there")
+        self.make(topic, partitions)
+
+    def cut(self, topic: str, offset: int) -> None:
+        """Delete the records of partition 0 before an offset."""
+        with self.admin() as admin:
+            admin.delete_records({TopicPartition(topic, 0): offset})
 
 
-def put(broker: AnyBroker, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
-    with producer(broker, linger_ms=5) as sender:
+def until(what: Callable[[], object], why: str) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.02)
+
+
+def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], None]) -> None:
+    """Check, in a folder of its own; again if the broker has lost a transaction.
+
+    A broker that is killed may lose one (`Broker.lost_transactions`). What was writing then ends, and says so
+    (test_sink.py).
+    """
+    for attempt in range(5):
+        folder, lost = tmp_path / str(attempt), broker.lost_transactions
+        folder.mkdir()
+        try:
+            check_once(folder, attempt)
+        except (AssertionError, OSError):
+            if broker.lost_transactions == lost:
+                raise
+        else:
+            return
+    pytest.fail("the broker lost a transaction in each of five runs")
+
+
+# Records
+
+
+@contextmanager
+def producer(broker: Broker, **configs: Any) -> Iterator[Any]:
+    """Give a producer, whose retries fit a broker one millisecond away; drop it, whatever it was doing."""
+    quick = {"retry_backoff_ms": 5, "reconnect_backoff_max_ms": 500, "metrics_enabled": False, "linger_ms": 5}
+    made = KafkaProducer(bootstrap_servers=broker.bootstrap, **{**quick, **configs})
+    try:
+        yield made
+    finally:  # close() alone flushes first, raises when records cannot be sent, and then has closed nothing
+        made._sender.force_close()
+        made._sender.join(30)
+        made.close(timeout=0)
+
+
+@contextmanager
+def transactional(broker: Broker, **configs: Any) -> Iterator[Any]:
+    with producer(broker, transactional_id=uuid.uuid4().hex, **configs) as made:
+        made.init_transactions()
+        yield made
+
+
+def put(broker: Broker, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+    with producer(broker) as sender:
         sent = [sender.send(topic, value, partition=partition, key=b"k") for value in values]
         sender.flush(30)
         assert all(each.succeeded() for each in sent)
+
+
+def reader(broker: Broker, group: str | None = None) -> Any:
+    return closing(
+        KafkaConsumer(
+            bootstrap_servers=broker.bootstrap,
+            isolation_level="read_committed",
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            reconnect_backoff_max_ms=500,
+        )
+    )
+
+
+def ends(consumer: Any, topics: Sequence[str]) -> dict[Any, int]:
+    places = [TopicPartition(name, p) for name in topics for p in sorted(consumer.partitions_for_topic(name))]
+    return dict(consumer.end_offsets(places))
+
+
+def rows_of(broker: Broker, topic: str) -> list[Any]:
+    """Return all committed records of a topic."""
+    with reader(broker) as consumer:
+        last = ends(consumer, [topic])
+        consumer.assign(list(last))
+        for place in last:
+            consumer.seek(place, 0)
+        found: list[Any] = []
+        deadline = time.monotonic() + PATIENCE
+        # A position also moves past aborted records and past the markers of transactions.
+        while not all(consumer.position(place) >= end for place, end in last.items()):
+            for records in consumer.poll(timeout_ms=200, max_records=100_000).values():
+                found += records
+            assert time.monotonic() < deadline, f"{topic} was not read to its end: {last}"
+        return found
+
+
+def values_of(broker: Broker, topic: str) -> list[Any]:
+    """Return the values of all committed records of a topic, which are JSON."""
+    return [msgspec.json.decode(record.value) for record in rows_of(broker, topic)]
+
+
+def answered(broker: Broker, topic: str) -> list[int]:
+    return sorted(int(row["id"]) for row in values_of(broker, topic))
 
 
 def producer_of(client: str) -> Any:
@@ -47,28 +202,11 @@ def producer_of(client: str) -> Any:
     return {"kafka-python": KafkaPythonProducer, "confluent": ConfluentProducer}[client]
 
 
-@contextmanager
-def opened(broker: AnyBroker, topic: str, options: str = "") -> Iterator[KafkaSource]:
-    with closing(KafkaConnector().source(url(broker, topic, options), SourceOptions())) as source:
-        yield source
+# Events and rows
 
 
-def read(source: KafkaSource, count: int, seconds: float = 20.0) -> dict[str, list[Any]]:
-    """Poll until there are so many events; return them by partition."""
-    found: dict[str, list[Any]] = {}
-    deadline = time.monotonic() + seconds
-    while sum(map(len, found.values())) < count and time.monotonic() < deadline:
-        for batch in source.poll(1000, 0.1):
-            found.setdefault(batch.partition, []).extend(batch.events)
-    return found
-
-
-def offsets(positions: Mapping[str, Any]) -> dict[str, int]:
-    return {partition: offset_of(position) for partition, position in positions.items()}
-
-
-def ids(events: Sequence[Any]) -> list[int]:
-    return [int(event.id) for event in events]
+def prediction(number: int) -> bytes:
+    return b'{"id":"%d","score":0.5,"time":%d}' % (number, number)
 
 
 def answer(number: int) -> Recalibrated:
@@ -80,30 +218,73 @@ def map_row(version: int, key: str | None = None) -> MapRow:
     return MapRow(version, key, None, msgspec.Raw(recalibration.model_dump_json().encode()))
 
 
-def answered(broker: AnyBroker, topic: str) -> list[int]:
-    return sorted(int(msgspec.json.decode(record.value)["id"]) for record in rows_of(broker, topic))
+def ids(events: Sequence[Any]) -> list[int]:
+    return [int(event.id) for event in events]
 
 
-def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    given, settings = list(map(str, arguments)), {**os.environ, "COLUMNS": "200", **environment}
-    status, out, err = forked(given, b"", settings, 60.0)
-    return subprocess.CompletedProcess(given, status, out.decode(), err.decode())
+# The connector
+
+
+def url(broker: Broker, topic: str, options: str = "") -> str:
+    return f"kafka://{broker.bootstrap}/{topic}{options}"
 
 
 @contextmanager
-def started(
-    *arguments: object, **environment: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+def opened(
+    broker: Broker, topic: str, options: str = "", positions: Mapping[str, Any] | None = None
+) -> Iterator[KafkaSource]:
+    """Give a source at its positions."""
+    with closing(KafkaConnector().source(url(broker, topic, options), SourceOptions())) as source:
+        source.seek(positions or {})
+        yield source
+
+
+@contextmanager
+def written(
+    broker: Broker, topic: str, job: str = "job", position: Any = None, *, append: bool = False
+) -> Iterator[Any]:
+    """Give a sink that has resumed."""
+    with closing(KafkaConnector().sink(url(broker, topic), SinkOptions(append=append))) as sink:
+        sink.resume(job, position)
+        yield sink
+
+
+def commit(sink: Any, number: int, *rows: Any) -> None:
+    """Write rows, and commit them behind input position number."""
+    sink.write(rows)
+    sink.commit({"in": {"": number}})
+
+
+def read(source: KafkaSource, count: int, seconds: float = 20.0) -> dict[str, list[Any]]:
+    """Poll until there are so many events, or the source is at its end; return them by partition."""
+    found: dict[str, list[Any]] = {}
+    deadline = time.monotonic() + seconds
+    while sum(map(len, found.values())) < count and time.monotonic() < deadline and not source.ended:
+        for batch in source.poll(1000, 0.05):
+            found.setdefault(batch.partition, []).extend(batch.events)
+    return found
+
+
+def offsets(positions: Mapping[str, Any]) -> dict[str, int]:
+    return {partition: offset_of(position) for partition, position in positions.items()}
+
+
+# The command line
+
+
+def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = list(map(str, arguments))
+    status, out, err = forked(command, b"", {**os.environ, "COLUMNS": "200", **environment}, 60.0)
+    return subprocess.CompletedProcess(command, status, out.decode(), err.decode())
+
+
+@contextmanager
+def started(*arguments: object, **environment: str) -> Iterator[tuple[Fork, Callable[[], str]]]:
     """Start the command line; give its process, and what says what it has said so far."""
     with tempfile.TemporaryFile() as log:
-
-        def said() -> str:
-            return os.pread(log.fileno(), 1 << 20, 0).decode()
-
-        with Fork(
-            [*arguments], stdout=log, stderr=log, env={**os.environ, "COLUMNS": "200", **environment}
-        ) as process:
+        command, variables = [*arguments], {**os.environ, "COLUMNS": "200", **environment}
+        with Fork(command, stdout=log, stderr=log, env=variables) as process:
             try:
-                yield process, said
+                yield process, lambda: os.pread(log.fileno(), 1 << 20, 0).decode()
             finally:
                 process.kill()

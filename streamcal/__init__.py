@@ -22,7 +22,7 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError, Streamc
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.updates_c import compiled
+from streamcal.mixture.forecasts_c import compiled
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.recalibrator import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -20,7 +20,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.mixture.updates_c import compiled
+from streamcal.mixture.forecasts_c import compiled
 from streamcal.monitor.rows import closing_rows, gain
 from streamcal.monitor.status import Status
 from streamcal.quality.verdict import Verdict

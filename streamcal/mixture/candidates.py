@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
     """Where its line comes from.
 
     ``score``: none, it is the score. ``labels``: fitted to the target's labels, which continue the source's
-    newest ones. ``online``: follows them (`updates_c`), one for each of `DISCOUNTS`. ``source``: a composite,
+    newest ones. ``online``: follows them (`online`), one for each of `DISCOUNTS`. ``source``: a composite,
     the source's curve, corrected for label shift (eq. 13). ``early``: fitted to early positives and exposures
     (`streamcal.delayed`), one for each map of the `Evidence`. Final labels do not weigh these: they are about
     predictions as old as a label takes."""

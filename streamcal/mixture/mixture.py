@@ -29,6 +29,7 @@ from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.fits import Source, fit_source, platt_line
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
+from streamcal.mixture.online import OnlinePlatt
 from streamcal.mixture.snapshots import (
     STRIDE,
     STRIDE_AT_ONCE,
@@ -37,7 +38,6 @@ from streamcal.mixture.snapshots import (
     next_step,
 )
 from streamcal.mixture.table import Mixed, Mixing, Table
-from streamcal.mixture.updates_c import OnlinePlatt
 from streamcal.mixture.weights import RecentLosses, Slopes, Weights, by_source
 from streamcal.mixture.windows import Windows
 from streamcal.sketch.counts_c import AT_ONCE

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
-from streamcal.mixture.updates_c import Rates, move, trust
+from streamcal.mixture.forecasts_c import Rates, move, trust
 from streamcal.sketch.decoding import MOST, Count, Part, require, within
 from streamcal.values import Bytes, Flags, Floats
 

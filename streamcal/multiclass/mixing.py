@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.updates_c import Rates, move
+from streamcal.mixture.forecasts_c import Rates, move
 from streamcal.multiclass.softmax_c import log_losses
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Flags, Floats

@@ -8,7 +8,7 @@ a class), one a class (vector scaling), or a matrix A, with x less its mean. Aft
 
 D_i is the derivative of the exponents. The last term is what the discount takes from the loss of earlier
 labels, which balanced the ridge. s is the length for losses like the logistic one (see
-`streamcal.mixture.updates_c`). Beyond `DENSE` classes H is kept as its diagonal. That of a matrix is kept in
+`streamcal.mixture.online`). Beyond `DENSE` classes H is kept as its diagonal. That of a matrix is kept in
 one block a class, as if the other rows of A stood still: K solutions of K + 1 unknowns, where all would be
 one of K² + K.
 

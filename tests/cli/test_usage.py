@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamcal.mixture.updates_c import compiled
+from streamcal.mixture.forecasts_c import compiled
 from tests.command_line import FLIGHTS, read_lines, streamcal
 
 pytestmark = pytest.mark.slow  # each test calls the command line

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from streamcal.mixture import updates_c as newton
+from streamcal.mixture import forecasts_c
 from streamcal.mixture.candidates import CANDIDATES, EARLY, are, names_of
 from streamcal.mixture.forecasts_c import Snapshot
 
@@ -106,10 +106,10 @@ def online_platt(
     """Return (a, b) after calls of ``learn`` with these logits and labels, and the largest |a| or |b|."""
     theta, curvature, largest = np.array([1.0, 0.0]), np.zeros((2, 2)), 0.0
     for logits, labels in calls:
-        for start in range(0, len(labels), newton._BLOCK):
+        for start in range(0, len(labels), forecasts_c._BLOCK):
             slope = np.zeros(2)
-            curvature = discount ** len(labels[start : start + newton._BLOCK]) * curvature
-            block = [*zip(logits, labels, strict=True)][start : start + newton._BLOCK]
+            curvature = discount ** len(labels[start : start + forecasts_c._BLOCK]) * curvature
+            block = [*zip(logits, labels, strict=True)][start : start + forecasts_c._BLOCK]
             for age, (x, y) in enumerate(reversed(block)):
                 row = np.array([x, 1.0])
                 p = expit(np.clip(theta @ row, -30.0, 30.0))

@@ -20,7 +20,7 @@ from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
-from streamcal.mixture.updates_c import OnlinePlatt
+from streamcal.mixture.online import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL

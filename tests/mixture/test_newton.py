@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture.candidates import DISCOUNTS
-from streamcal.mixture.updates_c import OnlinePlatt
+from streamcal.mixture.online import OnlinePlatt
 from tests.mixture.plain import expit, online_platt
 
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture import weights as module
-from streamcal.mixture.updates_c import Rates
+from streamcal.mixture.forecasts_c import Rates
 from streamcal.mixture.weights import Slopes, Weights
 from tests.mixture.plain import DELAYED, WITH_EARLY, log_losses
 

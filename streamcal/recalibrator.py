@@ -29,9 +29,8 @@ from streamcal.engine.config import (
 )
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
-from streamcal.engine.event_rules_c import lacks_time, refuses_weight
 from streamcal.engine.state import pack, unpack
-from streamcal.engine.stepping_c import emitted, step
+from streamcal.engine.stepping_c import emitted, lacks_time, refuses_weight, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal

@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from streamcal.certificates import likelihoods_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
-from streamcal.maps import fits_c, functions_c
+from streamcal.maps import fits_c
 from streamcal.maps.platt import expit, logit
 from streamcal.mixture import forecasts_c
 from streamcal.sketch import counts_c, grid
@@ -103,10 +103,10 @@ def test_steps() -> None:
         edges = np.unique(inner)[: None if len(inner) < 400 else -1]
         values = tuple(np.sin(np.arange(len(edges) + 1.0)).tolist())
         given, made = np.concatenate((scores, edges, np.nextafter(edges, 0.0))), []
-        for module in (functions_c, uncompiled("streamcal.maps.functions_c")):
+        for module in (fits_c, uncompiled("streamcal.maps.fits_c")):
             steps, out = module.StepFunction(tuple(edges.tolist()), values), np.empty(len(given))
-            steps.apply(given, (1.0, 1.0), out)
-            again = pickle.loads(pickle.dumps(steps)) if module is functions_c else steps
+            steps.apply(given, steps.values, out)
+            again = pickle.loads(pickle.dumps(steps)) if module is fits_c else steps
             assert [again.one(score) for score in given.tolist()] == out.tolist()
             made.append(out)
         assert np.array_equal(*made)

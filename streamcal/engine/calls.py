@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamcal.engine.event_rules_c import INDEX_BYTES, checked
+from streamcal.engine.event_rules_c import INDEX_BYTES
+from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.sketch import checks
 from streamcal.values import Counts, Floats, Labels, shown

@@ -1,7 +1,8 @@
 # The types with which event_rules_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.engine cimport served_map_c
 from streamcal.delayed cimport label_release_c
+from streamcal.maps cimport fits_c
+from streamcal.mixture cimport forecasts_c
 from streamcal.sketch cimport counts_c
 
 cdef double _NEVER, _NO_TIME
@@ -9,10 +10,39 @@ cdef long long _AT_ONCE
 cdef int _INDEX_BYTES
 
 
+@cython.final
+cdef class ClassPriors:
+    cdef counts_c.LabelBuffer _source, _target
+    cdef readonly object tracker
+
+    @cython.locals(labels=counts_c.LabelBuffer, positives=double, n=double)
+    cpdef of(self, str domain)
+    cpdef tuple weights(self)
+
+
+@cython.final
+cdef class ServedMap:
+    cdef ClassPriors _priors
+    cdef tuple _weights
+    cdef object _mixed, _base
+    cdef forecasts_c.MixedSteps _mixture
+    cdef fits_c.StepFunction _steps
+    cdef fits_c.LinearFunction _line
+    cdef public bint shifts
+    cdef public long long version
+
+    cpdef tuple weights_now(self)
+    cpdef forget_weights(self)
+    @cython.locals(value=double)
+    cpdef predict_one(self, score)
+    @cython.locals(probability=double)
+    cpdef double forecast(self, double score) except? -1.0
+
+
 cdef class EventRules:
     cdef public counts_c.LabelBuffer _source, _target
     cdef public counts_c.ScoreBuffer _unlabelled
-    cdef public served_map_c.ServedMap served
+    cdef public ServedMap served
     cdef public label_release_c.LabelRelease release
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
@@ -61,5 +91,3 @@ cdef class EventRules:
     cpdef learn_one(self, double score, int label, str domain, time, prediction_index, double weight, memo=*)
     @cython.locals(labels=counts_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, double weight)
-
-cpdef checked(event)

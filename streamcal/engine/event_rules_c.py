@@ -1,10 +1,14 @@
-"""EventRules: the rules of an engine for one prediction and one label; and checks of events from outside.
+"""EventRules: the rules of an engine for one prediction and one label, with the map that it serves now.
+
+The map is g∘h: h changes with a map version, the weights of g with every label.
 
 Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -17,25 +21,26 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
 from streamcal.engine.map_versions import MapVersions
-from streamcal.engine.served_map_c import ClassPriors
 from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.errors import DamagedStateError
-from streamcal.events import DOMAINS, Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.codes import Refusal
+from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
-from streamcal.mixture.mixture import EARLIER
+from streamcal.maps import fits_c
+from streamcal.maps.fits_c import LinearFunction, StepFunction
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import NO_SHIFT
+from streamcal.mixture.forecasts_c import MixedSteps
+from streamcal.mixture.mixture import EARLIER, FIRST, Mixed
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
-from streamcal.sketch.checks import check_label, check_score
+from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.sketch.weighing import check_weight
-from streamcal.times import LATEST, read_time
-from streamcal.values import Counts, Floats, Labels, check_domain, check_id, check_key, shown
+from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["INDEX_BYTES", "EventRules", "checked", "lacks_time", "refuses_weight"]
+__all__ = ["INDEX_BYTES", "ClassPriors", "EventRules", "ServedMap"]
 
 INDEX_BYTES: Final = 8
 """Bytes of the number of target scores with which a memo begins."""
@@ -43,7 +48,148 @@ INDEX_BYTES: Final = 8
 _NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
 _INDEX_BYTES = INDEX_BYTES
-_PLAIN: Final = 128  # characters; a longer id may have too many bytes
+
+
+class ClassPriors:
+    """Estimates of P[Y=1] and Q[Y=1] as of the latest label.
+
+    Parameters
+    ----------
+    tracker
+        tracker of the target's prior by its scores; None: the prior follows from its labels.
+    source, target
+        the labels of each domain.
+    """
+
+    def __init__(self, tracker: ScoreTracker | None, source: DomainLabels, target: DomainLabels) -> None:
+        self._source, self._target = source, target
+        self.tracker = tracker
+
+    @property
+    def takes_scores(self) -> bool:
+        """Whether the target's prior is estimated from its scores."""
+        return self.tracker is not None
+
+    def of(self, domain: Domain) -> float | None:
+        """Return the estimate for a domain, in (0, 1); None if nothing is known."""
+        if domain == "target" and self.tracker is not None:
+            return self.tracker.prior
+        labels = self._target if domain == "target" else self._source
+        positives, n = float(labels.positives), float(labels.n)
+        if labels.windowed or labels.weighted:
+            positives, n = labels.remembered
+        return fits_c.class_prior(positives, n)
+
+    @property
+    def from_scores(self) -> float | None:
+        """The target's prior, if scores are evidence for it; else None."""
+        return None if self.tracker is None else self.tracker.prior
+
+    def weights(self) -> tuple[float, float]:
+        """Return (w₀, w₁) of the shift correction (eq. 13)."""
+        return fits_c.shift_weights(self.of("source"), self.of("target"))
+
+    def read_scores(self, scores: Floats) -> None:
+        """Read the scores of the latest predictions, float64[k], where they are evidence."""
+        if self.tracker is not None:
+            self.tracker.take_scores(scores)
+
+    def set_source(self, formed: RecalibrationMap) -> None:
+        """Replace the source map, through which scores are evidence of the target's prior."""
+        if self.tracker is not None:
+            prior = self.of("source")
+            self.tracker.set_source(formed.edges, formed.values, 0.5 if prior is None else prior)
+
+
+class ServedMap:
+    """The function from scores to probabilities that is served.
+
+    Parameters
+    ----------
+    priors
+        class priors, which give the weights of the shift correction g; None: h is served without correction.
+    first
+        map to serve before the first version, of version 0.
+    """
+
+    def __init__(self, priors: ClassPriors | None, first: RecalibrationMap) -> None:
+        self._priors = priors
+        self.shifts = priors is not None
+        """Whether g is applied on top of h, so that every label moves the map."""
+        self._weights: tuple[float, float] | None = NO_SHIFT
+        self._mixed: Mixed | None = None  # a map that nobody has asked for yet
+        self._mixture: MixedSteps | None = None  # what it says of single scores
+        self._steps: StepFunction | None = None
+        self._line: LinearFunction | None = None
+        self.version = 0
+        """Number of the map version."""
+        self.serve(first, 0)
+
+    @property
+    def base(self) -> RecalibrationMap:
+        """The map h; its own version and weights are ignored."""
+        if self._mixed is not None:
+            self._use(self._mixed.map)
+        return self._base
+
+    @property
+    def map(self) -> RecalibrationMap:
+        """Map for users: h with its version and the weights of g."""
+        return self.base.model_copy(update={"version": self.version, "weights": self.weights_now()})
+
+    def snapshot(self) -> Callable[[], RecalibrationMap]:
+        """Return a function that returns `map` as it is now, formed when it is first asked for."""
+        base = self._base if self._mixed is None else self._mixed
+        return cache(partial(_formed, base, {"version": self.version, "weights": self.weights_now()}))
+
+    def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
+        """Serve another h from now on. A mixed one is evaluated when it is first asked for."""
+        self.version = version
+        self.forget_weights()
+        if isinstance(base, Mixed):
+            self._mixed, self._mixture = base, base.steps
+        else:
+            self._use(base)
+
+    def _use(self, base: RecalibrationMap) -> None:
+        self._base, self._mixed, self._mixture = base, None, None
+        function = base.function
+        self._steps = function if isinstance(function, StepFunction) else None
+        self._line = function if isinstance(function, LinearFunction) else None
+
+    def weights_now(self) -> tuple[float, float]:
+        """Return (w₀, w₁) of g, as of the latest label."""
+        if self._weights is None and self._priors is not None:
+            self._weights = self._priors.weights()
+        return self._weights  # type: ignore[return-value]
+
+    def forget_weights(self) -> None:
+        """Compute the weights anew when they are next needed: the priors have moved."""
+        if self.shifts:
+            self._weights = None
+
+    def predict_one(self, score: object) -> float:
+        """Return the probability of one score; see `Recalibrator.predict_one`."""
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = checks.check_score(score)
+        return self.forecast(score)
+
+    def forecast(self, score: float) -> float:
+        """Return the probability of one checked score."""
+        probability = score
+        if self._mixture is not None:
+            probability = self._mixture.one(score)
+        elif self._steps is not None:
+            probability = self._steps.one(score)
+        elif self._line is not None:
+            probability = self._line.one(score)
+        if not self.shifts:
+            return probability
+        return fits_c.shift_correction_one(probability, self.weights_now())
+
+    def predict_many(self, scores: Floats) -> Floats:
+        """Return the probabilities of checked scores, float64[n]."""
+        return self.base.apply_checked(scores, self.weights_now())
 
 
 class EventRules:
@@ -74,11 +220,12 @@ class EventRules:
         require((tracker is not None) == by_scores, "the prior by scores does not fit the options")
         self._priors = priors = ClassPriors(tracker, self._source, self._target)
         self._unlabelled: Any = UnlabelledScores(BLOCK if by_scores else 0, state.unlabelled, state.unread)
-        self._versions = MapVersions(
-            config, self._source, self._target, self._unlabelled, priors, state.versions
-        )
-        self.served = self._versions.served
+        shifts = config.mode in ("composite", "label_shift")
+        self.served = ServedMap(priors if shifts else None, FIRST if auto else RecalibrationMap(version=0))
         """Served map."""
+        self._versions = MapVersions(
+            config, self._source, self._target, self._unlabelled, priors, self.served, state.versions
+        )
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
         self.keeps_bytes = False
@@ -484,55 +631,6 @@ class EventRules:
         return MapPublished(served.version, served.snapshot(), claim, self._key, self._versions.mixed)
 
 
-def checked(event: Event) -> Event:
-    """Return an event whose fields have the types that they are declared with; its time stays in its unit.
-
-    Raises
-    ------
-    ValueError
-        if a field has a wrong type or value; the message names it.
-    """
-    given: Any = event
-    kind = type(event)  # asking isinstance of another type would take as long as all else here
-    is_prediction = kind is PredictionEvent or (kind is not LabelEvent and isinstance(event, PredictionEvent))
-    is_label = kind is LabelEvent or (kind is not PredictionEvent and isinstance(event, LabelEvent))
-    if not (is_prediction or is_label or isinstance(event, LabelledEvent)):
-        raise ValueError(
-            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
-        )
-    # The usual types pass by a glance; what remains is checked, or refused, at length.
-    changed: dict[str, Any] = {}
-    id_, time = event.id, event.time
-    if type(id_) is not str or not 0 < len(id_) <= _PLAIN or not id_.isascii():
-        changed["id"] = check_id(id_)
-        if changed["id"] is None and (is_prediction or is_label):
-            raise ValueError("a prediction or a label needs an id")
-    if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
-        changed["time"] = read_time(time)
-    if not is_label:
-        if type(given.score) is not float or not 0.0 <= given.score <= 1.0:
-            changed["score"] = check_score(given.score)
-        if given.key is not None:
-            changed["key"] = check_key(given.key)
-        if given.domain not in DOMAINS:
-            changed["domain"] = check_domain(given.domain)
-    if not is_prediction and (type(given.label) is not int or given.label not in (0, 1)):
-        changed["label"] = check_label(given.label)
-    if event.weight is not None:
-        changed["weight"] = check_weight(event.weight)
-    return msgspec.structs.replace(event, **changed) if changed else event
-
-
-def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
-    """Return why an event without a time is refused, None if it is not: only labels need one."""
-    if event.time is not None or isinstance(event, PredictionEvent) or not config.needs_time:
-        return None
-    return Refusal("missing_time", {"kind": "a label", "window": config.window})
-
-
-def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
-    """Return why the weight of an event is refused, None if it is not: some options allow none."""
-    why = config.why_unweighted
-    if why is None or event.weight is None or event.weight == 1.0:
-        return None
-    return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})
+def _formed(base: RecalibrationMap | Mixed, update: dict[str, Any]) -> RecalibrationMap:
+    """Return a map with its version and weights."""
+    return (base.map if isinstance(base, Mixed) else base).model_copy(update=update)

@@ -7,7 +7,7 @@ label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at lab
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -24,16 +24,18 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.mixture_controller import MixtureController
 from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
-from streamcal.engine.served_map_c import ClassPriors, ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import FIRST, Mixed, Mixture
+from streamcal.mixture.mixture import Mixed, Mixture
 from streamcal.sketch.decoding import Part, require
 from streamcal.sketch.score_sketch import ScoreSketch
+
+if TYPE_CHECKING:
+    from streamcal.engine.event_rules_c import ClassPriors, ServedMap
 
 __all__ = ["MapVersions", "VersionsState"]
 
@@ -72,6 +74,8 @@ class MapVersions:
         options of the engine.
     source, target, unlabelled, priors
         labels, scores and priors of the engine.
+    served
+        served map, with the one before the first version.
     state
         the state to start from; None: there is no version. ValueError if it is none of the other arguments.
     """
@@ -83,15 +87,14 @@ class MapVersions:
         target: DomainLabels,
         unlabelled: UnlabelledScores,
         priors: ClassPriors,
+        served: ServedMap,
         state: VersionsState | None = None,
     ) -> None:
         self._config = config
         self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode, limit = config.mode, config.delay_limit_seconds
-        first = FIRST if mode == "auto" else RecalibrationMap(version=0)
-        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None, first)
-        """Served map."""
+        self.served, first = served, served.base
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta,
             windowed=[] if config.window is None else list(DOMAINS),

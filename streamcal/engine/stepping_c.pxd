@@ -1,6 +1,6 @@
 # The types with which stepping_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.engine cimport event_rules_c, served_map_c
+from streamcal.engine cimport event_rules_c
 from streamcal.join cimport join_c, rules_c
 
 cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
@@ -43,7 +43,9 @@ cdef class BlockSteps:
         predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
         answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
         is_prediction=bint, row=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,
-        served=served_map_c.ServedMap, probability=double, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,
+        served=event_rules_c.ServedMap, probability=double, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,
     )
     cdef int _loop(self, Py_ssize_t end) except -1
     cdef bint _find_engine(self, Py_ssize_t code) except -1
+
+cpdef checked(event)

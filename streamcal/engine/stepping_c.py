@@ -12,24 +12,44 @@ event that begins something.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission, Recalibrated
-from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
-from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
+from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
 from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected
 from streamcal.join.rules_c import DONE, JoinRules
-from streamcal.values import Counts, Floats
+from streamcal.sketch.checks import check_label, check_score
+from streamcal.sketch.weighing import check_weight
+from streamcal.times import LATEST, read_time
+from streamcal.values import Counts, Floats, check_domain, check_id, check_key, shown
 
-__all__ = ["AT_MOST", "BlockSteps", "Learner", "Outcome", "Taken", "emit", "emitted", "step"]
+if TYPE_CHECKING:
+    from streamcal.engine.engine import Engine
+
+__all__ = [
+    "AT_MOST",
+    "BlockSteps",
+    "Learner",
+    "Outcome",
+    "Taken",
+    "checked",
+    "emit",
+    "emitted",
+    "lacks_time",
+    "refuses_weight",
+    "step",
+]
 
 AT_MOST: Final = 8192
 """Number of events taken at a time: the next ones use the same memory again."""
@@ -44,6 +64,7 @@ _DONE, _LABELLED = DONE, LABELLED
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
+_PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
@@ -412,3 +433,57 @@ class BlockSteps:
                 return False
             self._engine, self._code = self._engine_of(key), code
         return True
+
+
+def checked(event: Event) -> Event:
+    """Return an event whose fields have the types that they are declared with; its time stays in its unit.
+
+    Raises
+    ------
+    ValueError
+        if a field has a wrong type or value; the message names it.
+    """
+    given: Any = event
+    kind = type(event)  # asking isinstance of another type would take as long as all else here
+    is_prediction = kind is PredictionEvent or (kind is not LabelEvent and isinstance(event, PredictionEvent))
+    is_label = kind is LabelEvent or (kind is not PredictionEvent and isinstance(event, LabelEvent))
+    if not (is_prediction or is_label or isinstance(event, LabelledEvent)):
+        raise ValueError(
+            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
+        )
+    # The usual types pass by a glance; what remains is checked, or refused, at length.
+    changed: dict[str, Any] = {}
+    id_, time = event.id, event.time
+    if type(id_) is not str or not 0 < len(id_) <= _PLAIN or not id_.isascii():
+        changed["id"] = check_id(id_)
+        if changed["id"] is None and (is_prediction or is_label):
+            raise ValueError("a prediction or a label needs an id")
+    if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
+        changed["time"] = read_time(time)
+    if not is_label:
+        if type(given.score) is not float or not 0.0 <= given.score <= 1.0:
+            changed["score"] = check_score(given.score)
+        if given.key is not None:
+            changed["key"] = check_key(given.key)
+        if given.domain not in DOMAINS:
+            changed["domain"] = check_domain(given.domain)
+    if not is_prediction and (type(given.label) is not int or given.label not in (0, 1)):
+        changed["label"] = check_label(given.label)
+    if event.weight is not None:
+        changed["weight"] = check_weight(event.weight)
+    return msgspec.structs.replace(event, **changed) if changed else event
+
+
+def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why an event without a time is refused, None if it is not: only labels need one."""
+    if event.time is not None or isinstance(event, PredictionEvent) or not config.needs_time:
+        return None
+    return Refusal("missing_time", {"kind": "a label", "window": config.window})
+
+
+def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
+    """Return why the weight of an event is refused, None if it is not: some options allow none."""
+    why = config.why_unweighted
+    if why is None or event.weight is None or event.weight == 1.0:
+        return None
+    return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})

@@ -1,7 +1,7 @@
 # The types with which fits_c.py is compiled; see docs/architecture.md.
 cimport cython
 cimport libc.math as math
-from streamcal.sketch.counts_c cimport middle_of
+from streamcal.sketch.counts_c cimport key_of, middle_of
 
 cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
 cdef int _LINE, _STEPS
@@ -87,7 +87,7 @@ cdef void add_derivatives(
 @cython.locals(d=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, above=Py_ssize_t, bend=double, other=double)
 cdef void put_derivatives(
     const double[::1] theta, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
-    const double[:, ::1] sums, double[::1] slope, double[:, ::1] curvature
+    const double[:, ::1] sums, double[::1] slope, double[:, ::1] hessian
 ) noexcept
 
 @cython.locals(d=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, root=double, total=double)
@@ -98,3 +98,44 @@ cdef void solve(double[:, ::1] matrix, double[::1] right, double[::1] out) noexc
     passed=double, now=double, here=double,
 )
 cpdef Py_ssize_t group(const double[::1] logits, const double[:, ::1] counts, double[::1] means, double[:, ::1] sums)
+
+
+cpdef class_prior(double positives, double n)
+@cython.locals(p=double, q=double)
+cpdef tuple shift_weights(source, target)
+@cython.locals(w0=double, w1=double, positive=double, total=double)
+cpdef double shift_correction_one(double probability, tuple weights) except? -1.0
+
+
+@cython.final
+cdef class LinearFunction:
+    cdef double[::1] _knots
+    cdef double[::1] _log_odds
+    cdef double[::1] _slopes
+    cdef long long[::1] _guide
+    cdef double _density, _low, _high
+    cdef bint _clips
+
+    @cython.locals(end=double, largest=double, x=double, exponent=double, last=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t)
+    cpdef double one(self, double score)
+
+    @cython.locals(i=Py_ssize_t)
+    cpdef apply(self, const double[::1] scores, double[::1] out)
+
+
+@cython.final
+cdef class StepFunction:
+    cdef readonly object values
+    cdef double[::1] _edges, _values
+    cdef int[::1] _guide
+    cdef Py_ssize_t _last
+    cdef int _shift
+    cdef long long _first, _without
+
+    @cython.locals(left="long long")
+    cdef int _count(self, Py_ssize_t scores) except -1
+    @cython.locals(last=Py_ssize_t, slot=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+    cpdef Py_ssize_t bin_of(self, double score) noexcept
+    cpdef double one(self, double score)
+    @cython.locals(i=Py_ssize_t)
+    cpdef apply(self, const double[::1] scores, const double[::1] values, double[::1] out)

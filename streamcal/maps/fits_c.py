@@ -1,4 +1,4 @@
-"""The loops of fits: bins pooled so that their rates ascend, curves through them, and logistic regression.
+"""The loops of maps: bins pooled so that rates ascend, curves, logistic regression, and maps of one score.
 
 Compiled where there is a C compiler; `fits_c.pxd` has the types.
 """
@@ -9,23 +9,34 @@ import math
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from streamcal.maps.functions_c import APART
-from streamcal.sketch.counts_c import middle_of
+from streamcal.sketch.counts_c import key_of, middle_of
 from streamcal.values import Counts, Floats
 
 __all__ = [
+    "APART",
     "BENT",
     "LINE",
+    "NO_SHIFT",
     "STEPS",
     "Curves",
+    "LinearFunction",
+    "StepFunction",
     "cell_logits",
+    "class_prior",
     "group",
     "isotonic",
     "minimise",
-    "pool",
     "put_losses_left_out",
+    "shift_correction_one",
+    "shift_weights",
 ]
+
+APART: Final = 1e-9
+"""Least distance between knots: nearer ones would make a line too steep for float64."""
+NO_SHIFT: Final = (1.0, 1.0)
+"""Weights (w₀, w₁) of g that leave h unchanged."""
 
 LINE, BENT, STEPS = 0, 1, 2
 """Curves: a line through the means of the blocks, one through those of all bins, and steps."""
@@ -34,6 +45,8 @@ _POSITIVES, _TOTALS, _SQUARES, _LOGITS = 0, 1, 2, 3  # rows of what bins and blo
 _ROWS: Final = 4
 
 _ONE_LABEL = 1.0 + 1e-9  # but for the rounding of weights
+_SLOTS: Final = 40  # of the guide, for each edge
+_FEW: Final = 8  # scores for each edge, after which the guide has paid for itself
 
 # As C has them.
 _LINE, _STEPS, _APART, _NOWHERE = LINE, STEPS, APART, float("-inf")
@@ -42,15 +55,8 @@ _LINE, _STEPS, _APART, _NOWHERE = LINE, STEPS, APART, float("-inf")
 def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
     """Return the blocks of the weighted least squares fit that does not descend, and their values.
 
-    Parameters
-    ----------
-    values, weights
-        float64[m], m at least 1; weights positive.
-
-    Returns
-    -------
-    The first index of each block, then m, int64[b + 1]; the mean of each block, strictly ascending,
-    float64[b].
+    Values and weights are float64[m], m at least 1; weights are positive. The first index of each block comes
+    first, then m, int64[b + 1]; behind it the mean of each block, strictly ascending, float64[b].
     """
     starts, means, sizes = np.empty(len(values) + 1, np.int64), values.copy(), weights.copy()
     blocks = pool(means, sizes, starts, len(values))
@@ -60,14 +66,8 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
 def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
     """Pool neighbours that do not ascend, in place; return how many blocks there are.
 
-    Parameters
-    ----------
-    means, sizes
-        values and weights, float64[m]; on return, the front holds the values and weights of the blocks.
-    starts
-        int64[m + 1]; on return, the first index of each block, then m.
-    m
-        number of values; the arrays may be longer.
+    Values and weights, float64[m], then begin with those of the blocks; ``starts``, int64[m + 1], has the
+    first index of each block, then m. The arrays may be longer.
     """
     last = -1
     for i in range(m):
@@ -291,10 +291,8 @@ def minimise(
         θ to start from, float64[2 + h]: what x, 1 and max(x − k, 0) of each knot k are multiplied by.
     centre, ridge
         θ of the identity and weights of the penalty, float64[2 + h].
-    knots
-        float64[h], ascending.
-    logits
-        logits of m scores, float64[m].
+    knots, logits
+        float64[h], ascending; of m scores, float64[m].
     positives, totals
         labels 1 and all labels of each score, float64[m]; zeros are allowed.
     """
@@ -373,12 +371,7 @@ def loss_of(
 
 
 def add_derivatives(
-    logits: Floats,
-    places: Counts,
-    positives: Floats,
-    totals: Floats,
-    rates: Floats,
-    sums: Floats,
+    logits: Floats, places: Counts, positives: Floats, totals: Floats, rates: Floats, sums: Floats
 ) -> None:
     """Put Σf, Σfx, Σs, Σsx and Σsx² by the number of knots below a score into ``sums``, float64[5, h + 1].
 
@@ -408,9 +401,9 @@ def put_derivatives(
     knots: Floats,
     sums: Floats,
     slope: Floats,
-    curvature: Floats,
+    hessian: Floats,
 ) -> None:
-    """Put the derivatives by θ into ``slope``, float64[d], and the lower half of ``curvature``."""
+    """Put the derivatives by θ into ``slope``, float64[d], and the lower half of ``hessian``."""
     d = len(theta)
     for j in range(d):
         above = max(j - 1, 0)  # so many knots are below the scores at which the function is not 0
@@ -419,15 +412,15 @@ def put_derivatives(
         slope[j] += ridge[j] * (theta[j] - centre[j])
         for k in range(j + 1):
             if k == 1 and j == 1:
-                curvature[j, k] = sums[2, 0]
+                hessian[j, k] = sums[2, 0]
             elif k == 1 or j == 1:
-                curvature[j, k] = sums[3, above] - bend * sums[2, above]
+                hessian[j, k] = sums[3, above] - bend * sums[2, above]
             else:
                 other = knots[k - 2] if k > 1 else 0.0
-                curvature[j, k] = (
+                hessian[j, k] = (
                     sums[4, above] - (bend + other) * sums[3, above] + bend * other * sums[2, above]
                 )
-        curvature[j, j] += ridge[j]
+        hessian[j, j] += ridge[j]
 
 
 def solve(matrix: Floats, right: Floats, out: Floats) -> None:
@@ -486,3 +479,168 @@ def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:
     for i in range(last + 1):
         means[i] /= sums[1, i]
     return last + 1
+
+
+def class_prior(positives: float, n: float) -> float | None:
+    """Return (S + ½) / (N + 1), the estimate of the probability of class 1; None if N is 0.
+
+    The estimator is Krichevsky and Trofimov's: never 0 or 1, unlike the paper's plug-in S / N.
+    """
+    return (positives + 0.5) / (n + 1.0) if n > 0.0 else None
+
+
+def shift_weights(source: float | None, target: float | None) -> tuple[float, float]:
+    """Return (w₀, w₁), w_k = Q̂[Y=k] / P̂[Y=k]: eq. 13 with estimated priors, which is eq. 16.
+
+    ``source`` and ``target`` are the class priors, in [0, 1]; None where there is no estimate yet. Without
+    both, the weights are (1, 1), no correction; also if that of the source is 0 or 1: the weight of an unseen
+    class is undefined.
+    """
+    if source is None or target is None:
+        return NO_SHIFT
+    p, q = source, target
+    if not 0.0 < p < 1.0:
+        return NO_SHIFT
+    return ((1.0 - q) / (1.0 - p), q / p)
+
+
+def shift_correction_one(probability: float, weights: tuple[float, float]) -> float:
+    """Apply `shift_correction` to one probability, with the same bits."""
+    w0, w1 = weights
+    if w0 == w1:
+        return probability
+    positive = w1 * probability
+    total = positive + w0 * (1.0 - probability)
+    return positive / total if total > 0.0 else probability
+
+
+class LinearFunction:
+    """h as a line between knots: the log-odds of h is linear in that of the score, and constant beyond.
+
+    A score is taken for at least 2⁻⁴⁰ away from 0 and 1.
+
+    Parameters
+    ----------
+    knots
+        log-odds of scores, strictly ascending, within ±28.
+    log_odds
+        one log-odds of h for each knot.
+    """
+
+    def __init__(self, knots: tuple[float, ...], log_odds: tuple[float, ...]) -> None:
+        x, y = np.array(knots), np.array(log_odds)
+        self._knots, self._log_odds = x, y
+        self._slopes = np.diff(y) / np.diff(x)
+        # Of equal parts of the range of the knots: the last knot that is not beyond the start of each.
+        slots = 4 * len(x)
+        least, greatest = x.min(), x.max()
+        starts = np.linspace(least, greatest, slots + 1)
+        self._guide = np.maximum(np.searchsorted(x, starts, "right") - 1, 0)
+        self._density = slots / (greatest - least) if len(x) > 1 else 0.0
+        # The identity between its ends gives a score itself, not one that went through a logarithm.
+        self._clips = bool((x == y).all())
+        self._low, self._high = (1.0 / (1.0 + math.exp(-end)) for end in (least, greatest))
+
+    def __reduce__(self) -> tuple[type[LinearFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
+        knots, log_odds = tuple(np.asarray(self._knots).tolist()), tuple(np.asarray(self._log_odds).tolist())
+        return LinearFunction, (knots, log_odds)
+
+    def one(self, score: float) -> float:
+        """Return h of one checked score."""
+        if self._clips:
+            return min(max(score, self._low), self._high)
+        end, largest = 2.0**-40, 700.0
+        score = min(max(score, end), 1.0 - end)
+        x, last = math.log(score / (1.0 - score)), len(self._knots) - 1
+        if x <= self._knots[0]:
+            exponent = self._log_odds[0]
+        elif x >= self._knots[last]:
+            exponent = self._log_odds[last]
+        else:
+            slot = int((x - self._knots[0]) * self._density)
+            place = self._guide[slot]
+            # The part was found by rounded arithmetic.
+            while place > 0 and self._knots[place] > x:
+                place -= 1
+            while self._knots[place + 1] <= x:
+                place += 1
+            exponent = self._log_odds[place] + (x - self._knots[place]) * self._slopes[place]
+        return 1.0 / (1.0 + math.exp(min(-exponent, largest)))
+
+    def apply(self, scores: Floats, out: Floats) -> None:
+        """Put h of each checked score, float64[n], into ``out``, float64[n]."""
+        for i in range(len(scores)):
+            out[i] = self.one(scores[i])
+
+
+class StepFunction:
+    """h as a step function, corrected by g.
+
+    A map that answers many scores gets a guide. It divides the grid into equal parts and stores how many
+    edges lie before each part, so a score is compared with few edges, mostly one or none. Memory: up to 176
+    bytes a bin. Most maps of mode ``auto`` answer few scores, and have no guide.
+
+    Parameters
+    ----------
+    inner
+        float64[B−1], the edges between the bins, strictly ascending inside (0, 1).
+    values
+        float64[B], one value for each bin.
+    """
+
+    def __init__(self, inner: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        self._edges, self.values = np.array(inner, np.float64), np.array(values, np.float64)
+        self._values = self.values
+        self._last, self._shift, self._first = len(self._edges), 0, 0
+        self._guide = np.empty(0, np.int32)
+        self._without = _FEW * len(self._edges)  # scores that are looked up before the guide is made
+
+    def _make_guide(self) -> None:
+        edges = np.asarray(self._edges)
+        keys = np.array([key_of(edge) for edge in edges.tolist()], np.int64)
+        self._first = int(keys[0])
+        self._shift = ((int(keys.max()) - self._first) // (_SLOTS * len(keys))).bit_length()
+        slots = (keys - self._first) >> self._shift
+        self._guide = np.searchsorted(slots, np.arange(int(slots.max()) + 2)).astype(np.int32)
+
+    def _count(self, scores: int) -> None:
+        """Count scores to be looked up; make the guide when there are enough."""
+        if self._without > 0:
+            left = self._without - scores
+            if left <= 0:
+                self._make_guide()
+            self._without = left  # only now, so that no look-up trusts a guide for which there was no memory
+
+    def __reduce__(self) -> tuple[type[StepFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
+        edges, values = tuple(np.asarray(self._edges).tolist()), tuple(self.values.tolist())
+        return StepFunction, (edges, values)
+
+    def bin_of(self, score: float) -> int:
+        """Return the number of edges that are at most a checked score."""
+        last = self._last
+        if last == 0 or score < self._edges[0]:
+            return 0
+        if score >= self._edges[last - 1]:
+            return last
+        low, high = 0, last
+        if self._without <= 0:
+            slot = (key_of(score) - self._first) >> self._shift
+            low, high = self._guide[slot], self._guide[slot + 1]
+        while low < high:
+            middle = (low + high) >> 1
+            if self._edges[middle] <= score:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def one(self, score: float) -> float:
+        """Return h of one checked score."""
+        self._count(1)
+        return float(self._values[self.bin_of(score)])
+
+    def apply(self, scores: Floats, values: Floats, out: Floats) -> None:
+        """Put the one of values, float64[B], of each checked score, float64[n], into ``out``, float64[n]."""
+        self._count(len(scores))
+        for i in range(len(scores)):
+            out[i] = values[self.bin_of(scores[i])]

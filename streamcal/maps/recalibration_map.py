@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamcal.maps.functions_c import APART, LinearFunction, StepFunction
+from streamcal.maps.fits_c import APART, LinearFunction, StepFunction
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
 from streamcal.sketch import checks, grid
@@ -201,7 +201,7 @@ class RecalibrationMap(BaseModel):
         """Return g∘h of checked scores under these weights: a new array, float64[n]."""
         out, function = np.empty(len(scores)), self.function
         if isinstance(function, StepFunction):
-            function.apply(np.ascontiguousarray(scores), weights, out)
+            function.apply(np.ascontiguousarray(scores), shift_correction(function.values, weights), out)
         elif function is not None:
             function.apply(np.ascontiguousarray(scores), out)
             if weights[0] != weights[1]:

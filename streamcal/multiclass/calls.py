@@ -10,7 +10,7 @@ import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.calls import Calls, refuse_segments
-from streamcal.engine.event_rules_c import checked
+from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.multiclass.classes import Classes
 from streamcal.values import Counts, Floats, shown

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.quality.label_sums import discoveries, limits
-from streamcal.quality.sums_c import add_labels
+from streamcal.sketch.counts_c import add_labels
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.values import Floats
 

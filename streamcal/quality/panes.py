@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from streamcal.quality.label_sums import BANDS, COLUMNS, EDGES, RANGES, LabelSums, share
-from streamcal.quality.sums_c import add_sums
+from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import MOST, Finite, require, within
 from streamcal.values import Counts, Floats
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.quality.label_sums import COLUMNS, EDGES, RANGES, LabelSums, share
-from streamcal.quality.sums_c import add_sums
+from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.values import Floats
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.event_rules_c import lacks_time, refuses_weight
-from streamcal.engine.stepping_c import BlockSteps, Taken, emit, step
+from streamcal.engine.stepping_c import BlockSteps, Taken, emit, lacks_time, refuses_weight, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamcal.engine.calls import Calls
 from streamcal.engine.engine import seen_in_call
-from streamcal.engine.event_rules_c import checked
 from streamcal.engine.schedule import parts_of_call
+from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.corrections_c import Name

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 
 from streamcal.engine.calls import Calls
 from streamcal.engine.config import EngineOptions
-from streamcal.engine.event_rules_c import lacks_time
+from streamcal.engine.stepping_c import lacks_time
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import FieldError
 from streamcal.recalibrator import Recalibrator, calls_of, engine_of, made_of

@@ -19,8 +19,8 @@ import streamcal
 from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.quality.groups import Groups, group_figures
-from streamcal.quality.sums_c import add_labels
 from streamcal.segments.own import WORTH, OwnEngines
+from streamcal.sketch.counts_c import add_labels
 
 CRASH = Path(__file__).parents[1] / "crash.py"
 KILLS = int(

@@ -1,11 +1,10 @@
 # The types with which id_table_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.text_table_c cimport hashed, widened
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
 cdef Py_ssize_t _FEWEST, _MORE, _NAMES
-cdef unsigned long long _ROW
+cdef unsigned long long _ROW, _WORD, _SEED, _ODD
 cdef double _NONE
 
 
@@ -85,3 +84,16 @@ cdef class IdTable:
     cdef _make_room(self, Py_ssize_t size)
 
 cdef Py_ssize_t _queue_of(int state) noexcept
+
+@cython.locals(
+    mask=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, i=Py_ssize_t,
+    slots="unsigned long long[::1]",
+)
+cpdef unsigned long long[::1] widened(const unsigned long long[::1] before)
+
+@cython.locals(
+    found=cython.ulonglong, word=cython.ulonglong, at=Py_ssize_t, end=Py_ssize_t, b0=cython.ulonglong,
+    b1=cython.ulonglong, b2=cython.ulonglong, b3=cython.ulonglong, b4=cython.ulonglong, b5=cython.ulonglong,
+    b6=cython.ulonglong, b7=cython.ulonglong,
+)
+cpdef unsigned long long hashed(const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept

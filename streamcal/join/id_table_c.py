@@ -13,16 +13,15 @@ Compiled where there is a C compiler; `id_table_c.pxd` has the types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join.entries import Early, Entry, Memo, Pack, Pending, Settled
-from streamcal.text_table_c import hashed, widened
 
-__all__ = ["EARLY", "ENDED", "PACK", "WAITING", "IdTable"]
+__all__ = ["EARLY", "ENDED", "PACK", "WAITING", "IdTable", "hashed", "widened"]
 
 WAITING, ENDED, EARLY = 0, 1, 2
 """Queues: predictions that wait, predictions that have ended, and labels that wait for their prediction."""
@@ -53,6 +52,9 @@ _NONE: Final = float("nan")
 _FEWEST: Final = 64  # rows of a new table
 _MORE: Final = 1 << 19
 _NAMES: Final = 1024
+_WORD: Final = (1 << 64) - 1
+_SEED: Final = hash("streamcal") & _WORD
+_ODD: Final = 0x9E37_79B9_7F4A_7C15  # 2⁶⁴ by the golden ratio
 
 _COLUMNS: Final[dict[str, tuple[Any, int]]] = {
     "real": (np.float64, REAL),
@@ -485,3 +487,37 @@ def _zeros(size: int, kind: Any) -> Any:
 def _queue_of(state: int) -> int:
     """Return the queue of a state."""
     return _WAITING if state == _WAITS else _EARLY if state == _COMES else _ENDED
+
+
+def widened(before: Any) -> Any:
+    """Return a hash table of twice the size, uint64[2 n]; of each slot the upper half is its tag."""
+    slots = np.zeros(2 * len(before), np.uint64).data
+    mask = 2 * len(before) - 1
+    for i in range(len(before)):
+        slot = before[i]
+        if slot:
+            at = slot >> 32 & mask
+            while slots[at]:
+                at = (at + 1) & mask
+            slots[at] = slot
+    return slots
+
+
+def hashed(data: Sequence[int], start: int, size: int) -> int:
+    """Return the hash of bytes; it differs between processes, so nobody can choose texts that collide."""
+    found, at, end = _SEED ^ size * _ODD & _WORD, start, start + size
+    while at + 8 <= end:
+        b0, b1, b2, b3 = data[at], data[at + 1], data[at + 2], data[at + 3]
+        b4, b5, b6, b7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
+        word = b0 | b1 << 8 | b2 << 16 | b3 << 24 | b4 << 32 | b5 << 40 | b6 << 48 | b7 << 56
+        found = (found ^ word) * _ODD & _WORD
+        found ^= found >> 29
+        at += 8
+    word = 0
+    while end > at:
+        end -= 1
+        word = word << 8 | data[end]
+    found = (found ^ word) * _ODD & _WORD
+    found ^= found >> 32
+    found = found * _ODD & _WORD
+    return found ^ found >> 32

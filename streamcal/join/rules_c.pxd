@@ -2,7 +2,7 @@
 cimport cython
 from streamcal.events.clock_c cimport Clock
 from streamcal.join cimport id_table_c
-from streamcal.text_table_c cimport hashed
+from streamcal.join.id_table_c cimport hashed
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR

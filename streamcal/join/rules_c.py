@@ -16,8 +16,8 @@ from streamcal.events import DOMAINS, LabelEvent
 from streamcal.events.clock_c import Clock, ClockState
 from streamcal.join import id_table_c
 from streamcal.join.entries import Memo, Pending
+from streamcal.join.id_table_c import hashed
 from streamcal.join.outcomes import Joined
-from streamcal.text_table_c import hashed
 
 __all__ = ["DONE", "MATURE", "JoinRules"]
 

@@ -1,7 +1,7 @@
 # The types with which corrections_c.py is compiled; see docs/architecture.md.
 cimport cython
 cimport libc.math as math
-from streamcal.text_table_c cimport TextTable
+from streamcal.join.id_table_c cimport hashed, widened
 
 cdef int _OFFSETS, _SLOPES, _SIZE
 cdef const double[::1] _OFFSET_PRECISION, _SLOPE_PRECISION, _PRIOR_VARIANCE, _LOG_OFFSET_PRECISION, _LOG_SLOPE_PRECISION
@@ -32,7 +32,30 @@ cpdef double determinant(
 
 
 cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
+cdef unsigned long long _NUMBER
+cdef Py_ssize_t _FEWEST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
+
+
+@cython.final
+cdef class TextTable:
+    cdef Py_ssize_t _count
+    cdef unsigned long long[::1] _slots
+    cdef unsigned long long _mask
+    cdef long long[::1] _ends
+    cdef bytearray _text
+
+    @cython.locals(
+        tag=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, number=Py_ssize_t, other=Py_ssize_t,
+        i=Py_ssize_t, text=cython.p_uchar,
+    )
+    cpdef Py_ssize_t find(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
+    @cython.locals(tag=cython.ulonglong, at=cython.ulonglong, end=Py_ssize_t, i=Py_ssize_t, text=cython.p_uchar)
+    cpdef Py_ssize_t add(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
+    @cython.locals(numbers="long long[::1]", i=Py_ssize_t, text=bytes, size=Py_ssize_t)
+    cpdef put(self, list texts)
+    @cython.locals(text=cython.p_uchar)
+    cpdef bytes text(self, Py_ssize_t number)
 
 
 @cython.final

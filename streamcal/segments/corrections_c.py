@@ -31,9 +31,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.join.id_table_c import hashed, widened
 from streamcal.sketch.decoding import MOST, Count, Part, Probability, require, restoring, within
-from streamcal.text_table_c import TextTable, grown
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
 __all__ = [
     "READ",
@@ -192,6 +192,8 @@ _LEAST_LABELS = 32  # of a segment that has a vote
 _MOST_LABELS = float(MOST_LABELS)
 _MOST = float(MOST)
 
+_NUMBER: Final = (1 << 32) - 1
+_FEWEST: Final = 64  # texts of a new table
 _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHARED, LABELS_AT
 
 READ: Final = 9
@@ -209,6 +211,80 @@ class CorrectionsState(Part):
     evidence: Floats
     weights: Annotated[list[Probability], msgspec.Meta(min_length=3, max_length=3)]
     votes: Annotated[float, msgspec.Meta(ge=FIRST_VOTES, le=MOST_VOTES)]
+
+
+class TextTable:
+    """Different texts as bytes, numbered from 1 on in the order in which they came; none is removed.
+
+    A dictionary of a million texts is a million objects. Here a text takes its bytes and some 20 more.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._slots: Any = np.zeros(2 * _FEWEST, np.uint64).data
+        self._mask = 2 * _FEWEST - 1
+        self._ends: Any = np.zeros(_FEWEST + 1, np.int64).data
+        self._text = bytearray(16 * _FEWEST)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, data: Sequence[int], start: int, size: int) -> int:
+        """Return the number of ``data[start : start + size]``, bytes; 0 if it has none."""
+        tag = hashed(data, start, size) >> 32
+        at = tag & self._mask
+        text = self._text
+        while True:
+            slot = self._slots[at]
+            if not slot:
+                return 0
+            if slot >> 32 == tag:
+                number: int = slot & _NUMBER
+                other = self._ends[number - 1]
+                if self._ends[number] - other == size:
+                    i = 0
+                    while i < size and text[other + i] == data[start + i]:
+                        i += 1
+                    if i == size:
+                        return number
+            at = (at + 1) & self._mask
+
+    def add(self, data: Sequence[int], start: int, size: int) -> int:
+        """Return a new number of a text that has none."""
+        if 3 * self._count >= 2 * self._mask:
+            self._slots = widened(self._slots)
+            self._mask = len(self._slots) - 1
+        if self._count + 1 == len(self._ends):
+            self._ends = _grown(self._ends)
+        end = self._ends[self._count]
+        if end + size > len(self._text):
+            self._text.extend(bytes(len(self._text) // 2 + size))
+        text = self._text
+        for i in range(size):
+            text[end + i] = data[start + i]
+        self._count += 1
+        self._ends[self._count] = end + size
+        tag = hashed(data, start, size) >> 32
+        at = tag & self._mask
+        while self._slots[at]:
+            at = (at + 1) & self._mask
+        self._slots[at] = tag << 32 | self._count
+        return self._count
+
+    def put(self, texts: Sequence[bytes]) -> Counts:
+        """Return the number of each text, int64[n]; those that have none get one."""
+        found = np.empty(len(texts), np.int64)
+        numbers: Any = found.data
+        for i in range(len(texts)):
+            text = texts[i]
+            size = len(text)
+            numbers[i] = self.find(text, 0, size) or self.add(text, 0, size)
+        return found
+
+    def text(self, number: int) -> bytes:
+        """Return the text with a number."""
+        text = self._text
+        return bytes(text[self._ends[number - 1] : self._ends[number]])
 
 
 class Corrections:
@@ -288,8 +364,8 @@ class Corrections:
         """Return a new place."""
         place: int = self._names.add(data, start, size)
         if _COLUMNS * place == len(self._rows):
-            self._rows = grown(self._rows)
-            self._changed, self._used = grown(self._changed), grown(self._used)
+            self._rows = _grown(self._rows)
+            self._changed, self._used = _grown(self._changed), _grown(self._used)
         self._used[place] = self._now
         return place
 
@@ -554,6 +630,12 @@ def _due(count: int) -> bool:
     while count >= 8 * step:
         step *= 2
     return count < _MOST_LABELS and count % step == 0
+
+
+def _grown(column: Any) -> Any:
+    """Return a column of twice the size that begins with another."""
+    before = np.asarray(column)
+    return np.append(before, np.zeros_like(before)).data
 
 
 def _rows(count: int, before: Any = ()) -> Any:

@@ -528,13 +528,13 @@ def kafka(asked: Any) -> Table:
     from streamcal_connectors.kafka.cluster import hold_log_back
 
     from tests.connectors.kafka.broker import Broker
-    from tests.connectors.kafka.topics import Topics
+    from tests.connectors.kafka.topics import Kafka
 
     hold_log_back()
 
     def rows() -> Iterator[Sequence[str]]:
         with Broker() as broker, tempfile.TemporaryDirectory() as folder:
-            new = Topics(broker.bootstrap)
+            new = Kafka(broker).topic
 
             def mine(client: str) -> int:
                 os.environ["STREAMCAL_KAFKA_LIBRARY"] = client

@@ -21,7 +21,6 @@ from streamcal_connectors.lines import MAX_LINE_BYTES
 
 from streamcal.events.blocks import Block
 from streamcal.events.columns import Columns
-from streamcal.run.ports import PositionError
 from tests.connectors.sources import opened, read, read_all
 
 
@@ -245,14 +244,6 @@ def test_a_feed_starts_anew_with_the_file(tmp_path: Path) -> None:
         path.write_bytes(lines(2, 5))
         assert not feed.poll(0.0)
         assert [msgspec.json.decode(row)["id"] for row in feed.poll(0.0)] == ["2", "3", "4"]
-
-
-@pytest.mark.parametrize("position", [{"offset": "7"}, 7])
-def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
-    path = tmp_path / "e.jsonl"
-    path.write_bytes(lines(0, 3))
-    with pytest.raises(PositionError, match="is no position in a file"):
-        opened(path, position).__enter__()
 
 
 # CSV

@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 from streamcal_connectors.files import FileConnector
-from streamcal_connectors.paths import format_of
 
 from streamcal.run.ports import SinkOptions
 from tests.command_line import GOOD, streamcal
 from tests.connectors.sources import opened, read_all
-
-
-def test_the_ending_tells_the_format() -> None:
-    kinds = {
-        "e.ndjson.gz": "jsonl",
-        "e": "jsonl",
-        "e.csv.gz": "csv",
-        "a.b.pq": "parquet",
-        "e.feather": "arrow",
-    }
-    for name, kind in kinds.items():
-        assert format_of(name, read=False) == format_of(name, read=True) == kind
 
 
 @pytest.mark.parametrize("name", ["e.josnl", "e.csv.bz2"])

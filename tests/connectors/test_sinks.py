@@ -85,21 +85,21 @@ def test_without_a_store_our_rows_of_the_same_kind_are_replaced(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_run_that_is_refused_changes_none_of_its_outputs(tmp_path: Path) -> None:
-    arguments = ["run", "--events", events(tmp_path, 5), "--output", tmp_path / "o.jsonl"]
-    assert streamcal(*arguments).returncode == 0
-    before = (tmp_path / "o.jsonl").read_bytes()
-    (tmp_path / "notes").write_text("mine\n")
-    done = streamcal(*arguments, "--rejects", tmp_path / "notes")
-    assert done.returncode == 3
-    assert "notes has 5 bytes, which are no rejects" in done.stderr
-    assert (tmp_path / "o.jsonl").read_bytes() == before
-    assert (tmp_path / "notes").read_text() == "mine\n"
+    out, notes = tmp_path / "o.jsonl", tmp_path / "notes"
+    notes.write_text("mine\n")
+    with resumed(out) as sink:
+        sink.write([answer("a")])
+        sink.commit({})
+    before = out.read_bytes()
     (tmp_path / "map.json").write_text(Recalibrator().map.model_dump_json())
-    arguments = ["--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl"]
-    done = streamcal("apply", *arguments, "--output", tmp_path / "notes")
-    assert done.returncode == 3
-    assert "notes has 5 bytes, which are no answers" in done.stderr
-    assert (tmp_path / "notes").read_text() == "mine\n"
+    for command, kind in (
+        (["run", "--output", out, "--rejects", notes], "rejects"),
+        (["apply", "--map", tmp_path / "map.json", "--output", notes], "answers"),
+    ):
+        done = streamcal(*command, "--events", events(tmp_path, 5))
+        assert done.returncode == 3
+        assert f"notes has 5 bytes, which are no {kind}" in done.stderr
+        assert (out.read_bytes(), notes.read_text()) == (before, "mine\n")
 
 
 @pytest.mark.slow
@@ -181,76 +181,50 @@ def test_csv_keeps_ids_as_they_are(tmp_path: Path) -> None:
 
 # Streams
 
-UNBUFFERED = {**os.environ, "PYTHONUNBUFFERED": "1"}
-
 
 def ids(data: bytes) -> list[str]:
     return [json.loads(line)["id"] for line in data.splitlines()]
 
 
-def ended(process: Fork) -> None:
-    assert process.wait(60) == 0
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+def commanded(folder: Path, command: str) -> list[object]:
+    """Return the command line of a run of 20,000 events, or of the same with a map."""
+    (folder / "m.json").write_text(Recalibrator().map.model_dump_json())
+    options = ["--map", folder / "m.json"] if command == "apply" else []
+    return [command, *options, "--events", events(folder, 20_000), "--output"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["run", "apply"])
-def test_standard_output_loses_nothing(tmp_path: Path, what: str) -> None:
-    """Unbuffered, through a pipe that does not block, to a reader that is slow and stops in between."""
-    source = events(tmp_path, 20_000)
-    more: list[object] = []
-    if what == "apply":
-        done = streamcal("run", "--events", source, "--output", tmp_path / "o", "--map", tmp_path / "m.json")
-        assert done.returncode == 0
-        more = ["--map", tmp_path / "m.json"]
+@pytest.mark.parametrize("command", ["run", "apply", "run --follow"])
+def test_standard_output_loses_nothing(tmp_path: Path, command: str) -> None:
+    """Unbuffered, through a pipe that does not block, to a slow reader; stopped in between, or by SIGTERM."""
+    name, *follows = command.split()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    command = [what, *more, "--events", source, "--output", "-"]
-    process = Fork(command, stdout=writing, stderr=subprocess.PIPE, env=UNBUFFERED)
+    arguments = [*commanded(tmp_path, name), "-", *follows]
+    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = Fork(arguments, stdout=writing, stderr=subprocess.PIPE, env=unbuffered)
     os.close(writing)
     data = b""
     while some := os.read(reading, 1 << 14):
         data += some
         if len(data) < 1 << 17:
+            if follows:
+                process.terminate()
             process.send_signal(signal.SIGSTOP)
             process.send_signal(signal.SIGCONT)
             time.sleep(0.01)
     os.close(reading)
-    ended(process)
-    assert ids(data) == [str(i) for i in range(20_000)]
-
-
-@pytest.mark.slow
-def test_sigterm_with_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
-    source = events(tmp_path, 20_000)
-    command, pipe = ["run", "--events", source, "--output", "-", "--follow"], subprocess.PIPE
-    process = Fork(command, stdout=pipe, stderr=pipe, env=UNBUFFERED)
-    assert process.stdout
-    data = process.stdout.read(1 << 16)
-    process.send_signal(signal.SIGTERM)
-    while some := process.stdout.read(1 << 16):
-        data += some
-        time.sleep(0.01)
-    ended(process)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
     assert ids(data) == [str(i) for i in range(20_000)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "apply"])
 def test_a_reader_that_went_away_and_a_full_device(tmp_path: Path, command: str) -> None:
-    source, arguments = events(tmp_path, 20_000), [command]
-    if command == "apply":
-        arguments += ["--map", str(tmp_path / "m.json")]
-        (tmp_path / "m.json").write_text(Recalibrator().map.model_dump_json())
-    for to, says in (
-        ("-", "Broken pipe"),
-        ("/dev/stdout", "Broken pipe"),
-        ("/dev/full", "No space left on device"),
-    ):
-        pipe = subprocess.PIPE
-        process = Fork([*arguments, "--events", source, "--output", to], stdout=pipe, stderr=pipe)
+    arguments, pipe = commanded(tmp_path, command), subprocess.PIPE
+    for to, says in (("-", "Broken pipe"), ("/dev/stdout", "Broken pipe"), ("/dev/full", "No space left")):
+        process = Fork([*arguments, to], stdout=pipe, stderr=pipe)
         process.stdout.close()
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -140,24 +141,16 @@ def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            {"id": [1.0], "score": [0.5]},
-            "an id must be a text or a whole number, but column 'id' is of type double",
-        ),
+        ({"id": [1.0], "score": [0.5]}, "an id must be a text or a whole number, but column 'id' is of"),
         ({"id": ["a"], "score": [[0.5]]}, "column 'score' is of type list<element: double>"),
-        (
-            {"id": ["a"], "prob": [0.5]},
-            "a table must name score or label, and each column once, got 'id', 'prob'",
-        ),
+        ({"id": ["a"], "prob": [0.5]}, "a table must name score or label, and each column once, got 'id'"),
     ],
-)
+)  # fmt: skip
 def test_a_column_of_a_wrong_type_is_refused_by_name(
     tmp_path: Path, columns: dict[str, Any], message: str
 ) -> None:
-    path = table_of(columns, tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match=r"t\.parquet: ") as caught:
-        opened(path).__enter__()
-    assert message in str(caught.value)
+    with pytest.raises(ValueError, match=rf"t\.parquet: .*{re.escape(message)}"):
+        read_all(table_of(columns, tmp_path / "t.parquet"))
 
 
 def test_columns_by_other_names_missing_and_to_keep(tmp_path: Path) -> None:
@@ -205,10 +198,9 @@ def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | st
         write(table, path)
         content = path.read_bytes()[: -8 if write is write_stream else -20]
     path.write_bytes(content)
-    with pytest.raises(
-        OSError, match=rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"
-    ):
-        opened(path).__enter__()
+    message = rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"
+    with pytest.raises(OSError, match=message):
+        read_all(path)
 
 
 def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Path) -> None:
@@ -224,21 +216,17 @@ def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Pa
     assert len(found.places) == found.position(-1)["row"] == 20
 
 
-_ROWS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "id": st.none() | st.text(max_size=3) | st.sampled_from(["a", "b" * 600]),
-            "score": st.none() | st.floats(-0.5, 1.5) | st.sampled_from([0.0, 0.5, 1.0]),
-            "label": st.none() | st.integers(-1, 2),
-            "time": st.none() | st.floats(-1e21, 1e21) | st.just(1.7e9),
-            # JSON lines take a label whose key, which is not read, has a control character; CSV does not.
-            "key": st.none() | st.text(max_size=2).filter(str.isprintable) | st.just("k" * 600),
-            "domain": st.none() | st.sampled_from(["source", "target", "other"]),
-        }
-    ),
-    min_size=1,
-    max_size=5,
-)
+_TEXT = st.none() | st.text(max_size=3)
+_FIELDS = {
+    "id": _TEXT | st.sampled_from(["a", "b" * 600]),
+    "score": st.none() | st.floats(-0.5, 1.5) | st.sampled_from([0.0, 0.5, 1.0]),
+    "label": st.none() | st.integers(-1, 2),
+    "time": st.none() | st.floats(-1e21, 1e21) | st.just(1.7e9),
+    # JSON lines take a label whose key, which is not read, has a control character; CSV does not.
+    "key": st.none() | st.text(max_size=2).filter(str.isprintable) | st.just("k" * 600),
+    "domain": st.none() | st.sampled_from(["source", "target", "other"]),
+}
+_ROWS = st.lists(st.fixed_dictionaries(_FIELDS), min_size=1, max_size=5)
 
 
 @pytest.mark.slow

@@ -53,9 +53,6 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=1
 
 # A test makes its own topics, waits for nobody, and sees a transaction that timed out aborted
 # within half a second of its time-out instead of ten.

@@ -12,7 +12,7 @@ from streamcal_connectors.kafka import cluster
 
 from tests.connectors.kafka.broker import Broker, fetch
 from tests.connectors.kafka.registry import SchemaRegistry, schema_registry
-from tests.connectors.kafka.topics import CLIENT, Topics
+from tests.connectors.kafka.topics import CLIENT, Kafka
 from tests.maven import FetchError
 
 # kafka-python 3.0 leaves to the garbage collector the socket of every refused connection, and the
@@ -49,9 +49,9 @@ def killable_broker(kafka_broker: Broker) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def new_topic(kafka_broker: Broker) -> Topics:
-    """Return the maker of topics: ``new_topic("predictions", 3)`` makes one, of three partitions."""
-    return Topics(kafka_broker.bootstrap)
+def kafka(kafka_broker: Broker) -> Kafka:
+    """Return the broker with what tests make, write and read there."""
+    return Kafka(kafka_broker)
 
 
 @pytest.fixture

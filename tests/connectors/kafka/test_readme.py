@@ -17,16 +17,16 @@ from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.registry import SchemaRegistry
-from tests.connectors.kafka.topics import Topics, opened, put, read, started, streamcal, until, url, values_of
+from tests.connectors.kafka.topics import Kafka, read, started, streamcal, until
 
 ROOT = Path(__file__).parents[3]
 PREDICTIONS = 500
 
 
-def test_the_way_in_over_kafka_runs(kafka_broker: Broker, new_topic: Topics, tmp_path: Path) -> None:
+def test_the_way_in_over_kafka_runs(kafka: Kafka, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (code,) = (block for block in blocks if "kafka://" in block)
-    topics = {name: new_topic(name) for name in re.findall(r"kafka://broker:9092/(\w+)", code)}
+    topics = {name: kafka.topic(name) for name in re.findall(r"kafka://broker:9092/(\w+)", code)}
     assert sorted(topics) == ["labels", "maps", "predictions", "recalibrated"]
     scores, labels = NormalPair(0.5).sample(1000 + PREDICTIONS, np.random.default_rng(0))
     pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
@@ -35,21 +35,21 @@ def test_the_way_in_over_kafka_runs(kafka_broker: Broker, new_topic: Topics, tmp
     rows = [(b'"score":%r' % s, b'"label":%d' % y) for s, y in pairs[1000:]]
     for index, name in enumerate(("predictions", "labels")):
         events = [b'{"id":"a%d",%b,"time":%d}' % (i, row[index], i) for i, row in enumerate(rows)]
-        put(kafka_broker, topics[name], events)
+        kafka.put(topics[name], events)
     for name, topic in topics.items():
-        code = code.replace(f"kafka://broker:9092/{name}", url(kafka_broker, topic))
+        code = code.replace(f"kafka://broker:9092/{name}", kafka.url(topic))
     code = code.replace(source.name, str(source)).replace("streamcal.db", str(tmp_path / "s.db"))
     with started(*shlex.split(code.replace("\\\n", ""))[1:]) as (process, said):
 
         def has(name: str, count: int) -> bool:
-            return process.poll() is not None or len(values_of(kafka_broker, topics[name])) >= count
+            return process.poll() is not None or len(kafka.values(topics[name])) >= count
 
         until(lambda: has("recalibrated", PREDICTIONS) and has("maps", 1), "no answers")
         process.terminate()
         assert process.wait(30) == 0, said()
-    answers = values_of(kafka_broker, topics["recalibrated"])
+    answers = kafka.values(topics["recalibrated"])
     assert sorted(row["id"] for row in answers) == sorted(f"a{i}" for i in range(PREDICTIONS))
-    published = values_of(kafka_broker, topics["maps"])
+    published = kafka.values(topics["maps"])
     maps = {row["version"]: RecalibrationMap.model_validate(row["map"]) for row in published}
     stated = [row for row in answers if row["map_version"] in maps]
     assert stated
@@ -58,39 +58,37 @@ def test_the_way_in_over_kafka_runs(kafka_broker: Broker, new_topic: Topics, tmp
         assert row["probability"] == shift_correction_one(base, tuple(row["weights"]))
 
 
-def test_many_classes_are_in_topics_what_they_are_in_files(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
-    events, answers, path = new_topic("events"), new_topic("answers"), tmp_path / "e.jsonl"
+def test_many_classes_are_in_topics_what_they_are_in_files(kafka: Kafka, tmp_path: Path) -> None:
+    events, answers, path = kafka.topic("events"), kafka.topic("answers"), tmp_path / "e.jsonl"
     rows = [b'{"id":"%d","scores":[%.3f,0.25,%.3f]}' % (i, i / 200, 0.75 - i / 200) for i in range(100)]
     rows += [b'{"id":"%d","label":"%b"}' % (i, b"abc"[i % 3 : i % 3 + 1]) for i in range(100)]
     path.write_bytes(b"\n".join(rows) + b"\n")
-    put(kafka_broker, events, rows)
+    kafka.put(events, rows)
     for place, to in (
         (path, tmp_path / "o.jsonl"),
-        (url(kafka_broker, events, "?until=end"), url(kafka_broker, answers)),
+        (kafka.url(events, "?until=end"), kafka.url(answers)),
     ):
         done = streamcal("run", "--classes", "a,b,c", "--events", place, "--output", to)
         assert done.returncode == 0, done.stderr
     wanted = list(map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines()))
-    assert values_of(kafka_broker, answers) == wanted
+    assert kafka.values(answers) == wanted
 
 
 def test_the_producer_of_the_docs_is_read(
-    kafka_broker: Broker, new_topic: Topics, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+    kafka: Kafka, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kafka.md").read_text(), re.DOTALL)
-    topic = new_topic("predictions")
+    topic = kafka.topic("predictions")
     for there, here in (
         ("http://registry:8081", registry.url),
-        ("broker:9092", kafka_broker.bootstrap),
+        ("broker:9092", kafka.broker.bootstrap),
         ('"predictions"', repr(topic)),
     ):
         assert there in code
         code = code.replace(there, here)
     exec(code, {})
     monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
-    with opened(kafka_broker, topic, "?until=end") as source:
+    with kafka.opened(topic, "?until=end") as source:
         events = read(source, 1000)["0"]
     assert (events[1].id, events[1].score, events[1].time) == ("a1", 0.01, 1_772_366_400.001)
     assert len(events) == 100

@@ -33,21 +33,10 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.stored import pipeline_state
 from tests.command_line import FLIGHTS
 from tests.connectors.kafka.broker import Broker
-from tests.connectors.kafka.topics import (
-    Topics,
-    ends,
-    producer,
-    reader,
-    retried,
-    rows_of,
-    started,
-    until,
-    url,
-    values_of,
-)
+from tests.connectors.kafka.topics import Kafka, ends, retried, started, until
 from tests.forks import Fork
 
-PREDICTIONS = 8_000
+PREDICTIONS = 5_000
 SMALL, LARGE = "400", "65536"
 """Events of a micro-batch: small ones give many moments to be killed at."""
 
@@ -67,47 +56,56 @@ def flights() -> tuple[list[bytes], list[bytes]]:
 class Stream:
     """Topics of one test, and the command line that runs over them."""
 
-    def __init__(self, broker: Broker, new_topic: Topics, folder: Path) -> None:
-        self.broker = broker
+    def __init__(self, kafka: Kafka, folder: Path) -> None:
+        self.kafka = kafka
         self.folder = folder
-        self.new_topic = new_topic
-        self.inputs = {f"--{name}": new_topic(name, 2) for name in ("events", "labels")}
+        self.inputs = {f"--{name}": kafka.topic(name, 2) for name in ("events", "labels")}
         (folder / "config.toml").write_text(f"[join]\nlabel_ttl = {7 * 86_400}\n")
         with gzip.open(FLIGHTS / "source.jsonl.gz") as lines:
             (folder / "source.jsonl").write_bytes(b"".join(islice(lines, 4000)))
 
     def arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
         """Return the command line of a run with outputs of its own, and their topics."""
-        outputs = {f"--{kind}": self.new_topic(kind) for kind in ("rejects", "maps")}
-        outputs["--output"] = self.new_topic("answers", 2)
-        options = [f"{option}={url(self.broker, topic)}" for option, topic in (self.inputs | outputs).items()]
+        outputs = {f"--{kind}": self.kafka.topic(kind) for kind in ("rejects", "maps")}
+        outputs["--output"] = self.kafka.topic("answers", 2)
+        options = [f"{option}={self.kafka.url(topic)}" for option, topic in (self.inputs | outputs).items()]
         files = {"calibration": "source.jsonl", "config": "config.toml", "store": f"{name}.db"}
         options += [f"--{option}={self.folder / file}" for option, file in files.items()]
         return ["run", *options], outputs
 
     def send(self, rows: Sequence[Row]) -> None:
         """Send rows, once each (idempotently), whatever happens to the broker meanwhile."""
-        with producer(self.broker, linger_ms=20, batch_size=1 << 18) as sender:
+        with self.kafka.producer(linger_ms=20, batch_size=1 << 18) as sender:
             sent = [sender.send(topic, value=value, key=value.split(b'"', 4)[3]) for topic, value in rows]
             sender.flush(180)
             assert all(future.succeeded() for future in sent)
 
-    def is_done(self, name: str) -> bool:
-        """Whether a run's store has all that is on the topics, as of its last commit."""
-        with suppress(KafkaError, sqlite3.OperationalError):  # of a broker, or a store, that has just begun
-            with reader(self.broker) as consumer:
-                last = ends(consumer, list(self.inputs.values()))
-            with closing(sqlite3.connect(f"file:{self.folder / name}.db?mode=ro", uri=True)) as db:
-                (text,) = db.execute("SELECT value FROM meta WHERE name = 'positions'").fetchone()
-            at = msgspec.json.decode(text)
-            return all(
-                offset_of(at.get(f"kafka:{p.topic}", {}).get(str(p.partition), 0)) >= end
-                for p, end in last.items()
-            )
-        return False
+    def ends(self) -> dict[Any, int] | None:
+        """Return where the topics of the inputs end; None while the broker does not say."""
+        with suppress(KafkaError), self.kafka.reader() as consumer:
+            return ends(consumer, list(self.inputs.values()))
+        return None
 
     def finish(self, process: Fork, said: Callable[[], str], name: str) -> None:
-        until(lambda: self.is_done(name), f"{name}: not done")
+        """Wait until the store has all that is on the topics, as of its last commit; end the run."""
+        found: list[dict[Any, int]] = []
+        until(lambda: found.extend(filter(None, [self.ends()])) or found, "the broker stays away")
+
+        def done() -> bool:
+            with (
+                suppress(sqlite3.OperationalError),  # of a store that has just begun
+                closing(sqlite3.connect(f"file:{self.folder / name}.db?mode=ro", uri=True)) as db,
+            ):
+                (text,) = db.execute("SELECT value FROM meta WHERE name = 'positions'").fetchone()
+                at = msgspec.json.decode(text)
+                places = found[0].items()
+                return all(
+                    offset_of(at.get(f"kafka:{p.topic}", {}).get(str(p.partition), 0)) >= end
+                    for p, end in places
+                )
+            return False
+
+        until(lambda: process.poll() is not None or done(), f"{name}: not done")
         process.terminate()
         assert process.wait(60) == 0, said()
         assert "Traceback" not in said()
@@ -130,13 +128,13 @@ class Stream:
         return {which: sketch.to_bytes() for which, sketch in sketches.items()}, state.join.counts
 
 
-def check(broker: Broker, outputs: Mapping[str, str], ids: Sequence[bytes]) -> int:
+def check(kafka: Kafka, outputs: Mapping[str, str], ids: Sequence[bytes]) -> int:
     """Check that every id was answered once, as the stated map says; return how many maps were stated."""
-    published = values_of(broker, outputs["--maps"])
+    published = kafka.values(outputs["--maps"])
     maps = {row["version"]: RecalibrationMap.model_validate(row["map"]) for row in published}
     assert len(maps) == len(published), "a map version was published twice"
     maps[0] = RecalibrationMap(version=0)
-    answers = rows_of(broker, outputs["--output"])
+    answers = kafka.rows(outputs["--output"])
     assert sorted(record.key for record in answers) == sorted(ids)
     rows = [msgspec.json.decode(record.value) for record in answers]
     for row in rows:
@@ -155,18 +153,18 @@ def check(broker: Broker, outputs: Mapping[str, str], ids: Sequence[bytes]) -> i
     ],
 )
 def test_killed_and_yet_every_id_once(
-    killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str, kills: int
+    killable_broker: Broker, kafka: Kafka, tmp_path: Path, what: str, kills: int
 ) -> None:
     """Kill the run, the broker, or both in turn; feed the stream in between, a part for every kill."""
-    retried(
-        killable_broker,
-        tmp_path,
-        lambda folder, seed: kill_and_check(Stream(killable_broker, new_topic, folder), what, kills, seed),
-    )
+
+    def check_once(folder: Path, seed: int) -> None:
+        kill_and_check(Stream(kafka, folder), what, kills, seed)
+
+    retried(killable_broker, tmp_path, check_once)
 
 
 def kill_and_check(stream: Stream, what: str, kills: int, seed: int) -> None:
-    rng, broker = random.Random(f"{what} {seed}"), stream.broker
+    rng, broker = random.Random(f"{what} {seed}"), stream.kafka.broker
     predictions, labels = flights()
     streams = [iter((topic, line) for line in lines) for topic, lines in zip(
         stream.inputs.values(), (predictions, labels), strict=True)]  # fmt: skip
@@ -210,8 +208,8 @@ def kill_and_check(stream: Stream, what: str, kills: int, seed: int) -> None:
     with started(*whole, STREAMCAL_TEST_MAX_EVENTS=LARGE) as (process, said):
         stream.finish(process, said, "whole")
     ids = [msgspec.json.decode(line)["id"].encode() for line in predictions]
-    assert check(broker, outputs, ids) > 3
-    assert check(broker, others, ids) > 1
+    assert check(stream.kafka, outputs, ids) > 3
+    assert check(stream.kafka, others, ids) > 1
     (broken, counts), (sketches, other_counts) = stream.learned("broken"), stream.learned("whole")
     for each in (counts, other_counts):
         assert (each.joined, each.late, each.unmatched) == (len(labels), 0, 0)

@@ -30,9 +30,8 @@ from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
-from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.registry import FIRST_ID, SchemaRegistry, decoded, reading
-from tests.connectors.kafka.topics import BOTH, SECRET, Topics, opened, put, streamcal, until, url, values_of
+from tests.connectors.kafka.topics import BOTH, SECRET, Kafka, streamcal, until
 
 CONTEXT = SerializationContext("events", MessageField.VALUE)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -392,15 +391,15 @@ def test_a_record_that_would_expand_is_not_decoded(
 @BOTH
 @pytest.mark.usefixtures("quick_cluster")
 def test_nothing_is_lost_while_the_registry_is_away(
-    kafka_broker: Broker, new_topic: Topics, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+    kafka: Kafka, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = new_topic("labels", 2)
+    topic = kafka.topic("labels", 2)
     raws = avro(registry, LABEL, [{"id": f"{i}", "label": "YES", "time": NOON} for i in range(20)])
     for partition in range(2):
-        put(kafka_broker, topic, raws[10 * partition : 10 * partition + 10], partition)
+        kafka.put(topic, raws[10 * partition : 10 * partition + 10], partition)
     monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
     registry.status = 503
-    with opened(kafka_broker, topic, "?until=end") as source:
+    with kafka.opened(topic, "?until=end") as source:
         until(lambda: not source.poll(100, 0.05) and source._waits, "it does not wait")
         assert source.poll(100, 0.05) == ()
         assert not source.ended
@@ -414,14 +413,10 @@ def test_nothing_is_lost_while_the_registry_is_away(
 
 @pytest.mark.usefixtures("quick_cluster")
 def test_a_whole_run(
-    kafka_broker: Broker,
-    new_topic: Topics,
-    registry: SchemaRegistry,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    kafka: Kafka, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Avro predictions, Protobuf labels, and a record that is neither."""
-    topics = {name: new_topic(name) for name in ("events", "labels", "output", "rejects")}
+    topics = {name: kafka.topic(name) for name in ("events", "labels", "output", "rejects")}
     rows = [
         {"id": f"{i}", "score": (i + 0.5) / 200, "time": NOON + timedelta(seconds=i), "amount": 7}
         for i in range(200)
@@ -430,17 +425,17 @@ def test_a_whole_run(
     predictions[100:100] = [predictions[0][:9]]
     label = kinds(proto_file(imports=["google/protobuf/timestamp"], Label=LABEL_FIELDS))("Label")
     known = [{"id": f"{i}", "label": i % 2, "time": {"seconds": SECONDS + 60 + i}} for i in range(200)]
-    put(kafka_broker, topics["events"], predictions)
-    put(kafka_broker, topics["labels"], protobuf(registry, label, *known))
+    kafka.put(topics["events"], predictions)
+    kafka.put(topics["labels"], protobuf(registry, label, *known))
     monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
     ends = {"events": "?until=end", "labels": "?until=end"}
-    options = [f"--{name}={url(kafka_broker, topic, ends.get(name, ''))}" for name, topic in topics.items()]
+    options = [f"--{name}={kafka.url(topic, ends.get(name, ''))}" for name, topic in topics.items()]
     done = streamcal("run", *options, "--store", tmp_path / "s.db")
     assert done.returncode == 0, done.stderr
-    answers = values_of(kafka_broker, topics["output"])
+    answers = kafka.values(topics["output"])
     assert sorted(int(row["id"]) for row in answers) == list(range(200))
     assert min(row["time"] for row in answers) == SECONDS + 0.123456
-    (reject,) = values_of(kafka_broker, topics["rejects"])
+    (reject,) = kafka.values(topics["rejects"])
     assert (reject["source"], reject["line"]) == (f"{topics['events']}/0", 100)
     assert f"not to be decoded with schema {FIRST_ID}" in reject["reason"]
     assert "amount" in done.stdout + done.stderr  # a field that events have not

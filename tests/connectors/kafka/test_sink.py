@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,34 +22,27 @@ from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.topics import (
     BOTH,
     CLIENT,
-    Topics,
+    Kafka,
     answer,
-    answered,
     commit,
     map_row,
     prediction,
     producer_of,
-    reader,
-    retried,
-    rows_of,
     streamcal,
-    transactional,
-    url,
-    values_of,
-    written,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
 @BOTH
-def test_rows_keys_and_positions(kafka_broker: Broker, new_topic: Topics) -> None:
+def test_rows_keys_and_positions(kafka: Kafka) -> None:
     """All sinks of a run share its transactions; tools see the offsets of the topics that it reads."""
-    events, answers, rejects, maps = (new_topic(name, 2) for name in ("events", "answers", "rejects", "maps"))
+    names = ("events", "answers", "rejects", "maps")
+    events, answers, rejects, maps = (kafka.topic(name, 2) for name in names)
     connector = KafkaConnector()
-    source = connector.source(url(kafka_broker, events), SourceOptions())
+    source = connector.source(kafka.url(events), SourceOptions())
     positions = {source.name: {"0": 3, "1": 4}, "/a/file": {"": {"offset": 17, "line": 2}}}
-    sinks = [connector.sink(url(kafka_broker, topic)) for topic in (answers, rejects, maps)]
+    sinks = [connector.sink(kafka.url(topic)) for topic in (answers, rejects, maps)]
     assert [sink.resume("job", None) for sink in sinks] == [None, None, None]
     sinks[0].write([answer(i) for i in range(20)])
     sinks[1].write([RejectRow("in/1", 3, "malformed", "bad", "{")])
@@ -59,16 +50,16 @@ def test_rows_keys_and_positions(kafka_broker: Broker, new_topic: Topics) -> Non
     assert [sink.commit(positions) for sink in sinks] == [{"transaction": 1}] * 3
     for each in (*sinks, source):
         each.close()
-    assert answered(kafka_broker, answers) == list(range(20))
-    assert {record.key for record in rows_of(kafka_broker, answers)} == {b"%d" % i for i in range(20)}
-    assert len({record.partition for record in rows_of(kafka_broker, answers)}) == 2
+    assert kafka.answered(answers) == list(range(20))
+    assert {record.key for record in kafka.rows(answers)} == {b"%d" % i for i in range(20)}
+    assert len({record.partition for record in kafka.rows(answers)}) == 2
     wanted = {"source": "in/1", "line": 3, "code": "malformed", "reason": "bad", "raw": "{"}
-    assert values_of(kafka_broker, rejects) == [wanted]
-    assert {record.key for record in rows_of(kafka_broker, maps)} == {b"", b"eu"}
-    with reader(kafka_broker, f"streamcal.{answers}.job") as consumer:
+    assert kafka.values(rejects) == [wanted]
+    assert {record.key for record in kafka.rows(maps)} == {b"", b"eu"}
+    with kafka.reader(f"streamcal.{answers}.job") as consumer:
         assert [consumer.committed(TopicPartition(events, p)) for p in (0, 1)] == [3, 4]
 
-    with written(kafka_broker, answers) as again:
+    with kafka.written(answers) as again:
         assert again.resume("job", {"transaction": 1}) == positions
     for job, position, append, message in (
         ("another", None, False, rf"topic '{answers}' .* this store knows nothing of"),
@@ -76,48 +67,43 @@ def test_rows_keys_and_positions(kafka_broker: Broker, new_topic: Topics) -> Non
     ):
         with (
             pytest.raises(ValueError, match=message),
-            written(kafka_broker, answers, job, position, append=append),
+            kafka.written(answers, job, position, append=append),
         ):
             pass
-    with written(kafka_broker, answers, "another", append=True) as other:
+    with kafka.written(answers, "another", append=True) as other:
         assert other.resume("another", None) is None
 
 
 @BOTH
 def test_what_a_killed_run_has_begun_to_write_is_its_own(
-    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch, client: str
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
     """Rows that were never committed count in the end offsets, too."""
-    topic = new_topic("answers")
+    topic = kafka.topic("answers")
 
     def killed(self: Any) -> None:
         self.flush()
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, written(kafka_broker, topic) as sink:
+    with monkeypatch.context() as patched, kafka.written(topic) as sink:
         patched.setattr(producer_of(client), "commit", killed)
         with pytest.raises(KeyboardInterrupt):
             commit(sink, 1, answer(1))
-    with written(kafka_broker, topic) as again:
+    with kafka.written(topic) as again:
         commit(again, 2, answer(2))
-    assert answered(kafka_broker, topic) == [2]
+    assert kafka.answered(topic) == [2]
 
 
 @BOTH
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
 @pytest.mark.parametrize("job", ["job", ""], ids=["with a store", "without"])
 def test_a_commit_in_doubt(
-    kafka_broker: Broker,
-    new_topic: Topics,
-    monkeypatch: pytest.MonkeyPatch,
-    client: str,
-    committed: bool,
-    job: str,
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, client: str, committed: bool, job: str
 ) -> None:
     """It raised: whether it was done is found out, and nothing is lost or doubled."""
-    topic = new_topic("answers", 2)
+    topic = kafka.topic("answers", 2)
     real = producer_of(client).commit
-    with written(kafka_broker, topic, job) as sink:
+    with kafka.written(topic, job) as sink:
         failures = iter([True, True, False])
 
         def in_doubt(self: Any) -> None:
@@ -130,13 +116,13 @@ def test_a_commit_in_doubt(
         monkeypatch.setattr(producer_of(client), "commit", in_doubt)
         for number in range(5):
             commit(sink, number, answer(2 * number), answer(2 * number + 1))
-    assert answered(kafka_broker, topic) == list(range(10))
+    assert kafka.answered(topic) == list(range(10))
 
 
 @BOTH
 def test_a_record_that_expired_is_seen_though_the_client_would_commit(
     killable_broker: Broker,
-    new_topic: Topics,
+    kafka: Kafka,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     client: str,
@@ -144,8 +130,8 @@ def test_a_record_that_expired_is_seen_though_the_client_would_commit(
     """The broker is away for longer than a record may wait, and back before the commit."""
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2.2")  # so records expire after 3.3 s
-    topic = new_topic("answers")
-    with written(killable_broker, topic) as sink:
+    topic = kafka.topic("answers")
+    with kafka.written(topic) as sink:
         real, times = producer_of(client).send_offsets, iter([1])
 
         def late(self: Any, group: str, offsets: Any) -> None:
@@ -158,63 +144,33 @@ def test_a_record_that_expired_is_seen_though_the_client_would_commit(
         monkeypatch.setattr(producer_of(client), "send_offsets", late)
         commit(sink, 1, answer(0), answer(1))
     assert "in doubt" in caplog.text
-    assert answered(killable_broker, topic) == [0, 1]
+    assert kafka.answered(topic) == [0, 1]
 
 
 @BOTH
-def test_a_zombie_is_fenced_and_stops(kafka_broker: Broker, new_topic: Topics) -> None:
-    topic = new_topic("answers")
-    with written(kafka_broker, topic, "job 1") as first:
+def test_a_zombie_is_fenced_and_stops(kafka: Kafka) -> None:
+    topic = kafka.topic("answers")
+    with kafka.written(topic, "job 1") as first:
         commit(first, 1, answer(1))
-        with written(kafka_broker, topic, "job 2", append=True) as second:
+        with kafka.written(topic, "job 2", append=True) as second:
             with pytest.raises(OSError, match="another run writes with the transactional id"):
                 commit(first, 2, answer(2))
             commit(second, 3, answer(3))
-    assert answered(kafka_broker, topic) == [1, 3]
+    assert kafka.answered(topic) == [1, 3]
 
 
 def test_a_key_belongs_to_the_same_partition_with_every_client(
-    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
-    topic = new_topic("answers", 5)
+    topic = kafka.topic("answers", 5)
     for number, name in enumerate(("kafka-python", "confluent")):
         monkeypatch.setenv(CLIENT, name)
-        with written(kafka_broker, topic, position={"transaction": 1} if number else None) as sink:
+        with kafka.written(topic, position={"transaction": 1} if number else None) as sink:
             commit(sink, number, *(answer(7**i) for i in range(20)))
-    places = {(record.key, record.partition) for record in rows_of(kafka_broker, topic)}
+    places = {(record.key, record.partition) for record in kafka.rows(topic)}
     assert len(places) == 20
     assert len({place for _, place in places}) > 1
-
-
-@BOTH
-@pytest.mark.crash
-@pytest.mark.nightly  # test_run.py kills the broker under whole runs
-def test_the_broker_is_killed_under_the_commits(
-    killable_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
-    def check(_: Path, seed: int) -> None:
-        topic, rng, number = new_topic("answers", 2), random.Random(seed), 0
-
-        def kill() -> None:
-            for _ in range(2):
-                time.sleep(rng.uniform(0.3, 0.6))
-                killable_broker.kill()
-                killable_broker.start()
-            time.sleep(0.5)
-
-        killing = threading.Thread(target=kill)
-        with written(killable_broker, topic) as sink:
-            killing.start()
-            try:
-                while killing.is_alive():
-                    commit(sink, number, *map(answer, range(number, number + 20)))
-                    number += 20
-            finally:
-                killing.join()
-        assert answered(killable_broker, topic) == list(range(number))
-
-    retried(killable_broker, tmp_path, check)
 
 
 # A transaction that the broker neither commits nor aborts
@@ -226,12 +182,7 @@ def test_the_broker_is_killed_under_the_commits(
     ids=["owner", "job"],
 )
 def test_a_run_behind_a_lost_transaction_ends_and_says_what_to_do(
-    kafka_broker: Broker,
-    new_topic: Topics,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    client: str,
-    group: str,
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, client: str, group: str
 ) -> None:
     """A broker that was killed may lose how a transaction was to end (`Broker.lost_transactions`).
 
@@ -241,15 +192,15 @@ def test_a_run_behind_a_lost_transaction_ends_and_says_what_to_do(
     """
     monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2")
     monkeypatch.setattr(transactions, "_PENDING_SECONDS", 1.0)
-    topic = new_topic("answers")
+    topic = kafka.topic("answers")
     group = group.format(topic)
 
     def no_answer(_: Any) -> None:
         raise KafkaTimeoutError("no answer")
 
     with (
-        written(kafka_broker, topic) as sink,
-        transactional(kafka_broker, transaction_timeout_ms=600_000) as sender,
+        kafka.written(topic) as sink,
+        kafka.transactional(transaction_timeout_ms=600_000) as sender,
     ):
         commit(sink, 1, answer(1))
         sender.begin_transaction()
@@ -267,30 +218,28 @@ def test_a_run_behind_a_lost_transaction_ends_and_says_what_to_do(
         ):
             assert said in str(caught.value)
         assert caplog.text.count("has not ended yet") == 1
-        with new_topic.admin() as admin:
+        with kafka.admin() as admin:
             (states,) = admin.describe_producers([TopicPartition("__consumer_offsets", 0)]).items()
             for producer in states[1].active_producers:
                 if producer.current_transaction_start_offset >= 0:
                     epochs = producer.producer_epoch, max(producer.coordinator_epoch, 0)
                     admin.abort_transaction(AbortTransactionSpec(states[0], producer.producer_id, *epochs))
-    with written(kafka_broker, topic, position={"transaction": 1}) as sink:
+    with kafka.written(topic, position={"transaction": 1}) as sink:
         assert sink.resume("job", {"transaction": 1}) == {"in": {"": 1}}
         commit(sink, 2, answer(2))
-    assert answered(kafka_broker, topic) == [1, 2]
+    assert kafka.answered(topic) == [1, 2]
 
 
 # What a topic or a broker accepts
 
 
 @pytest.mark.parametrize("limit", [600, 100_000])
-def test_a_reject_is_cut_to_what_the_topic_accepts(
-    kafka_broker: Broker, new_topic: Topics, limit: int
-) -> None:
-    topic = new_topic("rejects", configs={"max.message.bytes": str(limit)})
+def test_a_reject_is_cut_to_what_the_topic_accepts(kafka: Kafka, limit: int) -> None:
+    topic = kafka.topic("rejects", max_message_bytes=str(limit))
     long = [RejectRow("in/1", 4, "malformed", "bad" * 2000, raw * 200_000) for raw in ("\x01", "a", "é", '"')]
-    with written(kafka_broker, topic) as sink:
+    with kafka.written(topic) as sink:
         commit(sink, 1, RejectRow("in/1", 3, "malformed", "bad", "{"), *long)
-    short, *rows = values_of(kafka_broker, topic)
+    short, *rows = kafka.values(topic)
     assert (short["line"], short["raw"]) == (3, "{")
     for row, sent in zip(rows, long, strict=True):
         assert sent.raw.startswith(row["raw"])
@@ -300,54 +249,48 @@ def test_a_reject_is_cut_to_what_the_topic_accepts(
         assert {len(row["raw"]) for row in rows} == {4096}
 
 
-def test_a_map_that_does_not_fit_says_what_to_do(
-    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = new_topic("maps")
+def test_a_map_that_does_not_fit_says_what_to_do(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = kafka.topic("maps")
     large = MapRow(7, None, None, msgspec.Raw(b'{"values":[%s]}' % b"0,".join([b""] * 600_000)[:-1]))
     with (
-        written(kafka_broker, topic) as sink,
+        kafka.written(topic) as sink,
         pytest.raises(OSError, match=r"version 7 of the map takes 1,2\d\d,\d{3} bytes") as caught,
     ):
         sink.write([map_row(6), large])
     for said in (topic, "1,048,488", "max.message.bytes", "2,4", "bins", "--maps"):
         assert said in str(caught.value)
     monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", '{"compression_type": "gzip"}')
-    with written(kafka_broker, topic) as sink:
+    with kafka.written(topic) as sink:
         commit(sink, 1, large)
-    assert len(rows_of(kafka_broker, topic)) == 1
+    assert len(kafka.rows(topic)) == 1
 
 
-def test_an_answer_that_does_not_fit_ends_the_run(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
+def test_an_answer_that_does_not_fit_ends_the_run(kafka: Kafka, tmp_path: Path) -> None:
     """It can be neither written nor left out; once the topic accepts it, the run goes on."""
-    topic = new_topic("answers", configs={"max.message.bytes": "300"})
+    topic = kafka.topic("answers", max_message_bytes="300")
     events = tmp_path / "events.jsonl"
     events.write_bytes(prediction(1) + b'\n{"id":"%s","score":0.5}\n' % (b"x" * 400))
-    command = ["run", "--events", events, "--output", url(kafka_broker, topic), "--store", tmp_path / "s.db"]
+    command = ["run", "--events", events, "--output", kafka.url(topic), "--store", tmp_path / "s.db"]
     for _ in range(2):
         done = streamcal(*command)
         assert done.returncode == 3, done.stderr
         for said in (topic, "the answer to 'xxx", "max.message.bytes", "200"):
             assert said in done.stderr
         assert "in doubt" not in done.stderr
-    new_topic.set(topic, "max.message.bytes", "2000")
+    kafka.set(topic, "max.message.bytes", "2000")
     done = streamcal(*command)
     assert done.returncode == 0, done.stderr
-    assert sorted(len(record.key) for record in rows_of(kafka_broker, topic)) == [1, 400]
+    assert sorted(len(record.key) for record in kafka.rows(topic)) == [1, 400]
 
 
-def test_what_can_never_be_written_is_refused(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
+def test_what_can_never_be_written_is_refused(kafka: Kafka, tmp_path: Path) -> None:
     """An answer without id on a compacted topic; and an input as an output, by another name of its host."""
-    compacted, both = new_topic("answers", configs={"cleanup.policy": "compact"}), new_topic("both")
+    compacted, both = kafka.topic("answers", cleanup_policy="compact"), kafka.topic("both")
     events = tmp_path / "events.jsonl"
     events.write_bytes(b'{"score":0.5,"label":1}\n')
-    itself = url(kafka_broker, both)
+    itself = kafka.url(both)
     for source, output, said in (
-        (events, url(kafka_broker, compacted), "give every event an id, or set cleanup.policy=delete"),
+        (events, kafka.url(compacted), "give every event an id, or set cleanup.policy=delete"),
         (itself, itself.replace("127.0.0.1", "localhost"), "is an input and an output of this run"),
     ):
         done = streamcal("run", "--events", source, "--output", output)
@@ -355,4 +298,4 @@ def test_what_can_never_be_written_is_refused(
         assert said in done.stderr
         assert str(output).rpartition("/")[2] in done.stderr
         assert "in doubt" not in done.stderr
-    assert rows_of(kafka_broker, both) == []
+    assert kafka.rows(both) == []

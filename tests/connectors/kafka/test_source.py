@@ -14,20 +14,13 @@ from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.topics import (
     BOTH,
     CLIENT,
-    Topics,
-    answered,
+    Kafka,
     ids,
     offsets,
-    opened,
     prediction,
-    producer,
-    put,
     read,
     streamcal,
-    transactional,
     until,
-    url,
-    values_of,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
@@ -38,13 +31,11 @@ def numbers(found: dict[str, list[Any]]) -> dict[str, list[int]]:
 
 
 @BOTH
-def test_partitions_are_read_each_in_its_order_from_any_position_and_up_to_a_limit(
-    kafka_broker: Broker, new_topic: Topics
-) -> None:
-    topic = new_topic("events", 2)
+def test_partitions_are_read_each_in_its_order_from_any_position_and_up_to_a_limit(kafka: Kafka) -> None:
+    topic = kafka.topic("events", 2)
     for partition in range(2):
-        put(kafka_broker, topic, [prediction(100 * partition + i) for i in range(50)], partition)
-    with opened(kafka_broker, topic) as source:
+        kafka.put(topic, [prediction(100 * partition + i) for i in range(50)], partition)
+    with kafka.opened(topic) as source:
         assert source.endless
         assert source.name == f"kafka:{topic}"
         batches: list[Any] = []
@@ -59,7 +50,7 @@ def test_partitions_are_read_each_in_its_order_from_any_position_and_up_to_a_lim
         assert source.poll(10, 0.0) == ()
         assert source.lag() == {"0": 0.0, "1": 0.0}
         assert not source.ended
-    with opened(kafka_broker, topic) as source:  # of another process
+    with kafka.opened(topic) as source:  # of another process
         assert offsets(source.seek(json.loads(json.dumps(positions)))) == {"0": 4, "1": 4}
         source.limit({"0": 7})
         assert not source.ended
@@ -71,12 +62,12 @@ def test_partitions_are_read_each_in_its_order_from_any_position_and_up_to_a_lim
 
 @BOTH
 def test_the_time_of_a_record_is_that_of_an_event_without_one(
-    kafka_broker: Broker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One by one, and as columns."""
-    topic = new_topic("events", 2)
+    topic = kafka.topic("events", 2)
     values = [prediction(1), b'{"id":"2","score":0.5}', b'{"id":"1","label":1}', b"oops"]
-    with producer(kafka_broker) as sender:
+    with kafka.producer() as sender:
         for value, moment in zip(values, [7, 1_767_225_600_250, 1_767_225_601_000, 1], strict=True):
             sender.send(topic, value, partition=0, timestamp_ms=moment)
         for number in range(200):
@@ -87,23 +78,23 @@ def test_the_time_of_a_record_is_that_of_an_event_without_one(
         ("value", [1.0, None, None, None], [None] * 200),
     ):
         monkeypatch.setenv("STREAMCAL_KAFKA_TIME", option)
-        with opened(kafka_broker, topic) as source:
+        with kafka.opened(topic) as source:
             found = {place: [event.time for event in each] for place, each in read(source, 204).items()}
         assert found == {"0": few, "1": many}
 
 
 @BOTH
 def test_a_partition_that_is_added_is_read_from_its_beginning(
-    kafka_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    topic = new_topic("events")
-    put(kafka_broker, topic, [prediction(0)])
-    with opened(kafka_broker, topic, "?from=latest") as source:
+    topic = kafka.topic("events")
+    kafka.put(topic, [prediction(0)])
+    with kafka.opened(topic, "?from=latest") as source:
         assert read(source, 1, 0.3) == {}
-        new_topic.grow(topic, 3)
-        put(kafka_broker, topic, [prediction(i) for i in (7, 8)], 2)
-        put(kafka_broker, topic, [prediction(1)])
+        kafka.grow(topic, 3)
+        kafka.put(topic, [prediction(i) for i in (7, 8)], 2)
+        kafka.put(topic, [prediction(1)])
         assert numbers(read(source, 3)) == {"0": [1], "2": [7, 8]}
         assert f"topic {topic} has new partitions: [1, 2]" in caplog.text
         assert offsets(source.seek({"0": 2})) == {"0": 2, "1": 0, "2": 0}  # as if added while it was down
@@ -111,15 +102,12 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(
 
 @BOTH
 def test_aborted_records_are_never_delivered_and_an_open_transaction_stalls_the_partition(
-    kafka_broker: Broker,
-    new_topic: Topics,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    kafka: Kafka, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("STREAMCAL_KAFKA_STALL_SECONDS", "0.5")
-    topic = new_topic("events")
-    with transactional(kafka_broker) as sender, opened(kafka_broker, topic) as source:
+    topic = kafka.topic("events")
+    with kafka.transactional() as sender, kafka.opened(topic) as source:
         for number, commits in ((1, True), (2, False), (3, True), (4, False)):
             sender.begin_transaction()
             sender.send(topic, prediction(number)).get(30)
@@ -134,7 +122,7 @@ def test_aborted_records_are_never_delivered_and_an_open_transaction_stalls_the_
         until(lambda: not source.poll(10, 0.1) and source.lag() == {"0": 0.0}, str(source.lag()))
         until(lambda: source.poll(10, 0.1) or "moves again" in caplog.text, caplog.text)
     assert caplog.text.count(f"topic {topic}, partition 0 is stalled") == 1
-    with opened(kafka_broker, topic, "?until=end") as source:
+    with kafka.opened(topic, "?until=end") as source:
         assert not source.endless
         assert ids(read(source, 3)["0"]) == [1, 3]
         assert source.ended
@@ -142,16 +130,16 @@ def test_aborted_records_are_never_delivered_and_an_open_transaction_stalls_the_
 
 @BOTH
 def test_the_broker_is_away_and_comes_back(
-    killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
+    killable_broker: Broker, kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said once; and a partition has been read to its end only if the broker says so."""
     caplog.set_level(logging.INFO)
-    topic = new_topic("events", 2)
-    put(killable_broker, topic, [prediction(i) for i in range(3)])
-    with opened(killable_broker, topic) as source:
+    topic = kafka.topic("events", 2)
+    kafka.put(topic, [prediction(i) for i in range(3)])
+    with kafka.opened(topic) as source:
         assert source.lag() == {"0": 3.0, "1": 0.0}
         assert ids(read(source, 3)["0"]) == [0, 1, 2]
-        put(killable_broker, topic, [prediction(i) for i in (3, 4)], 1)
+        kafka.put(topic, [prediction(i) for i in (3, 4)], 1)
         assert source.lag() == {"0": 0.0, "1": 2.0}  # though no answer to a poll has told
         assert ids(read(source, 2)["1"]) == [3, 4]
         assert source.lag() == {"0": 0.0, "1": 0.0}
@@ -161,28 +149,25 @@ def test_the_broker_is_away_and_comes_back(
         until(lambda: not source.poll(10, 0.1) and "is away" in caplog.text, "nothing said")
         killable_broker.start()
         until(lambda: not source.poll(10, 0.1) and source.lag() == {"0": 0.0, "1": 0.0}, "it stays away")
-        put(killable_broker, topic, [prediction(5)])
+        kafka.put(topic, [prediction(5)])
         assert ids(read(source, 1)["0"]) == [5]
     said = [record.message for record in caplog.records if record.name == "streamcal_connectors"]
     assert [" is away " in each for each in said] == [True, False]
     assert "is back" in said[1]
-    with opened(killable_broker, topic, "?until=end") as source:
-        put(killable_broker, topic, [prediction(6)])
+    with kafka.opened(topic, "?until=end") as source:
+        kafka.put(topic, [prediction(6)])
         read(source, 7)
         assert source.lag() == {"0": 0.0, "1": 0.0}  # what has come since is not to be read
 
 
 def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
-    killable_broker: Broker,
-    new_topic: Topics,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    killable_broker: Broker, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A byte on the disk is wrong, then right again. kafka-python 3.0.12 waits for ever in ``poll``."""
     monkeypatch.setenv(CLIENT, "confluent")
-    topic = new_topic("events")
+    topic = kafka.topic("events")
     for start in (0, 5, 10):
-        put(killable_broker, topic, [prediction(i) for i in range(start, start + 5)])
+        kafka.put(topic, [prediction(i) for i in range(start, start + 5)])
     log = killable_broker.directory / "data" / f"{topic}-0" / "00000000000000000000.log"
     place = log.read_bytes().index(prediction(7))
 
@@ -192,36 +177,34 @@ def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
             file.write(byte)
 
     write(b"x")
-    with opened(killable_broker, topic) as source:
+    with kafka.opened(topic) as source:
         assert numbers(read(source, 15, 1.5)) == {"0": list(range(5))}
         assert "CorruptRecordError" in caplog.text
         write(b"{")
         assert numbers(read(source, 10)) == {"0": list(range(5, 15))}
 
 
-def test_records_that_were_deleted_are_an_error(kafka_broker: Broker, new_topic: Topics) -> None:
-    topic = new_topic("events")
-    put(kafka_broker, topic, [prediction(i) for i in range(10)])
-    new_topic.cut(topic, 6)
-    with opened(kafka_broker, topic) as source:
+def test_records_that_were_deleted_are_an_error(kafka: Kafka) -> None:
+    topic = kafka.topic("events")
+    kafka.put(topic, [prediction(i) for i in range(10)])
+    kafka.cut(topic, 6)
+    with kafka.opened(topic) as source:
         assert offsets(source.seek({})) == {"0": 6}
         with pytest.raises(ValueError, match="no longer has the rec"):
             source.seek({"0": 3})
 
 
-def test_a_longer_topic_of_the_same_name_is_refused(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
+def test_a_longer_topic_of_the_same_name_is_refused(kafka: Kafka, tmp_path: Path) -> None:
     """Its first records would be taken for those that the store has answered."""
-    events, answers = new_topic("events", 2), new_topic("answers")
-    put(kafka_broker, events, [prediction(i) for i in range(50)], 1)
-    source, store = ["--events", url(kafka_broker, events, "?until=end")], ["--store", tmp_path / "s.db"]
-    command = ["run", *source, "--output", url(kafka_broker, answers)]
+    events, answers = kafka.topic("events", 2), kafka.topic("answers")
+    kafka.put(events, [prediction(i) for i in range(50)], 1)
+    source, store = ["--events", kafka.url(events, "?until=end")], ["--store", tmp_path / "s.db"]
+    command = ["run", *source, "--output", kafka.url(answers)]
     assert streamcal(*command, *store).returncode == 0
-    with opened(kafka_broker, events) as running:
+    with kafka.opened(events) as running:
         assert ids(read(running, 50)["1"]) == list(range(50))
-        new_topic.recreate(events, 2)
-        put(kafka_broker, events, [prediction(i) for i in range(1000, 1100)], 1)
+        kafka.recreate(events, 2)
+        kafka.put(events, [prediction(i) for i in range(1000, 1100)], 1)
         with pytest.raises(ValueError, match="deleted and created again"):
             until(lambda: running.poll(100, 0.1) and False, "it goes on")
     for again in ([*command, *store], ["replay", *source, *store]):
@@ -229,9 +212,9 @@ def test_a_longer_topic_of_the_same_name_is_refused(
         assert done.returncode == 1, done.stderr
         assert f"topic {events} is not the one that was read before" in done.stderr
         assert "start with a new store" in done.stderr
-    assert answered(kafka_broker, answers) == list(range(50))
+    assert kafka.answered(answers) == list(range(50))
     assert streamcal(*command, "--store", tmp_path / "new.db", "--append").returncode == 0
-    assert answered(kafka_broker, answers) == [*range(50), *range(1000, 1100)]
+    assert kafka.answered(answers) == [*range(50), *range(1000, 1100)]
 
 
 POISON: dict[str, bytes | None] = {
@@ -253,23 +236,21 @@ POISON: dict[str, bytes | None] = {
 }
 
 
-def test_a_run_goes_on_behind_what_is_no_event_and_so_does_the_next(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_behind_what_is_no_event_and_so_does_the_next(kafka: Kafka, tmp_path: Path) -> None:
     """Each is a reject that says where it is."""
-    events, answers, rejects = new_topic("events"), new_topic("answers"), new_topic("rejects")
+    events, answers, rejects = kafka.topic("events"), kafka.topic("answers"), kafka.topic("rejects")
     values: list[bytes | None] = []
     for number, value in enumerate(POISON.values()):
         values += [prediction(number), value]
-    command = ["run", "--events", url(kafka_broker, events, "?until=end"), "--store", tmp_path / "s.db"]
-    command += ["--output", url(kafka_broker, answers), "--rejects", url(kafka_broker, rejects)]
+    command = ["run", "--events", kafka.url(events, "?until=end"), "--store", tmp_path / "s.db"]
+    command += ["--output", kafka.url(answers), "--rejects", kafka.url(rejects)]
     for part in (values, [b'{"id":"4",', b'"score":0.5}', prediction(100)]):  # which would be a line together
-        put(kafka_broker, events, part)
+        kafka.put(events, part)
         done = streamcal(*command)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
-    assert answered(kafka_broker, answers) == [*range(len(POISON)), 100]
-    rows = values_of(kafka_broker, rejects)
+    assert kafka.answered(answers) == [*range(len(POISON)), 100]
+    rows = kafka.values(rejects)
     assert {row["source"] for row in rows} == {f"{events}/0"}
     assert [row["line"] for row in rows] == [*range(1, len(values), 2), len(values), len(values) + 1]
     assert all(row["reason"] and len(row["raw"]) <= 4096 for row in rows)

@@ -19,19 +19,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
-from tests.connectors.kafka.topics import (
-    CLIENT,
-    Topics,
-    answered,
-    prediction,
-    put,
-    rows_of,
-    started,
-    streamcal,
-    until,
-    url,
-    values_of,
-)
+from tests.connectors.kafka.topics import CLIENT, Kafka, prediction, started, streamcal, until
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -42,24 +30,24 @@ class DiedError(BaseException):
 
 @pytest.mark.parametrize("step", ["before the broker", "before the store", "after the store"])
 def test_dying_at_a_step_of_the_commit(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Between the broker's commit and the store's, the batch is replayed with its output suppressed."""
     monkeypatch.setattr(runner, "MAX_EVENTS", 60)
-    events, labels = new_topic("events", 2), new_topic("labels")
-    topics = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
+    events, labels = kafka.topic("events", 2), kafka.topic("labels")
+    topics = kafka.topic("answers", 2), kafka.topic("rejects"), kafka.topic("maps")
     rng = random.Random(1)
     rows = [b'{"id":"%d","score":%.6f,"time":%d}' % (i, rng.random(), i) for i in range(300)]
-    put(kafka_broker, events, rows[::2], 0)
-    put(kafka_broker, events, [*rows[1::2], b"oops"], 1)
-    put(kafka_broker, labels, [b'{"id":"%d","label":%d,"time":%d}' % (i, i % 2, i) for i in range(300)])
+    kafka.put(events, rows[::2], 0)
+    kafka.put(events, [*rows[1::2], b"oops"], 1)
+    kafka.put(labels, [b'{"id":"%d","label":%d,"time":%d}' % (i, i % 2, i) for i in range(300)])
     written: list[int] = []
 
     def drive(*, dies: bool) -> Pipeline:
         connectors, pipeline, count = Connectors(), Pipeline(), 0
         store = connectors.store(str(tmp_path / "s.db"))
-        sources = [connectors.source(url(kafka_broker, topic)) for topic in (events, labels)]
-        sinks: list[Any] = [connectors.sink(url(kafka_broker, topic)) for topic in topics]
+        sources = [connectors.source(kafka.url(topic)) for topic in (events, labels)]
+        sinks: list[Any] = [connectors.sink(kafka.url(topic)) for topic in topics]
 
         def reached(when: str) -> None:
             nonlocal count
@@ -97,31 +85,29 @@ def test_dying_at_a_step_of_the_commit(
         with pytest.raises(DiedError):
             drive(dies=True)
     pipeline = drive(dies=False)
-    assert answered(kafka_broker, topics[0]) == list(range(300))
-    (reject,) = values_of(kafka_broker, topics[1])
+    assert kafka.answered(topics[0]) == list(range(300))
+    (reject,) = kafka.values(topics[1])
     assert (reject["source"], reject["line"], reject["raw"]) == (f"{events}/1", 150, "oops")
     assert pipeline.join.counts.joined == 300
-    published = [row["version"] for row in values_of(kafka_broker, topics[2])]
+    published = [row["version"] for row in kafka.values(topics[2])]
     assert published == sorted(set(published))
     if step != "before the broker":  # what was on the broker was not written again
         assert sum(written) == 300
 
 
-def test_the_map_of_a_calibration_is_published_once(
-    kafka_broker: Broker, new_topic: Topics, tmp_path: Path
-) -> None:
+def test_the_map_of_a_calibration_is_published_once(kafka: Kafka, tmp_path: Path) -> None:
     """Though its commit reads nothing: only what the transaction carries tells that it was done."""
     source, events = tmp_path / "source.jsonl", tmp_path / "events.jsonl"
     rng = random.Random(1)
     lines = (b'{"score":%.6f,"label":%d}\n' % (rng.random(), rng.randrange(2)) for _ in range(200))
     source.write_bytes(b"".join(lines))
     events.write_bytes(b"".join(prediction(i) + b"\n" for i in range(10)))
-    topics = new_topic("answers"), new_topic("maps")
+    topics = kafka.topic("answers"), kafka.topic("maps")
     dies = iter([True, True])
     for _ in range(3):
         connectors = Connectors()
         store = connectors.store(str(tmp_path / "s.db"))
-        answers, maps = (connectors.sink(url(kafka_broker, topic)) for topic in topics)
+        answers, maps = (connectors.sink(kafka.url(topic)) for topic in topics)
 
         def commit(change: Any, real: Any = store.commit) -> None:
             if change.maps and next(dies, False):
@@ -137,38 +123,37 @@ def test_the_map_of_a_calibration_is_published_once(
         for each in (*inputs.calibration, *inputs.deployment, answers, maps, store):
             each.close()
     assert next(dies, None) is None
-    assert answered(kafka_broker, topics[0]) == list(range(10))
-    assert len(rows_of(kafka_broker, topics[1])) == 1
+    assert kafka.answered(topics[0]) == list(range(10))
+    assert len(kafka.rows(topics[1])) == 1
 
 
-def test_a_run_goes_on_with_the_other_client(kafka_broker: Broker, new_topic: Topics, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_other_client(kafka: Kafka, tmp_path: Path) -> None:
     """Positions, the ids of topics and the marks of transactions are those of the cluster."""
-    events, answers = new_topic("events", 2), new_topic("answers", 2)
-    command = ["run", "--events", url(kafka_broker, events, "?until=end"), "--store", tmp_path / "s.db"]
-    command += ["--output", url(kafka_broker, answers)]
+    events, answers = kafka.topic("events", 2), kafka.topic("answers", 2)
+    command = ["run", "--events", kafka.url(events, "?until=end"), "--store", tmp_path / "s.db"]
+    command += ["--output", kafka.url(answers)]
     for number, name in enumerate(("kafka-python", "confluent", "kafka-python")):
-        put(kafka_broker, events, [prediction(10 * number + i) for i in range(10)], number % 2)
+        kafka.put(events, [prediction(10 * number + i) for i in range(10)], number % 2)
         done = streamcal(*command, **{CLIENT: name})
         assert done.returncode == 0, done.stderr
-        assert answered(kafka_broker, answers) == list(range(10 * number + 10))
+        assert kafka.answered(answers) == list(range(10 * number + 10))
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    ("away", "number", "status"), [("killed", signal.SIGTERM, 0), ("paused", signal.SIGINT, 130)]
+    ("away", "number", "status"),
+    [
+        pytest.param("killed", signal.SIGTERM, 0, marks=pytest.mark.nightly),
+        ("paused", signal.SIGINT, 130),
+    ],
 )
 def test_a_signal_while_a_commit_waits_for_the_broker(
-    killable_broker: Broker,
-    new_topic: Topics,
-    tmp_path: Path,
-    away: str,
-    number: signal.Signals,
-    status: int,
+    killable_broker: Broker, kafka: Kafka, tmp_path: Path, away: str, number: signal.Signals, status: int
 ) -> None:
     """It ends before long; what it could not commit, the next run does, once."""
-    answers = new_topic("answers")
+    answers = kafka.topic("answers")
     events, rejects = tmp_path / "events.jsonl", tmp_path / "rejects.jsonl"
-    command = ["run", "--events", events, "--output", url(killable_broker, answers)]
+    command = ["run", "--events", events, "--output", kafka.url(answers)]
     command += ["--rejects", rejects, "--store", tmp_path / "s.db"]
 
     def append(start: int, stop: int) -> None:
@@ -193,7 +178,7 @@ def test_a_signal_while_a_commit_waits_for_the_broker(
     (killable_broker.start if away == "killed" else killable_broker.resume)()
     done = streamcal(*command)
     assert done.returncode == 0, done.stderr
-    assert answered(killable_broker, answers) == list(range(20))
+    assert kafka.answered(answers) == list(range(20))
     assert len(rejects.read_bytes().splitlines()) == 2
 
 

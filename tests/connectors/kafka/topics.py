@@ -42,25 +42,25 @@ PATIENCE = 180.0
 """Seconds within which what must happen happens; a passing test takes far less."""
 
 
-# Topics
+class Kafka:
+    """A broker with topics of names of their own, so that no test sees another's records."""
 
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
 
-class Topics:
-    """Makes topics of a broker with names of their own, so that no test sees another's records."""
+    # Topics
 
-    def __init__(self, bootstrap: str) -> None:
-        self.admin = lambda: closing(KafkaAdminClient(bootstrap_servers=bootstrap))
+    def admin(self) -> Any:
+        return closing(KafkaAdminClient(bootstrap_servers=self.broker.bootstrap))
 
-    def __call__(
-        self, stem: str = "topic", partitions: int = 1, configs: Mapping[str, str] | None = None
-    ) -> str:
-        """Make a topic, wait until it can be written to, and return its name."""
+    def topic(self, stem: str, partitions: int = 1, **configs: str) -> str:
+        """Make a topic, wait until it can be written to, and return its name; ``_`` stands for a dot."""
         name = f"{stem}-{uuid.uuid4().hex[:12]}"
-        self.make(name, partitions, configs)
+        self._make(name, partitions, {each.replace("_", "."): value for each, value in configs.items()})
         return name
 
-    def make(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        about = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+    def _make(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        about = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs)}
         with self.admin() as admin:
             admin.create_topics({name: about}, wait_for_metadata=True)
 
@@ -74,26 +74,114 @@ class Topics:
     def set(self, topic: str, name: str, value: str) -> None:
         """Change a setting of a topic, and wait until it is seen."""
         asked = [ConfigResource(ConfigResourceType.TOPIC, topic, [name])]
+
+        def seen() -> bool:
+            found = admin.describe_configs(asked, config_filter="all")["topic"][topic][name]
+            return bool(found["value"] == value)
+
         with self.admin() as admin:
             admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
-            until(
-                lambda: (
-                    admin.describe_configs(asked, config_filter="all")["topic"][topic][name]["value"] == value
-                ),
-                "it is not seen",
-            )
+            until(seen, "it is not seen")
 
     def recreate(self, topic: str, partitions: int = 1) -> None:
         """Delete a topic and make it again, empty."""
         with self.admin() as admin:
             admin.delete_topics([topic])
             until(lambda: topic not in admin.list_topics(), "it is still there")
-        self.make(topic, partitions)
+        self._make(topic, partitions, {})
 
     def cut(self, topic: str, offset: int) -> None:
         """Delete the records of partition 0 before an offset."""
         with self.admin() as admin:
             admin.delete_records({TopicPartition(topic, 0): offset})
+
+    # Records
+
+    @contextmanager
+    def producer(self, **configs: Any) -> Iterator[Any]:
+        """Give a producer, whose retries fit a broker one millisecond away; drop it in any state."""
+        quick = {"retry_backoff_ms": 5, "reconnect_backoff_max_ms": 500, "metrics_enabled": False}
+        made = KafkaProducer(bootstrap_servers=self.broker.bootstrap, **{**quick, "linger_ms": 5, **configs})
+        try:
+            yield made
+        finally:  # close() alone flushes first, and if records cannot be sent, closes nothing
+            made._sender.force_close()
+            made._sender.join(30)
+            made.close(timeout=0)
+
+    @contextmanager
+    def transactional(self, **configs: Any) -> Iterator[Any]:
+        with self.producer(transactional_id=uuid.uuid4().hex, **configs) as made:
+            made.init_transactions()
+            yield made
+
+    def put(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+        with self.producer() as sender:
+            sent = [sender.send(topic, value, partition=partition, key=b"k") for value in values]
+            sender.flush(30)
+            assert all(each.succeeded() for each in sent)
+
+    def reader(self, group: str | None = None) -> Any:
+        made = KafkaConsumer(
+            bootstrap_servers=self.broker.bootstrap,
+            isolation_level="read_committed",
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            reconnect_backoff_max_ms=500,
+        )
+        return closing(made)
+
+    def rows(self, topic: str) -> list[Any]:
+        """Return all committed records of a topic."""
+        with self.reader() as consumer:
+            last = ends(consumer, [topic])
+            consumer.assign(list(last))
+            for place in last:
+                consumer.seek(place, 0)
+            found: list[Any] = []
+
+            def complete() -> bool:
+                for records in consumer.poll(timeout_ms=200, max_records=100_000).values():
+                    found.extend(records)
+                # A position also moves past aborted records and past the markers of transactions.
+                return all(consumer.position(place) >= end for place, end in last.items())
+
+            until(complete, f"{topic} was not read to its end: {last}")
+            return found
+
+    def values(self, topic: str) -> list[Any]:
+        """Return the values of all committed records of a topic, which are JSON."""
+        return [msgspec.json.decode(record.value) for record in self.rows(topic)]
+
+    def answered(self, topic: str) -> list[int]:
+        return sorted(int(row["id"]) for row in self.values(topic))
+
+    # The connector
+
+    def url(self, topic: str, options: str = "") -> str:
+        return f"kafka://{self.broker.bootstrap}/{topic}{options}"
+
+    @contextmanager
+    def opened(self, topic: str, options: str = "") -> Iterator[KafkaSource]:
+        """Give a source at its beginning."""
+        with closing(KafkaConnector().source(self.url(topic, options), SourceOptions())) as source:
+            source.seek({})
+            yield source
+
+    @contextmanager
+    def written(
+        self, topic: str, job: str = "job", position: Any = None, *, append: bool = False
+    ) -> Iterator[Any]:
+        """Give a sink that has resumed."""
+        with closing(KafkaConnector().sink(self.url(topic), SinkOptions(append=append))) as sink:
+            sink.resume(job, position)
+            yield sink
+
+
+def ends(consumer: Any, topics: Sequence[str]) -> dict[Any, int]:
+    places = [TopicPartition(name, p) for name in topics for p in sorted(consumer.partitions_for_topic(name))]
+    return dict(consumer.end_offsets(places))
 
 
 def until(what: Callable[[], object], why: str) -> None:
@@ -101,7 +189,7 @@ def until(what: Callable[[], object], why: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < deadline, why
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], None]) -> None:
@@ -123,86 +211,9 @@ def retried(broker: Broker, tmp_path: Path, check_once: Callable[[Path, int], No
     pytest.fail("the broker lost a transaction in each of five runs")
 
 
-# Records
-
-
-@contextmanager
-def producer(broker: Broker, **configs: Any) -> Iterator[Any]:
-    """Give a producer, whose retries fit a broker one millisecond away; drop it, whatever it was doing."""
-    quick = {"retry_backoff_ms": 5, "reconnect_backoff_max_ms": 500, "metrics_enabled": False, "linger_ms": 5}
-    made = KafkaProducer(bootstrap_servers=broker.bootstrap, **{**quick, **configs})
-    try:
-        yield made
-    finally:  # close() alone flushes first, raises when records cannot be sent, and then has closed nothing
-        made._sender.force_close()
-        made._sender.join(30)
-        made.close(timeout=0)
-
-
-@contextmanager
-def transactional(broker: Broker, **configs: Any) -> Iterator[Any]:
-    with producer(broker, transactional_id=uuid.uuid4().hex, **configs) as made:
-        made.init_transactions()
-        yield made
-
-
-def put(broker: Broker, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
-    with producer(broker) as sender:
-        sent = [sender.send(topic, value, partition=partition, key=b"k") for value in values]
-        sender.flush(30)
-        assert all(each.succeeded() for each in sent)
-
-
-def reader(broker: Broker, group: str | None = None) -> Any:
-    return closing(
-        KafkaConsumer(
-            bootstrap_servers=broker.bootstrap,
-            isolation_level="read_committed",
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            reconnect_backoff_max_ms=500,
-        )
-    )
-
-
-def ends(consumer: Any, topics: Sequence[str]) -> dict[Any, int]:
-    places = [TopicPartition(name, p) for name in topics for p in sorted(consumer.partitions_for_topic(name))]
-    return dict(consumer.end_offsets(places))
-
-
-def rows_of(broker: Broker, topic: str) -> list[Any]:
-    """Return all committed records of a topic."""
-    with reader(broker) as consumer:
-        last = ends(consumer, [topic])
-        consumer.assign(list(last))
-        for place in last:
-            consumer.seek(place, 0)
-        found: list[Any] = []
-        deadline = time.monotonic() + PATIENCE
-        # A position also moves past aborted records and past the markers of transactions.
-        while not all(consumer.position(place) >= end for place, end in last.items()):
-            for records in consumer.poll(timeout_ms=200, max_records=100_000).values():
-                found += records
-            assert time.monotonic() < deadline, f"{topic} was not read to its end: {last}"
-        return found
-
-
-def values_of(broker: Broker, topic: str) -> list[Any]:
-    """Return the values of all committed records of a topic, which are JSON."""
-    return [msgspec.json.decode(record.value) for record in rows_of(broker, topic)]
-
-
-def answered(broker: Broker, topic: str) -> list[int]:
-    return sorted(int(row["id"]) for row in values_of(broker, topic))
-
-
 def producer_of(client: str) -> Any:
     """Return the class of the producer that a client library has here."""
     return {"kafka-python": KafkaPythonProducer, "confluent": ConfluentProducer}[client]
-
-
-# Events and rows
 
 
 def prediction(number: int) -> bytes:
@@ -220,33 +231,6 @@ def map_row(version: int, key: str | None = None) -> MapRow:
 
 def ids(events: Sequence[Any]) -> list[int]:
     return [int(event.id) for event in events]
-
-
-# The connector
-
-
-def url(broker: Broker, topic: str, options: str = "") -> str:
-    return f"kafka://{broker.bootstrap}/{topic}{options}"
-
-
-@contextmanager
-def opened(
-    broker: Broker, topic: str, options: str = "", positions: Mapping[str, Any] | None = None
-) -> Iterator[KafkaSource]:
-    """Give a source at its positions."""
-    with closing(KafkaConnector().source(url(broker, topic, options), SourceOptions())) as source:
-        source.seek(positions or {})
-        yield source
-
-
-@contextmanager
-def written(
-    broker: Broker, topic: str, job: str = "job", position: Any = None, *, append: bool = False
-) -> Iterator[Any]:
-    """Give a sink that has resumed."""
-    with closing(KafkaConnector().sink(url(broker, topic), SinkOptions(append=append))) as sink:
-        sink.resume(job, position)
-        yield sink
 
 
 def commit(sink: Any, number: int, *rows: Any) -> None:
@@ -267,9 +251,6 @@ def read(source: KafkaSource, count: int, seconds: float = 20.0) -> dict[str, li
 
 def offsets(positions: Mapping[str, Any]) -> dict[str, int]:
     return {partition: offset_of(position) for partition, position in positions.items()}
-
-
-# The command line
 
 
 def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

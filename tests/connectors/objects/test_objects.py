@@ -20,6 +20,7 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import Recalibrated
 from tests.command_line import streamcal, synthetic
 from tests.connectors.objects.server import KEY, SECRET, fetch, served
+from tests.connectors.sources import read
 
 pytestmark = pytest.mark.slow
 
@@ -83,14 +84,6 @@ def lines(first: int, count: int) -> bytes:
     return b"".join(b'{"id":"%d","score":0.5,"time":%d}\n' % (i, i) for i in range(first, first + count))
 
 
-def read(source: Any, most: int = 1 << 16) -> list[str]:
-    found = []
-    while not source.ended and len(found) < most:
-        for batch in source.poll(1 << 16, 0.1):
-            found += [event.id for event in batch.events]
-    return found
-
-
 @pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, ending: str) -> None:
     source, predictions, labels = synthetic(tmp_path)
@@ -117,61 +110,45 @@ def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, endi
     assert bucket.get("again.parquet") == again.read_bytes()
 
 
-def test_an_object_and_a_pattern_resume_where_they_were(bucket: Bucket) -> None:
+def test_an_object_and_a_pattern_resume_where_they_were_unless_they_changed(bucket: Bucket) -> None:
     for day in range(3):
-        bucket.put(f"2026/{day}.jsonl", lines(1000 * day, 1000))
+        bucket.put(f"{day}.jsonl", lines(1000 * day, 1000))
     connector, options = ObjectConnector(), SourceOptions()
-    for url, days in ((bucket.url("2026/1.jsonl"), [1]), (bucket.url("2026/*.jsonl"), [0, 1, 2])):
-        everything = [str(1000 * day + i) for day in days for i in range(1000)]
+    positions = {}
+    for url, days in ((bucket.url("1.jsonl"), [1]), (bucket.url("*.jsonl"), [0, 1, 2])):
         with closing(connector.source(url, options)) as source:
             source.seek({})
-            (batch,) = source.poll(1 << 16, 0.1)
-            position = {"": batch.position(700)}
-            assert batch.origin(700).source == bucket.url(f"2026/{days[0]}.jsonl")
-        with closing(connector.source(url, options)) as source:
-            source.seek(position)
-            assert read(source) == everything[700:]
-
-
-def test_an_object_that_was_changed_is_refused(bucket: Bucket) -> None:
-    connector, options = ObjectConnector(), SourceOptions()
-    one, several = bucket.put("0.jsonl", lines(0, 100)), bucket.url("*.jsonl")
-    bucket.put("1.jsonl", lines(1000, 100))
-    with closing(connector.source(one, options)) as source:
-        source.seek({})
-        (batch,) = source.poll(1 << 16, 0.1)
-        in_one = {"": batch.position(50)}
-    with closing(connector.source(several, options)) as source:
-        source.seek({})
-        source.poll(1 << 16, 0.1)
-        source.poll(1 << 16, 0.1)
-        (batch,) = source.poll(1 << 16, 0.1)
-        in_several = {"": batch.position(50)}
-    bucket.put("0.jsonl", lines(0, 100).replace(b"0.5", b"0.6"))  # of the same size
-    with (
-        closing(connector.source(one, options)) as source,
-        pytest.raises(ValueError, match=rf"^{one} is not the file that was read before: its first"),
-    ):
-        source.seek(in_one)
-    with (
-        closing(connector.source(several, options)) as source,
-        pytest.raises(ValueError, match=r"the 1 files before .*1\.jsonl are not those that were read before"),
-    ):
-        source.seek(in_several)
+            found = read(source)
+            assert found.ids == [str(1000 * day + i) for day in days for i in range(1000)]
+            assert found.places[700][0].origin(700).source == bucket.url(f"{days[0]}.jsonl")
+        for index in (700, len(days) * 1000 - 300):
+            positions[url] = found.position(index)
+            with closing(connector.source(url, options)) as source:
+                source.seek({"": positions[url]})
+                assert read(source).ids == found.ids[index + 1 :]
+    for day in range(2):
+        bucket.put(f"{day}.jsonl", lines(1000 * day, 1000).replace(b"0.5", b"0.6"))  # of the same size
+    messages = (
+        r"1\.jsonl is not the file that was read before: its first",
+        r"the 2 files before .*2\.jsonl are not",
+    )
+    for (url, position), message in zip(positions.items(), messages, strict=True):
+        with closing(connector.source(url, options)) as source, pytest.raises(ValueError, match=message):
+            source.seek({"": position})
 
 
 def test_an_object_appears_whole_or_not_at_all(bucket: Bucket, tmp_path: Path, monkeypatch: Any) -> None:
     answer = Recalibrated("a", 0.5, 0.4, 1, (1.0, 1.0))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    failed = Connectors().sink(bucket.url("a.jsonl"))
-    failed.resume("", None)
-    failed.write([answer])
-    failed.close()
-    sink = Connectors().sink(bucket.url("a.jsonl"))
-    sink.resume("", None)
-    sink.write([answer])
-    sink.commit({})
+    for commits in (False, True):
+        sink = Connectors().sink(bucket.url("a.jsonl"))
+        sink.resume("", None)
+        sink.write([answer])
+        if commits:
+            sink.commit({})
+        else:
+            sink.close()
     assert bucket.keys() == []
     sink.close()
     assert bucket.keys() == ["a.jsonl"]
@@ -194,7 +171,9 @@ def test_an_object_appears_whole_or_not_at_all(bucket: Bucket, tmp_path: Path, m
     assert b'"probability":0.4' in kept.read_bytes()
 
 
-def test_what_is_refused_says_what_to_do(bucket: Bucket, tmp_path: Path) -> None:
+def test_what_is_refused_says_what_to_do_and_shows_no_credentials(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = bucket.put("in.jsonl", lines(0, 10))
     everything, output, store = bucket.url("*.jsonl"), bucket.url("o.jsonl"), tmp_path / "s.db"
     for arguments, said in (
@@ -217,17 +196,10 @@ def test_what_is_refused_says_what_to_do(bucket: Bucket, tmp_path: Path) -> None
         with pytest.raises((OSError, ValueError), match=re.escape(said)) as refused:
             ObjectConnector().source(wrong, options)
         assert "hunter2" not in str(refused.value)
-
-
-def test_credentials_are_taken_from_the_environment_and_never_shown(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = bucket.put("in.jsonl", lines(0, 10))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong := "not-the-secret")
     done = streamcal("run", "--events", url, "--output", "-")
     assert done.returncode
-    assert (
-        f"cannot read {url}: Forbidden. Credentials and the endpoint come from the environment" in done.stderr
-    )
+    said = f"cannot read {url}: Forbidden. Credentials and the endpoint come from the environment"
+    assert said in done.stderr
     assert wrong not in done.stderr
     assert KEY not in done.stderr

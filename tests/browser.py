@@ -12,7 +12,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["chromium"]
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[1]
 
 SHARED = (
     *("tests/connectors/kafka/", "tests/connectors/objects/"),
-    *("tests/spark/", "tests/monitor/", "tests/fuzz/test_states.py"),
+    *("tests/spark/", "tests/monitor/"),
 )
-"""Tests that share a broker, an object store, a JVM, a browser, a run, or what was learned to be changed."""
+"""Tests that share a broker, an object store, a JVM, a browser or a run."""
 
 
 class OneBroker(LoadScopeScheduling):

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["OLDER", "unlike"]
-
 OLDER: Final[dict[str, str]] = {
     "OPENBLAS_CORETYPE": "Sandybridge",
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",

@@ -22,8 +22,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Fork", "forked"]
-
 _ROOT: Final = Path(__file__).parents[1]
 _REQUEST: Final = 1 << 18  # bytes, at most
 

@@ -6,8 +6,6 @@ from streamcal import Recalibrator, ScoreSketch
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 
-__all__ = ["labels_of", "memo_of", "memos_of"]
-
 
 def memo_of(index: int | None) -> bytes | None:
     """Return the memo of a prediction of two classes, by the number of scores observed before; None: none."""

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CACHE", "FetchError", "fetched", "locked"]
-
 CACHE: Final = Path(__file__).resolve().parents[1] / ".cache"
 _SECONDS: Final = 600.0
 

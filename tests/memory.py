@@ -31,17 +31,6 @@ from streamcal.run.ports import (
 )
 from streamcal.run.rows import MapRow, RejectRow
 
-__all__ = [
-    "Log",
-    "MemoryConnector",
-    "MemoryFeed",
-    "MemorySink",
-    "MemorySource",
-    "MemoryStore",
-    "logs",
-    "stores",
-]
-
 
 class Log:
     """Records by partition, and the input positions of the last commit by job."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["one_in"]
-
 
 def one_in(n: int, cases: Iterable[Any]) -> list[Any]:
     """Return the cases of a test; all but every n-th are marked as nightly. A tuple is several arguments."""

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 
-__all__ = ["Receiver", "receiver"]
-
 
 class Receiver:
     """A real server: it keeps what it got, and answers as it is told; the last answer again and again."""

@@ -8,8 +8,6 @@ import msgspec
 
 from streamcal.sketch.decoding import decoded, encoded, restoring
 
-__all__ = ["bytes_of", "restored"]
-
 T = TypeVar("T")
 
 

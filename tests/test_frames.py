@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.datasets import make_classification
+from sklearn.frozen import FrozenEstimator
+from sklearn.naive_bayes import GaussianNB
 
 import streamcal
-from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.frames.sources import FrameSource
@@ -27,6 +31,8 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
+from streamcal.sklearn import StreamingCalibratedClassifier
+from tests.command_line import streamcal as command
 
 MODE = "composite"
 
@@ -154,20 +160,6 @@ def _reason(event: Any) -> Any:
     return event.reason if isinstance(event, Malformed) else event
 
 
-def test_many_rows_with_dates_of_every_library_are_read_as_columns() -> None:
-    moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(minutes=i) for i in range(100)]
-    given = {"id": [f"a{i}" for i in range(100)], "score": [i / 100 for i in range(100)], "time": moments}
-    for make in (pl.DataFrame, pd.DataFrame, pa.table):
-        (batch,) = FrameSource(make(given), "events", Columns()).poll(100, 0.0)
-        assert isinstance(batch.events, Block)
-        assert batch.events.times.tolist() == [moment.timestamp() for moment in moments]
-
-
-def test_what_is_no_frame_is_refused() -> None:
-    with pytest.raises(TypeError):
-        streamcal.backtest([{"id": "a", "score": 0.5}])
-
-
 N = 400
 TIMES = np.arange(N) * 60.0
 
@@ -214,24 +206,6 @@ def test_a_taken_name_is_left_to_its_column() -> None:
     assert frame["probability_served"].between(0.0, 1.0).all()
 
 
-def test_ids_that_a_float_cannot_tell_apart_are_refused() -> None:
-    ids = 2.0**53 + np.arange(N)
-    with pytest.raises(ValueError, match=r"first for: an id must be .*, got 9007199254740992.0, in"):
-        streamcal.backtest(*pandas(id=ids, label_id=ids))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"mode": "atuo"}, "got 'atuo'; did you mean 'auto'"),
-        ({"join": {"label_ttl": 60.0}}, r"400 labels came in time: half .* than (1|3600) \w+ after"),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        streamcal.backtest(*pandas(), **options)
-
-
 def test_remarks_are_warnings_in_the_words_of_a_caller() -> None:
     predictions, labels = pandas(time=None, label_time=None)
     with pytest.warns(UserWarning, match="No times are known, so all predictions were answered before"):
@@ -260,3 +234,101 @@ def test_modes_are_compared_in_a_table() -> None:
     for wrong in ("auto", []):
         with pytest.raises(ValueError, match="modes must be a list of modes"):
             streamcal.backtest(predictions, labels, modes=wrong)  # type: ignore[arg-type]
+
+
+# Own data as users have it: what a new user writes first gives the plain figures, or says what to write
+
+
+ROWS = 600
+RNG = np.random.default_rng(5)
+SCORES = RNG.random(ROWS) ** 2
+LABELS = (RNG.random(ROWS) < SCORES**1.5).astype(int)
+NAMES = [f"tx{number}" for number in range(ROWS)]
+QUARTERS = pd.date_range("2026-01-01", periods=ROWS, freq="15min", unit="us")
+FEW_MAPS: dict[str, Any] = {"mode": "target"}
+
+
+def brier(scores: Any, labels: Any) -> Any:
+    return pytest.approx(float(np.mean((np.asarray(scores) - np.asarray(labels)) ** 2)))
+
+
+def frame(**columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"score": SCORES, "label": LABELS, "time": QUARTERS, **columns}, index=NAMES)
+
+
+def test_rows_with_their_labels_need_no_ids() -> None:
+    rows = frame().reset_index(drop=True)
+    for each in (rows, pl.from_pandas(rows)):
+        assert streamcal.backtest(each, **FEW_MAPS).summary["brier_before"] == brier(SCORES, LABELS)
+    with pytest.raises(ValueError, match=r"columns=\{'id': 'request_id'\}"):
+        streamcal.backtest(rows.assign(request_id=NAMES))
+
+
+def test_a_model_and_a_test_set() -> None:
+    x, y = make_classification(1_200, flip_y=0.2, random_state=0)
+    model = GaussianNB().fit(x[:400], y[:400])
+    answers, labels = model.predict_proba(x[400:]), y[400:]
+    with pytest.raises(ValueError, match=r"predict_proba\(X\)\[:, 1\]"):
+        streamcal.evaluate(labels, answers)
+    assert streamcal.evaluate(labels, answers[:, 1]).brier == brier(answers[:, 1], labels)
+    with pytest.warns(UserWarning, match="as of predict: give those of predict_proba"):
+        streamcal.evaluate(labels, model.predict(x[400:]))
+    texts = np.where(labels, "spam", "ham")
+    with pytest.raises(ValueError, match=r"'ham'.*; positive= names the one that counts as 1"):
+        streamcal.evaluate(texts, answers[:, 1])
+    assert streamcal.evaluate(texts, answers[:, 1], positive="spam").brier == brier(answers[:, 1], labels)
+    calibrated = StreamingCalibratedClassifier(FrozenEstimator(model)).fit(x[400:800], y[400:800])
+    found = streamcal.evaluate(y[800:], calibrated.predict_proba(x[800:])[:, 1], baseline=answers[400:, 1])
+    assert found.brier_gain is not None
+    assert found.brier_gain > 0.0
+
+
+def test_columns_of_pandas_in_two_orders_are_refused() -> None:
+    rows = frame()
+    mixed = rows["score"].sample(frac=1, random_state=0)
+    with pytest.raises(ValueError, match=r"same index in another order: probabilities.loc\[labels.index\]"):
+        streamcal.evaluate(rows["label"], mixed)
+    engine = streamcal.Recalibrator()
+    with pytest.raises(ValueError, match="scores and labels have the same index in another order"):
+        engine.learn_many(mixed, rows["label"])
+    assert streamcal.evaluate(rows["label"], mixed.loc[rows.index]).brier == brier(SCORES, LABELS)
+    part = rows["label"].sample(100, random_state=0)
+    assert streamcal.evaluate(part, pd.Series(rows["score"].loc[part.index].to_numpy())).labels == 100
+
+
+def test_csv_of_a_german_excel(tmp_path: Path) -> None:
+    times = QUARTERS.strftime("%d.%m.%Y %H:%M")
+    paths = [tmp_path / f"{name}.csv" for name in ("predictions", "labels")]
+    for path, name, values in zip(paths, ("score", "label"), (SCORES, LABELS), strict=True):
+        rows = pd.DataFrame({"id": NAMES, name: values, "time": times})
+        rows.to_csv(path, sep=";", decimal=",", index=False, encoding="utf-8-sig", lineterminator="\r\n")
+    summary = tmp_path / "summary.json"
+    done = command("run", "--events", paths[0], "--labels", paths[1], "--output", "-", "--summary", summary)
+    assert done.returncode == 0
+    assert "'01.01.2026 00:00' in column 'time' is read as 2026-01-01T00:00" in done.stderr
+    assert json.loads(summary.read_text())["brier_before"] == brier(SCORES, LABELS)
+    with pytest.raises(ValueError, match=r"read the file with sep=';' and decimal=','"):
+        streamcal.backtest(*map(pd.read_csv, paths))
+    frames = [pd.read_csv(path, sep=";", decimal=",") for path in paths]
+    assert streamcal.backtest(*frames, **FEW_MAPS).summary["brier_before"] == brier(SCORES, LABELS)
+
+
+CLASSES = ["cat", "dog", "fox"]
+
+
+def test_three_classes_with_text_labels() -> None:
+    scores = RNG.dirichlet(np.ones(3), ROWS)
+    labels = np.array(CLASSES)[(RNG.random(ROWS)[:, None] > scores.cumsum(axis=1)).sum(axis=1)]
+    accuracy = np.mean(np.array(CLASSES)[scores.argmax(axis=1)] == labels)
+    with pytest.raises(ValueError, match=r"got 'cat'|got 'dog'|got 'fox'") as refused:
+        streamcal.evaluate_classes(labels, scores)
+    refused.match("classes= names the columns in their order")
+    assert streamcal.evaluate_classes(labels, scores, classes=CLASSES).accuracy == accuracy
+    rows = pd.DataFrame(scores, columns=CLASSES).assign(id=NAMES, label=labels)
+    named: Mapping[str, Any] = {"classes": CLASSES, "prefix": ""}
+    for options in ({}, {"columns": {"classes": CLASSES}}):
+        with pytest.raises(ValueError, match=r"columns=\{'classes': \['cat', 'dog', 'fox'\], 'prefix': ''\}"):
+            streamcal.backtest(rows, **options)
+    with pytest.raises(ValueError, match=r"classes is one of columns: columns=\{'classes': …\}"):
+        streamcal.backtest(rows, classes=CLASSES)  # type: ignore[call-overload]
+    assert streamcal.backtest(rows, columns=named).summary["classes"]["before"]["accuracy"] == accuracy

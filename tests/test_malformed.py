@@ -11,7 +11,6 @@ import io
 import json
 import math
 import random
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -386,13 +385,3 @@ def verdict(found: Outcome, form: str) -> str:
 def test_nothing_wrong_is_believed_in_silence(tmp_path: Path, name: str, form: str) -> None:
     found = outcome(name, form, 0, tmp_path)
     assert found is None or verdict(found, form) != "SILENT", found
-
-
-if __name__ == "__main__":
-    seed, words = int([*sys.argv, "0"][1]), sys.argv[2:]
-    for name, form in CASES:
-        if not words or any(word in f"{name} {form}" for word in words):
-            with tempfile.TemporaryDirectory() as folder:
-                found = outcome(name, form, seed, Path(folder))
-            if found is not None:
-                print(f"{name:26}{form:9}{verdict(found, form):9}", *found, sep=" | ", flush=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamcal import MulticlassMap, RecalibrationMap
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
+from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
 if not os.environ.get("CI"):
@@ -68,13 +68,3 @@ def test_many_classes_differ_in_the_last_bits_at_most(name: str) -> None:
     singles = rows.astype("f4")
     wanted = class_map.predict_many(singles)
     np.testing.assert_allclose(run(class_map, singles, "float32"), wanted, rtol=0.0, atol=1e-7)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("classes", [3, 30, 300])
-def test_a_million_probabilities_of_a_map_that_was_learned(classes: int) -> None:
-    class_map = learned(classes)
-    rows = np.random.default_rng(5).dirichlet(np.full(classes, 0.3), 10**6 // classes)
-    found, wanted = run(class_map, rows), class_map.predict_many(rows)
-    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
-    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).all()

@@ -15,7 +15,7 @@ from streamcal import MulticlassMap, RecalibrationMap, Recalibrator
 from streamcal.sql import Dialect, class_query, query, segmented_query
 from streamcal.values import Floats
 from tests.command_line import streamcal
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
+from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 if not os.environ.get("CI"):
@@ -75,22 +75,6 @@ def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
     assert found == [None] * len(REFUSED)
 
 
-def test_the_command_prints_the_query(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text(EXACT["31 bins"].model_dump_json())
-    printed = streamcal(
-        "sql", tmp_path / "map.json", "--dialect", "bigquery", "--table", "a`b", "--score", "p"
-    )
-    assert printed.stdout == query(EXACT["31 bins"], "bigquery", table="a`b", score="p") + ";\n"
-    assert "FROM `a\\`b`" in printed.stdout
-
-
-@pytest.mark.parametrize("dialect", ["bigquery", "postgres"])
-def test_every_dialect_is_written(dialect: Any) -> None:
-    text = query(RecalibrationMap(version=1, edges=(0.0, 0.1, 1.0), values=(0.2, 0.7)), dialect)
-    double = {"bigquery": "FLOAT64", "postgres": "DOUBLE PRECISION"}.get(dialect, "DOUBLE")
-    assert f"< CAST('0.1' AS {double})" in text
-
-
 def probabilities(class_map: MulticlassMap, dialect: Dialect, rows: Floats) -> Floats:
     """Return what the query of a class map finds in a table of rows of scores."""
     named = {f"p_{name}": rows[:, k] for k, name in enumerate(class_map.classes)}
@@ -125,16 +109,6 @@ def test_many_classes_differ_in_the_last_bits_at_most(dialect: Dialect, name: st
     wanted = class_map.predict_many(rows)
     np.testing.assert_allclose(found[: len(rows)], wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
     assert np.isnan(found[len(rows) :]).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("dialect", "classes"), [("duckdb", 3), ("duckdb", 30), ("sqlite", 3)])
-def test_a_million_probabilities_of_a_map_that_was_learned(dialect: Dialect, classes: int) -> None:
-    class_map = learned(classes)
-    rows = np.random.default_rng(5).dirichlet(np.full(classes, 0.3), 10**6 // classes)
-    found, wanted = probabilities(class_map, dialect, rows), class_map.predict_many(rows)
-    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
-    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).all()
 
 
 def test_the_command_prints_the_query_of_many_classes(tmp_path: Path) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pytest
 
 import streamcal
 
@@ -25,21 +22,6 @@ def spec_of(name: str) -> ModuleSpec | None:
     if not name.startswith("streamcal.") or not name.endswith("_c"):
         return None
     return importlib.util.spec_from_file_location(name, path)
-
-
-def uncompiled(name: str) -> ModuleType:
-    """Import a compiled module a second time, as Python; skip, in CI fail, where nothing was compiled."""
-    if not streamcal.compiled:
-        if os.environ.get("CI"):
-            pytest.fail("nothing was compiled")
-        pytest.skip("nothing was compiled: there was no C compiler at the installation")
-    spec = spec_of(name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert str(module.__file__).endswith(".py")
-    return module
 
 
 class FromPython:
@@ -59,7 +41,7 @@ def import_uncompiled() -> None:
 
 
 def learned() -> str:
-    """Return the state of an engine after 800 labels, as hexadecimal digits, and what it answers restored."""
+    """Return states of an engine, as hexadecimal digits, and what it answers and certifies restored."""
     import streamcal
     from streamcal.testing import NormalPair
 
@@ -69,7 +51,9 @@ def learned() -> str:
         engine.learn_one(score, label)
     state = engine.to_bytes()
     restored = streamcal.Recalibrator.from_bytes(state)
-    return f"{state.hex()} {[restored.predict_one(score) for score in scores[:9].tolist()]}"
+    engine.learn_many(scores, labels, weights=1.0 + scores)  # the state of weights
+    answers = [restored.predict_one(score) for score in scores[:9].tolist()]
+    return f"{state.hex()} {answers} {restored.certificate!r} {engine.to_bytes().hex()}"
 
 
 def classed() -> str:

@@ -11,7 +11,6 @@ CI looks at every ninth version.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,10 +19,9 @@ import pytest
 from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.inequalities import version_delta
 from streamcal.certificates.source import certify_best, default_candidates
-from streamcal.certificates.theorems import theorem1
 from streamcal.maps.binning import bin_sums
 from streamcal.sketch.grid import MIN_LEVEL, cells_of, left_edges
-from tests.certificates.truths import TRUTHS, Truth, cells, edges_of, risks
+from tests.certificates.truths import TRUTHS, Truth, edges_of, risks
 from tests.nightly import one_in
 
 DELTA = 0.1
@@ -91,7 +89,7 @@ def report(name: str, ratios: np.ndarray, step: int) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", one_in(4, TRUTHS))
+@pytest.mark.parametrize("name", one_in(8, TRUTHS))
 def test_certificates_hold_at_all_versions_together(name: str) -> None:
     step = 9
     ratios = shortfalls(TRUTHS[name], 60, step)
@@ -100,35 +98,3 @@ def test_certificates_hold_at_all_versions_together(name: str) -> None:
     room = slack(ratios)
     assert room > 1
     assert violated(ratios, room * 1.02) > DELTA, "the check must fail just past the slack"
-
-
-TARGETS = {10_000: 4.5e-2, 100_000: 4.5e-3, 1_000_000: 5.0e-4, 10_000_000: 6.5e-5}
-
-
-def tightness(n: int, truth: Truth, seed: int = 0) -> tuple[float, ...]:
-    """Return (certified R, true R, B, the paper's R at B and at its best B, premise met, milliseconds)."""
-    scores, labels = truth.draw(n, np.random.default_rng([2, seed, n]))
-    negatives, positives, left = cells(scores, labels)
-    j = int(np.log(n / 64) / np.log(1.1))
-    grid = default_candidates(n, len(left))
-    began = time.perf_counter()
-    bound, splits = certify_best(VersionLimits(negatives, positives, version_delta(DELTA, j)), grid)
-    spent = 1e3 * (time.perf_counter() - began)
-    values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
-    true = risks(truth, edges_of(left, splits), values)
-    bins = len(splits) - 1
-    paper = theorem1(n, bins, DELTA)
-    least = min(theorem1(n, some, DELTA).risk for some in range(1, min(n // 2, 20_000)))
-    return bound.risk, true[2], bins, paper.risk, least, float(paper.met), spent
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("n", [*list(TARGETS)[:-1], pytest.param(max(TARGETS), marks=pytest.mark.nightly)])
-def test_certified_risk_reaches_the_targets(n: int) -> None:
-    certified, true, bins, paper, least, met, spent = tightness(n, TRUTHS["D(0.5)"])
-    print(
-        f"n {n:>8} B {bins:.0f} certified {certified:.3g} true {true:.3g} paper at B {paper:.3g}, "
-        f"at its best B {least:.3g} (premise met {bool(met)}), {spent:.0f} ms"
-    )
-    assert true < certified <= TARGETS[n]
-    assert certified < least

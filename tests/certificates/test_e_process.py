@@ -1,6 +1,6 @@
 """The label-shift e-process: false alarms, delay, exact suprema, state.
 
-Failure probability: at α = 0.05, more than 50 alarms in 1,000 streams that keep label shift. The proof
+Failure probability: at α = 0.05, more than 20 alarms in 400 streams that keep label shift. The proof
 allows at most 0.05 each; in truth far fewer alarm (none seen), so the test fails with probability below
 1e-9 unless the formula is broken.
 """
@@ -49,28 +49,10 @@ def first_alarm(
 
 @pytest.mark.statistical
 def test_false_alarms_are_rarer_than_alpha() -> None:
-    alarms = [first_alarm(gaussian(0.1), gaussian(0.5), 2_000, 2_000, s, 2.0) for s in range(1000)]
+    alarms = [first_alarm(gaussian(0.1), gaussian(0.5), 2_000, 2_000, s, 2.0) for s in range(400)]
     rate = np.mean([alarm is not None for alarm in alarms])
-    print(f"false alarms {rate:.4f} of 1,000 streams, alpha {ALPHA}")
+    print(f"false alarms {rate:.4f} of 400 streams, alpha {ALPHA}")
     assert rate <= ALPHA
-
-
-@pytest.mark.statistical
-def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
-    """The broken formula: against the source rates themselves, their estimation error alone alarms."""
-    alarms = 0
-    for seed in range(40):
-        rng = np.random.default_rng([8, seed])
-        rates = np.linspace(0.05, 0.95, BINS)
-        hits = rng.binomial(60, rates)
-        test = LabelShiftTest(np.stack((60 - hits, hits)), ALPHA)
-        target = rng.binomial(2000, rates)
-        test.count(np.stack((2000 - target, target)))
-        served = np.clip(hits / 60, 1e-3, 1 - 1e-3)
-        own = float(target @ np.log(served) + (2000 - target) @ np.log1p(-served))
-        alarms += test.log_predictor() - own >= test.threshold
-        assert not test.alarm()
-    assert alarms > 20
 
 
 @pytest.mark.statistical

@@ -47,12 +47,7 @@ def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> No
     labels.write_text("")
     arguments = ["run", "--calibration", source, "--events", events, "--labels", labels, "--follow"]
     arguments += [
-        "--output",
-        tmp_path / "o.jsonl",
-        "--store",
-        tmp_path / "s.db",
-        "--maps",
-        tmp_path / "m.jsonl",
+        *("--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db", "--maps", tmp_path / "m.jsonl"),
     ]
     process = start(*arguments)
     wait_for(lines_of(tmp_path / "o.jsonl", 20))
@@ -202,13 +197,7 @@ def test_the_connector_of_the_examples(tmp_path: Path) -> None:
     package = tmp_path / "package"
     shutil.copytree(ROOT / "examples" / "connector", package)
     pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"),
         "--no-index",
     ]
     subprocess.run([*pip, "--target", tmp_path / "site", package], check=True, capture_output=True)

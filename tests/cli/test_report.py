@@ -24,12 +24,7 @@ def test_the_same_finished_command_again(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     arguments = ["run", "--calibration", source, "--events", events, "--labels", labels]
     arguments += [
-        "--output",
-        tmp_path / "o.jsonl",
-        "--store",
-        tmp_path / "s.db",
-        "--map",
-        tmp_path / "m.json",
+        *("--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db", "--map", tmp_path / "m.json"),
     ]
     first = streamcal(*arguments)
     answers, served = (tmp_path / "o.jsonl").read_bytes(), (tmp_path / "m.json").read_bytes()

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
+import sqlite3
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from streamcal.mixture.forecasts_c import compiled
-from tests.command_line import FLIGHTS, read_lines, streamcal
+from streamcal.monitor.latest_status import Live
+from streamcal.testing import NormalPair
+from tests.command_line import FLIGHTS, GOOD, read_lines, streamcal, table, wait_for
+from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -56,3 +69,196 @@ def test_the_files_of_the_demo(tmp_path: Path) -> None:
     done = streamcal("demo", "--files", tmp_path / "file" / "x")
     assert done.returncode == 2
     assert "--files: cannot write to" in done.stderr
+
+
+# ``streamcal run --page``: where it may listen, and that it ends with the run
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[object]:
+    (tmp_path / "e.jsonl").write_bytes(GOOD)
+    return ["run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.jsonl"]
+
+
+def test_another_address_is_refused_before_anything_is_read(files: list[object]) -> None:
+    done = streamcal(*files, "--page", "0.0.0.0:0")
+    assert done.returncode == 2, done.stderr
+    assert "'0.0.0.0:0'" in done.stderr
+    assert "no password" in done.stderr
+    assert not Path(str(files[-1])).exists()
+
+
+def test_viewers_get_the_last_record_and_the_run_ends(tmp_path: Path) -> None:
+    """Standard input stays open until a viewer is there."""
+    run = ["run", "--events", "-", "--output", tmp_path / "o.jsonl", "--page", "0"]
+    with Fork(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[-1].decode()
+        with urllib.request.urlopen(f"{url}page/events") as events:
+            process.stdin.write(GOOD)
+            process.stdin.close()
+            lines = [line for line in events if line.startswith(b"data: ")]
+        assert process.wait(60.0) == 0
+    last = msgspec.json.decode(lines[-1].removeprefix(b"data: "), type=Live)
+    assert (last.state, last.status.events) == ("ended", 1)
+
+
+# No line ends a run, at its first read or at a restart; what store and outputs keep of it is bounded
+
+
+POISON = [
+    *("[" * 100_000, '{"id":"p","score":' + "9" * 310 + "}", '{"id":"p","score":0.5,"time":1e25}'),
+    '{"id":"p","score":0.5,"time":"' + "9" * 400 + '"}',
+    *('{"id":"p","score":0.5,"time":' + "9" * 400 + "}", '{"id":"p","label":' + "9" * 310 + "}"),
+    *('{"id":"p","score":0.5,"key":"' + "k" * 500_000 + '"}', '{"id":"p\\nq","score":0.5}'),
+    '{"id":"p","score":0.5,"x":' + "[" * 2000 + "]" * 2000 + "}",
+    '{"id":"early","label":1,"time":15,"x":"' + "e" * 100_000 + '"}',
+]
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "events.csv"])
+def test_poison_ends_as_rejects_also_at_a_restart(tmp_path: Path, name: str) -> None:
+    events, out, rejects = tmp_path / name, tmp_path / "out.jsonl", tmp_path / "rejects.jsonl"
+    if name.endswith("csv"):
+        lines = ["id,score,time,key", "a,0.5,10,", "p," + "9" * 400 + ",,", "p,0.5,1e25,", "p,0.5,1,"]
+        lines = [*lines[:-1], "p,0.5,1," + "k" * 100_000, "p,0_1,,"]
+        count = 4
+    else:
+        lines, count = ['{"id":"a","score":0.5,"time":10}', *POISON], len(POISON) - 1
+    (tmp_path / "run.toml").write_text('[recalibrator]\nwindow = "P1D"\n')
+    for last in ("b", "c"):
+        row = f"{last},0.5,20," if name.endswith("csv") else f'{{"id":"{last}","score":0.5,"time":20}}'
+        lines.append(row)
+        events.write_text("\n".join(lines) + "\n")
+        done = streamcal(
+            "run", "--events", events, "--output", out, "--rejects", rejects, "--store", tmp_path / "s.db",
+            "--config", tmp_path / "run.toml",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert table(done)["rejected"] == str(count)
+    assert [row["id"] for row in read_lines(out)] == ["a", "b", "c"]
+    assert len(read_lines(rejects)) == count
+    for row in read_lines(rejects):
+        assert len(row["raw"]) <= 4096
+        assert len(row["reason"]) <= 400
+    with sqlite3.connect(tmp_path / "s.db") as store:
+        kept = "SELECT max(length(raw)), max(length(reason)) FROM rejects"
+        raw, reason = store.execute(kept).fetchone()
+        (early,) = store.execute("SELECT coalesce(max(length(raw)), 0) FROM early").fetchone()
+    assert raw <= 4096
+    assert reason <= 400
+    assert early <= 4096 * 4 / 3 + 4  # base64
+
+
+# Inputs that are not what they were, not whole yet, or no files: as a user meets them
+
+
+def answered(path: Path) -> list[str]:
+    return [row["id"] for row in read_lines(path)]
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the command line; end it, if it still runs, with the block."""
+    pipe = subprocess.PIPE
+    process = Fork([*arguments], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> list[object]:
+    return ["run", "--output", tmp_path / "out.jsonl", "--store", tmp_path / "s.db", "--events"]
+
+
+# Replaced
+
+
+# Not whole
+
+
+def test_a_torn_last_line_waits_for_its_end(tmp_path: Path, base: list[object]) -> None:
+    events, out = tmp_path / "e.csv", tmp_path / "out.jsonl"
+    events.write_text("id,score\na,0.25\nb,0.5")
+    done = streamcal(*base, events)
+    assert done.returncode == 0
+    assert f"the last line of {events} (line 3) has no line end and was not taken: --final" in done.stderr
+    assert answered(out) == ["a"]
+    events.write_text("id,score\na,0.25\nb,0.57\n")
+    assert streamcal(*base, events).returncode == 0
+    assert [(row["id"], row["score"]) for row in read_lines(out)] == [("a", 0.25), ("b", 0.57)]
+
+
+# Pipes, and what is no file
+
+
+@pytest.mark.slow
+def test_a_pipe_without_a_writer_can_be_stopped(tmp_path: Path) -> None:
+    pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
+    os.mkfifo(pipe)
+    with started("run", "--events", pipe, "--output", out) as process:
+        wait_for(out.exists)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+
+
+# What a reject keeps
+
+
+# Bad clocks on the command line: what is lost, and what the rejects say
+
+
+NOW = 1_700_000_000
+FAR = 4_070_908_800
+"""The year 2099."""
+
+
+def stream(
+    folder: Path, count: int = 600, *, late: int = 3000, step: int = 60
+) -> tuple[list[Any], list[Any]]:
+    """Return predictions, one every ``step`` seconds, and labels that come ``late`` seconds later."""
+    rng = np.random.default_rng(5)
+    scores, classes = NormalPair(0.3).sample(count, rng)
+    predictions = [
+        {"id": f"u-{i}", "score": score, "time": NOW + step * i} for i, score in enumerate(scores.tolist())
+    ]
+    labels = [
+        {"id": f"u-{i}", "label": label, "time": NOW + step * i + late}
+        for i, label in enumerate(classes.tolist())
+    ]
+    return predictions, labels
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run(
+    folder: Path, predictions: list[Any], labels: list[Any], *more: object
+) -> tuple[Any, list[Any], list[Any]]:
+    out, rejects = folder / "out.jsonl", folder / "rejects.jsonl"
+    done = streamcal(
+        *("run", "--events", write(folder / "events.jsonl", predictions)),
+        *("--labels", write(folder / "labels.jsonl", labels), "--output", out, "--rejects", rejects, *more),
+    )
+    assert done.returncode == 0, done.stderr
+    return done, read_lines(out), read_lines(rejects)
+
+
+def test_a_store_of_wrong_clocks_is_replayed_byte_for_byte(tmp_path: Path) -> None:
+    predictions, labels = stream(tmp_path)
+    for place, time in ((3, FAR), (200, NOW * 1000), (201, FAR), (400, 1e20)):
+        predictions[place]["time"] = time
+    run(tmp_path, predictions, labels, "--store", tmp_path / "store.db")
+    done = streamcal(
+        *("replay", "--store", tmp_path / "store.db", "--events", tmp_path / "events.jsonl"),
+        *("--labels", tmp_path / "labels.jsonl"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "byte-equal" in done.stdout

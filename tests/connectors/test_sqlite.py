@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
-import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -16,11 +17,16 @@ import pytest
 from streamcal_connectors.sqlite import access
 from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, SqliteStore
 
+from streamcal import JoinConfig
 from streamcal.errors import StoreError
+from streamcal.run.config import RunConfig
+from streamcal.run.connectors import Connectors
+from streamcal.run.outputs import Outputs
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Change, Checkpoint
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.runner import Inputs, Runner
 from tests.command_line import STREAMCAL, streamcal, synthetic
-from tests.fuzz.stores import prepared
 from tests.join.recorder import stored_entries
 
 
@@ -160,7 +166,18 @@ def _ignore_sigxfsz() -> None:
 
 def filled(path: Path) -> None:
     """Make a store with rows in every table, on several pages, indices and inner pages among them."""
-    shutil.copy(prepared() / "whole" / "state.db", path)
+    rows = [
+        f'{{"id":"{i}","score":0.{i % 97:02},"time":{i},"key":{json.dumps("k" if i % 4 else None)}}}\n'
+        f'{{"id":"{i - 9}","label":{int(i % 3 == 0)},"time":{i}}}\n{{"id":"e{i}","label":1,"time":{i}}}\n'
+        for i in range(100)
+    ]
+    (path.parent / "events.jsonl").write_text("".join(rows))
+    connectors, ticks = Connectors(), count()
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=40.0, max_pending=60)))
+    outputs = Outputs(connectors.sink(str(path.parent / "out.jsonl")))
+    with closing(SqliteStore(path)) as store:
+        inputs = Inputs([], [connectors.source(str(path.parent / "events.jsonl"))])
+        Runner(pipeline, inputs, outputs, store, clock=lambda: next(ticks) * 0.06).run()
     with closing(opened(path)) as store:
         found = store.load()
         rejects = [RejectRow("ü", i, "malformed", "no", "raw" * 50) for i in range(1000)]

@@ -10,7 +10,6 @@ import numpy as np
 from streamcal import Recalibrator
 
 CLASSES = ("cat", "dog", "fox")
-TARGET = "target"
 
 
 @dataclass(frozen=True)

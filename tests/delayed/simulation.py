@@ -28,31 +28,12 @@ from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.maps.platt import apply_platt, logit
 from streamcal.sketch import grid
 
-__all__ = [
-    "CHANGE",
-    "DAYS",
-    "KINDS",
-    "MATURED",
-    "TELLINGS",
-    "Drawn",
-    "bands_of",
-    "draw",
-    "errors",
-    "followed",
-]
-
 Floats = npt.NDArray[np.float64]
 
 KINDS: Final = ("constant", "doubled", "by score")
 TELLINGS: Final = (
-    "weekly batches",
-    "10 to 3 days",
-    "3 to 10 days",
-    "backlog told",
-    "all told faster",
-    "daily batches",
-    "lognormal",
-    "Pareto",
+    *("weekly batches", "10 to 3 days", "3 to 10 days", "backlog told", "all told faster", "daily batches"),
+    *("lognormal", "Pareto"),
 )
 DAYS: Final = 120.0
 MATURED: Final = 30.0

@@ -14,8 +14,6 @@ from streamcal.events import PredictionEvent
 from streamcal.join.outcomes import EarlyPositive, Joined
 from tests.delayed.simulation import MATURED, Drawn
 
-__all__ = ["DAY", "Stream", "events_of"]
-
 DAY = 86_400.0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from streamcal.delayed.delay_laws_c import BANDS, COHORT, DelayLaws
+from streamcal.delayed.delay_laws_c import COHORT, DelayLaws
 from tests.delayed.streams import ALIKE, Delays, Floats, Labels, Stream, bulk, by_class, fixed, made, told
 
 Law = Callable[[Floats], Floats]
@@ -111,14 +111,6 @@ def test_classes_as_late_as_each_other_are_never_told_apart() -> None:
     assert np.median([z for z, _ in found.values()]) > 0.5
 
 
-def test_strata_of_the_score_are_needed_where_delays_depend_on_it() -> None:
-    """As if all scores were alike, the positives come later: their scores are higher. |z| is 9 and more."""
-    for seed in range(3):
-        stream = made(5000, [4, seed], ALIKE["by score"])
-        assert largest(stream)[0] < 5.0
-        assert largest(stream, np.full(5000, 0.5))[0] > 5.0
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("rate", [0.5, 0.02])
 def test_a_class_that_comes_later_is_found(rate: float) -> None:
@@ -151,35 +143,6 @@ def test_the_gate_goes_off_once_the_classes_are_alike() -> None:
 
 
 # Cohorts
-
-
-def columns(laws: DelayLaws) -> dict[str, np.ndarray]:
-    names = ["start", "size", "time", "told", "released", "next", "head", "tail", "waiting", "expected"]
-    every = zip([*names, "risk", "open"], laws._columns, strict=True)
-    return {name: np.asarray(column)[: laws.k] for name, column in every}
-
-
-@pytest.mark.parametrize("delays", [by_class(100.0, 1500.0), bulk(0)])
-def test_merged_cohorts_keep_the_counts(delays: object) -> None:
-    """Each prediction and each label is counted in the cohort that spans its prediction, and in its band."""
-    n = 20_000
-    stream = made(n, 7, delays)  # type: ignore[arg-type]
-    laws = told(DelayLaws(), stream)
-    held = columns(laws)
-    starts = held["start"]
-    edges = np.append(starts, n)
-    assert starts[0] == 0
-    np.testing.assert_array_equal(held["size"][:-1], np.diff(starts))
-    assert held["size"][:-1].sum() == starts[-1]
-    assert np.diff(edges).max() > 8 * COHORT  # some are merged
-    odds = np.log2(stream.scores / (1.0 - stream.scores))
-    band = np.clip(np.floor(odds).astype(int) + BANDS // 2, 0, BANDS - 1)
-    come = stream.due <= n - 1
-    which = np.searchsorted(starts, np.arange(n), side="right") - 1
-    plain = np.zeros((laws.k, BANDS, 2), int)
-    np.add.at(plain, (which[come], band[come], stream.labels[come]), 1)
-    np.testing.assert_array_equal(held["told"], plain.sum(axis=1))
-    np.testing.assert_array_equal(held["risk"] + held["open"], plain)
 
 
 # Event times

@@ -5,43 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.delayed.label_release_c import MOST_HELD, LabelRelease
+from streamcal.delayed.delay_laws_c import completeness
+from streamcal.delayed.label_release_c import LabelRelease
+from streamcal.delayed.outage import Outage, outage_of
 from streamcal.sketch.decoding import encoded
-from tests.delayed.streams import LATE, Cohorts, Delays, Stream, driven, made
+from tests.delayed.streams import ALIKE, LATE, Delays, Stream, driven, made
+from tests.nightly import one_in
 
 # Held at most
-
-
-def one_class(n: int, release: LabelRelease) -> Stream:
-    """Drive a release by labels of one class alone, and return the stream."""
-    delays: Delays = lambda rng, y, x, at: np.where(y == 0, np.inf, 0.0)  # noqa: E731
-    stream = made(n, 42, delays, rate=0.5)
-    assert not driven(release, stream).learned
-    return stream
-
-
-def test_thinning_keeps_the_weights() -> None:
-    """And the scores, about: of pairs, one stands for both, chosen without regard to its score."""
-    release = LabelRelease()
-    stream = one_class(50_000, release)
-    held = Cohorts(release)
-    state = held.state
-    labels = state.labels < 2
-    assert release.held <= MOST_HELD
-    assert release.held == labels.sum()
-    assert state.weights[labels].sum() == int(stream.labels.sum())
-    assert (state.weights[labels] == state.stands[labels]).all()
-    assert state.stands[labels].sum() == int(stream.labels.sum())
-    assert state.stands[labels].max() >= 2
-    scores = stream.scores[stream.labels == 1]
-    mean = np.average(state.scores[labels], weights=state.weights[labels])
-    # Its standard error is .22 / √8,000 at most.
-    assert mean == pytest.approx(scores.mean(), abs=0.012)
-    # Each stands in the cohort of its prediction.
-    rows = [int(i) for cohort in range(len(held.start)) for i in [cohort] * int(held.held[cohort, 1])]
-    index = state.index[labels]
-    assert (held.start[rows] <= index).all()
-    assert (index < np.append(held.start[1:], len(stream.scores))[rows]).all()
 
 
 # Corrections
@@ -74,3 +45,54 @@ def _until(stream: Stream, cut: int) -> Stream:
     """Return the predictions before a cut; labels that come after it do not come."""
     due = np.where(stream.due[:cut] <= cut - 1, stream.due[:cut], np.inf)
     return Stream(stream.scores[:cut], stream.truth[:cut], stream.labels[:cut], due)
+
+
+# Outages of one class: they are told from a class balance that moves, and from fewer labels of both
+
+
+N = 12_000
+FROM, UNTIL = 6_000, 9_000
+
+
+def outages(stream: Stream) -> dict[int, Outage]:
+    """Return the outages that are seen after each 200 predictions."""
+    release, seen = LabelRelease(), dict[int, Outage]()
+
+    def look(i: int) -> None:
+        if i % 200 == 0 and release.known and release.k > 1:
+            age = completeness(release, 0, np.empty((4, release.k - 1)))
+            outage = outage_of(release, age)
+            if outage is not None:
+                seen[i] = outage
+
+    driven(release, stream, after=look)
+    return seen
+
+
+def without(late: int, usual: Delays) -> Delays:
+    """Return delays with which labels of one class stop for a while, and come at its end."""
+
+    def delays(rng: np.random.Generator, y: np.ndarray, x: np.ndarray, at: np.ndarray) -> np.ndarray:
+        out = (y == late) & (at >= FROM) & (at < UNTIL)
+        return np.where(out, UNTIL - at, usual(rng, y, x, at))
+
+    return delays
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_an_outage_is_seen_until_its_labels_come(late: int) -> None:
+    seen = outages(made(N, [1, late], without(late, ALIKE["exponential"])))
+    assert seen
+    assert FROM < min(seen) < UNTIL
+    assert max(seen) <= UNTIL + 400
+    assert all(each.label == late and FROM - 200 <= each.since <= FROM + 800 for each in seen.values())
+
+
+@pytest.mark.parametrize("kind", one_in(3, ALIKE))
+def test_no_outage_is_seen_where_there_is_none(kind: str) -> None:
+    assert not outages(made(N, [2, len(kind)], ALIKE[kind]))
+
+
+def test_a_balance_that_moves_is_none() -> None:
+    assert not outages(made(N, 3, ALIKE["fixed"], ramp=-3.0))
+    assert not outages(made(N, 3, ALIKE["fixed"], ramp=3.0))

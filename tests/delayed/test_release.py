@@ -58,22 +58,6 @@ def test_while_no_class_is_late_all_labels_pass_at_once(kind: str) -> None:
     assert all(each.weight == 1.0 and each.label == stream.labels[each.of] for each in outcome.learned)
 
 
-def test_a_weight_settles_the_first_labels() -> None:
-    """It says for which predictions a label stands: a class may be rare, but not late."""
-    release = LabelRelease()
-    for score in (0.5,) * 40:
-        counted(release, score, lambda: None)
-    for q in range(5):
-        assert not release.take(0.5, 1, q, 1.0, NO_TIME, NO_TIME, 0.5, None)
-    assert release.held == 5
-    assert not release.take(0.5, 1, 5, 3.0, NO_TIME, NO_TIME, 0.5, None)
-    given = release.released_labels()
-    assert given.prediction_index.tolist() == [*range(6)]
-    assert given.weights.tolist() == [1.0] * 5 + [3.0]
-    assert release.held == 0
-    assert not release.unsettled
-
-
 # While one is
 
 
@@ -158,30 +142,6 @@ def test_labels_of_one_batch_are_released_in_no_order_of_their_class() -> None:
 # The first labels
 
 
-@pytest.mark.parametrize("name", one_in(2, LATE))
-def test_the_first_labels_are_held_and_used_later(name: str) -> None:
-    """Nothing is learned before labels of the late class have come; then those of the first are, too."""
-    delays, rate = LATE[name]
-    stream, release = made(12_000, [37, 1], delays, rate=rate), unexcluding()
-    late = int(
-        np.argmax([np.nanmedian((stream.due - np.arange(12_000.0))[stream.labels == y]) for y in (0, 1)])
-    )
-    most = [0]
-
-    def after(i: int) -> None:
-        if release.unsettled:
-            most[0] = max(most[0], release.held)
-            assert label_delays(release).first == (release.held > 0)
-
-    outcome = driven(release, stream, after=after)
-    first = outcome.learned[0].when
-    assert first > np.sort(stream.due[stream.labels == late])[5]
-    assert most[0] > 100
-    assert indices(outcome).keys() >= set(range(300)) & set(outcome.told)
-    assert not label_delays(release).first
-    assert label_delays(release).late == late
-
-
 # Labels by exclusion
 
 
@@ -211,15 +171,3 @@ def test_labels_by_exclusion_are_hardly_ever_wrong(delays: Delays, rate: float) 
         assert [each.label for each in outcome.learned if each.of == q][1] == stream.labels[q]
     wrong = sum(each.label != stream.labels[each.of] for each in outcome.learned)
     assert wrong <= release.mistaken + 0.01 * rarer  # of some, the label has not come
-
-
-def test_weights_of_what_is_learned_add_up() -> None:
-    """Each prediction counts once, by its label or by exclusion, also if thinned; twice if that was wrong."""
-    for delays, rate in LATE.values():
-        stream, release = made(20_000, [41, 1], delays, rate=rate), LabelRelease()
-        outcome = driven(release, stream)
-        old = 12_000
-        weight = sum(each.weight for each in outcome.learned if each.of < old)
-        held = Cohorts(release)
-        open_ = int((held.told - held.released)[held.start < old].sum())
-        assert old - open_ - 300 <= weight <= old + release.mistaken + 300

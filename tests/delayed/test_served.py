@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from streamcal import MapPublished, PredictionEvent, Recalibrator
+from streamcal import MapPublished, PredictionEvent
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.join.outcomes import EarlyPositive
@@ -86,18 +86,6 @@ def test_a_restored_engine_goes_on_alike(cut: int) -> None:
     assert any(isinstance(emission, MapPublished) for emission in begun)
 
 
-def test_every_version_is_published_with_its_number() -> None:
-    """Those of a pane that closes, those of labels, and those of told positives."""
-    drawn = draw("doubled", 2500, 5)
-    stream = Stream(drawn, delayed=True)
-    begun = stream.take(events_of(drawn))
-    versions = [emission.map.version for emission in begun if isinstance(emission, MapPublished)]
-    assert versions == list(range(1, stream.engine.version + 1))
-    first = next(emission for emission in begun if isinstance(emission, MapPublished))
-    assert first.mixture is not None
-    assert set(names_of(EARLY)) <= first.mixture.weights.keys()
-
-
 @pytest.mark.parametrize(
     "options", [{"mode": "auto"}, {"mode": "target", "label_delay_limit": timedelta(days=MATURED)}]
 )
@@ -116,10 +104,3 @@ def test_labels_of_the_source_are_no_positives_of_the_target() -> None:
     engine.observe_early(EarlyPositive(0.5, 0.0, 1.0, "source", None))
     engine.answer(PredictionEvent("a", 0.5, 5.0, domain="source"))
     assert engine.to_bytes() == before
-
-
-@pytest.mark.parametrize("value", [0, -1, 0.5, float("nan"), float("inf"), "PT0.5S", "30 days"])
-def test_an_option_out_of_range_is_named(value: object) -> None:
-    """The message says which, and repeats the value."""
-    with pytest.raises(ValueError, match="label_delay_limit"):
-        Recalibrator(label_delay_limit=value)  # type: ignore[arg-type]

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
-from benchmarks import quality, streams
+from benchmarks import quality
 from benchmarks.__main__ import EIGHT
 from streamcal.testing import NormalPair
 
@@ -19,41 +16,6 @@ pytestmark = pytest.mark.nightly
 
 SCORES, LABELS = NormalPair(0.4).sample(400, np.random.default_rng(3))
 PAIRS = list(zip(SCORES.tolist(), LABELS.tolist(), strict=True))
-
-
-def test_a_frozen_model_is_fitted_before_its_source_and_its_source_comes_before_the_deployment() -> None:
-    rng = np.random.default_rng(5)
-    features = rng.standard_normal((300, 2))
-    labels = (features[:, 0] + rng.standard_normal(300) > 0).astype(np.int8)
-    deployment = streams.Deployment(lambda: (features, labels), "logistic", 100, 50)
-    made = streams.deploy(deployment)
-    assert made["source_labels"].tolist() == labels[100:150].tolist()
-    assert made["labels"].tolist() == labels[150:].tolist()
-    # What comes after the first hundred rows does not move the model.
-    others = streams.Deployment(
-        lambda: (features, np.append(labels[:100], 1 - labels[100:])), "logistic", 100, 50
-    )
-    np.testing.assert_array_equal(streams.deploy(others)["scores"], made["scores"])
-    fitted = LogisticRegression()
-    scale = features[:100].mean(axis=0), features[:100].std(axis=0)
-    fitted.fit((features[:100] - scale[0]) / scale[1], labels[:100])
-    expected = fitted.predict_proba((features[100:] - scale[0]) / scale[1])[:, 1]
-    np.testing.assert_allclose(np.append(made["source_scores"], made["scores"]), expected, atol=1e-9)
-
-
-def fitted(columns: np.ndarray, labels: np.ndarray, identity: list[float], ridge: float) -> np.ndarray:
-    """Return the coefficients of least penalised log loss, found by a general optimiser."""
-    centre = np.array(identity)
-
-    def loss(at: np.ndarray) -> float:
-        exponents = columns @ at
-        penalty = ridge / 2 * ((at - centre) ** 2).sum()
-        return float(np.logaddexp(0, exponents).sum() - exponents @ labels + penalty)
-
-    def slope(at: np.ndarray) -> np.ndarray:
-        return columns.T @ (expit(columns @ at) - labels) + ridge * (at - centre)
-
-    return minimize(loss, centre, jac=slope, method="BFGS", options={"gtol": 1e-7}).x
 
 
 @pytest.mark.slow

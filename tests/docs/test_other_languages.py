@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from streamcal import MulticlassMap, RecalibrationMap
-from tests.multiclass.maps import LARGEST_OF_CLASSES, learned
+from tests.multiclass.maps import LARGEST_OF_CLASSES
 from tests.spark.maps import LARGEST_DIFFERENCE
 
 FOLDER = Path(__file__).parents[2] / "examples" / "languages"
@@ -82,13 +82,3 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_java(compiled: Path) -> None:
     check(program("java"), "-cp", compiled, "CheckMap")
-
-
-@pytest.mark.nightly
-def test_a_million_probabilities_of_a_map_that_was_learned(compiled: Path, tmp_path: Path) -> None:
-    class_map, file = learned(3), tmp_path / "case.json"
-    rows = np.random.default_rng(5).dirichlet(np.full(3, 0.3), 10**6 // 3)
-    case = {"map": class_map.model_dump(), "scores": rows.tolist()}
-    file.write_text(json.dumps([case | {"answers": class_map.predict_many(rows).tolist()}]))
-    check(program("node"), FOLDER / "check.mjs", learned_by=file)
-    check(program("java"), "-cp", compiled, "CheckMap", learned_by=file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from streamcal import RecalibrationMap
@@ -175,3 +177,103 @@ def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     said = " ".join((ROOT / "docs" / "verdict.md").read_text().split("```")[1].split())
     assert said in " ".join(done.stdout.split())
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
+# The tutorial's script and commands run in their order, in one folder, and print what the page shows
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert [language for language, _ in blocks] == ["python", "sh", "", "sh", "", "sh"]
+    printed: list[str] = []
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for language, code in blocks:
+        if not language:  # lines that the block before has printed, in this order
+            places = [printed.index(line) for line in code.splitlines()]
+            assert places == sorted(places)
+            continue
+        command = [sys.executable, "-c", code] if language == "python" else ["bash", "-euc", code]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert (tmp_path / "report.html").stat().st_size
+    assert (tmp_path / "again.csv").stat().st_size
+
+
+# docs/scale.md: its tables are what its arithmetic prints
+
+
+SCALE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+
+
+def test_the_tables_are_what_the_arithmetic_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(re.findall(r"```python\n(.*?)```", SCALE, re.DOTALL)[0], {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in SCALE.splitlines() if line.startswith("| 10^")] == printed
+
+
+# docs/connectors.md: its commands run on the flights
+
+
+CONNECTORS = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text()
+
+
+@pytest.mark.nightly
+def test_its_commands_run_on_the_flights(tmp_path: Path) -> None:
+    (code,) = (
+        each for each in re.findall(r"```sh\n(.*?)```", CONNECTORS, re.DOTALL) if "demo --files" in each
+    )
+    commands = "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers, again = pl.read_parquet(tmp_path / "recalibrated.parquet"), pl.read_ipc(tmp_path / "again.arrow")
+    assert len(answers) == len(again) == len(pl.read_parquet(tmp_path / "flights" / "predictions.parquet"))
+    served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
+    assert again["probability"].to_numpy() == pytest.approx(
+        served.predict_many(again["score"].to_numpy()), abs=0
+    )
+
+
+# docs/llm-judge.md: its commands run, and its simulation has the truth that it says
+
+
+LLM_JUDGE = (ROOT / "docs" / "llm-judge.md").read_text()
+
+
+@pytest.mark.nightly
+def test_the_commands_run(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    code = "\n".join(re.findall(r"^```sh\n(.*?)^```", LLM_JUDGE, re.DOTALL | re.MULTILINE))
+    done = subprocess.run(
+        ["bash", "-euc", code], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Cannot tell: labels have weights" in done.stdout
+    for judged, served in (("answers.csv", "recalibrated.csv"), ("pairs.csv", "preferred.csv")):
+        with (tmp_path / judged).open() as before, (tmp_path / served).open() as after:
+            truth = {row["id"]: float(row["truth"]) for row in csv.DictReader(before)}
+            rows = list(csv.DictReader(after))
+        known, scores, probabilities = (
+            np.array(each)
+            for each in (
+                [truth[row["id"]] for row in rows],
+                [float(row["score"]) for row in rows],
+                [float(row["probability"]) for row in rows],
+            )
+        )
+        assert len(rows) == 40_000
+        assert np.mean((probabilities - known) ** 2) < 0.5 * np.mean((scores - known) ** 2)

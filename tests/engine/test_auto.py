@@ -11,10 +11,10 @@ from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.mixture.mixture import START, STRIDE, STRIDE_AT_ONCE
+from streamcal.mixture.mixture import START
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.testing import NormalPair
-from tests.inside import memo_of, memos_of
+from tests.inside import memos_of
 from tests.mixture.plain import limits_of
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -55,39 +55,6 @@ def test_before_the_first_target_label_a_mixture_of_the_source_s_maps_serves(n: 
     assert theirs is not None
     # Half of δ is kept for the target, and the distance of the two maps is added.
     assert SOURCE.risk(auto.map).total <= mine.risk <= 2.0 * theirs.risk
-
-
-def test_without_a_source_it_learns_from_the_target() -> None:
-    rng = np.random.default_rng(2)
-    engine = Recalibrator()
-    engine.learn_many(*TARGET.sample(3000, rng), "target")
-    scores, labels = TARGET.sample(20_000, rng)
-    assert engine.map.bins > 1
-    assert engine.map.weights == (1.0, 1.0)
-    assert brier(engine, scores, labels) < np.mean((scores - labels) ** 2)
-    assert engine.mixing is not None
-    assert sum(engine.mixing.weights.values()) == pytest.approx(1.0)
-    assert all(name == "identity" or name.startswith("target/") for name in engine.mixing.weights)
-    certificate = engine.certificate
-    assert certificate is not None
-    assert certificate.domain == "target"
-    assert NormalPair(0.1).risk(engine.map).total <= certificate.risk < 1.0
-    assert certificate.target_risk == certificate.risk
-
-
-def test_under_label_shift_composites_lead() -> None:
-    rng = np.random.default_rng(3)
-    engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(50_000, rng), "source")
-    for score, label in zip(*(column.tolist() for column in TARGET.sample(1000, rng)), strict=True):
-        engine.learn_one(score, label, "target")
-    assert engine.mixing is not None
-    shifted = sum(weight for name, weight in engine.mixing.weights.items() if name.startswith("composite"))
-    assert shifted > 0.5
-    source = Recalibrator(mode="source")
-    source.learn_many(*SOURCE.sample(50_000, rng), "source")
-    scores, labels = TARGET.sample(50_000, rng)
-    assert brier(engine, scores, labels) < brier(source, scores, labels)
 
 
 def flattened(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -232,37 +199,6 @@ def flipping(n: int, every: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, (rng.random(n) < rate).astype(np.int8)
 
 
-def steps_up_to(n: int, most: int) -> list[int]:
-    """Return the label counts of the steps, as documented: by a quarter of the labels, from 8 to ``most``."""
-    counts = [8]
-    while (after := counts[-1] + min(most, max(8, counts[-1] // 4))) <= n:
-        counts.append(after)
-    return counts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", [0, 40])
-def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
-    engine, began = Recalibrator(), []
-    scores, labels = flipping(3000, 900, 13)
-    for i, score in enumerate(scores.tolist()):
-        if delay:
-            engine.step(PredictionEvent(str(i), score))
-        if i < delay:
-            continue
-        before, late = (engine.version, engine.map, engine.mixing), i - delay
-        label = int(labels[late])
-        emissions = engine.step(LabelEvent(str(late), label) if delay else LabelledEvent(score, label))
-        maps = [each for each in emissions if isinstance(each, MapPublished)]
-        assert len(maps) == engine.version - before[0] <= 1
-        if maps:
-            began.append(late + 1)
-            assert maps[0].map == engine.map
-        else:
-            assert (engine.map, engine.mixing) == before[1:]
-    assert began == steps_up_to(3000 - delay, STRIDE if delay else STRIDE_AT_ONCE)
-
-
 def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
     """Two sources of the same counts, in another order: what is newest in it is how the target begins.
 
@@ -281,36 +217,6 @@ def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
         grid = np.linspace(0.05, 0.95, 50)
         excess.append(float(np.mean((engine.predict_many(grid) - (1.0 - grid)) ** 2)))
     assert excess[1] < 0.7 * excess[0]  # long memories hold both halves
-
-
-def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
-    """A short memory does well at once and badly late: what was `seen` tells one of the trackers so.
-
-    It had .97 of the weight where nothing was told, and less than .02 where all was, over 3 seeds.
-    """
-    rng = np.random.default_rng(8)
-    n, delay = 12_000, 1000
-    rate = np.where(np.arange(n) // 1000 % 2, 0.8, 0.2)  # flips every 1,000: a late short memory is wrong
-    labels = (rng.random(n) < rate).astype(int)
-    scores = rng.uniform(0.3, 0.7, n)
-
-    def weight_of_the_short(*, told: bool) -> float:
-        engine, seen = Recalibrator(), []
-        for i in range(n):
-            seen.append(engine.target.scores)
-            engine.observe_one(float(scores[i]))
-            if i >= delay:
-                late = i - delay
-                engine.learn_one(
-                    float(scores[late]),
-                    int(labels[late]),
-                    "target",
-                    memo=memo_of(seen[late] if told else None),
-                )
-        assert engine.mixing is not None
-        return engine.mixing.weights.get("target/platt/0.98", 0.0)
-
-    assert weight_of_the_short(told=True) < 0.2 * weight_of_the_short(told=False)
 
 
 def of_batches(engine: Recalibrator, scores: np.ndarray, labels: np.ndarray, size: int) -> float:

@@ -49,11 +49,6 @@ def test_a_bad_field_is_refused_and_nothing_changes(event: Any, name: str, value
     assert engine.to_bytes() == before
 
 
-def test_what_is_joined_needs_an_id() -> None:
-    with pytest.raises(ValueError, match="needs an id"):
-        Recalibrator().step(PredictionEvent(None, 0.5))
-
-
 def test_a_whole_number_is_the_id_of_its_digits() -> None:
     engine = Recalibrator()
     (answer,) = engine.step(PredictionEvent(np.int64(5), 0.5))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.events import Event
 from streamcal.events.clock_c import FEWEST, SURE, Clock
-from tests.command_line import streamcal
 
 DAY = 86_400.0
 
@@ -93,16 +89,6 @@ def test_a_label_from_the_future_turns_no_positive_into_a_negative(ahead: float)
     counts = engine.join.counts
     assert counts.contradicted == 0
     assert engine.join.clock == events[-1][0]
-
-
-def test_a_remark_names_the_event_that_was_not_believed(tmp_path: Path) -> None:
-    rows = [{"id": f"i{number}", "score": 0.5, "label": number % 2, "time": number} for number in range(200)]
-    rows[120]["time"] = 900_000
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = streamcal("run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl")
-    assert "once, an event had a time far ahead of the others, the latest of them 'i120'" in done.stdout
-    assert "10.42 days ahead (" in done.stdout
-    assert "events.jsonl, line 121)" in done.stdout
 
 
 def test_predictions_after_a_pause_mature_by_their_own_times() -> None:

@@ -65,41 +65,6 @@ def test_events_that_are_refused(raw: str | bytes, reason: str) -> None:
     assert reason in refused.reason
 
 
-UNKNOWN = st.lists(
-    st.sampled_from(
-        [
-            b'{"id":"a","score":0.5,"x":1}',
-            b'{"id":"b","score":0.5,"x":null,"y":"\\u00e9"}',
-            b'{"id":"c","x":[1],"score":0.5}',
-            b'{"id":"d","score":0.5,"x":1e999}',
-            b'{"id":"e","score":0.5,"x":1,"x":"again"}',
-            b'{"id":"f","score":0.5,"\\"":1}',
-            b'{"id":"g\\u0001","score":0.5,"y":true}',
-            b'{"id":"h","label":1,"y":0}',
-            b'{"score":0.5,"label":1,"x":"\xff"}',
-            b'{"id":"i","score":0.5}',
-        ]
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@given(st.lists(UNKNOWN, min_size=2, max_size=4))
-def test_unknown_fields_count_the_same_however_lines_are_decoded(blocks: list[list[bytes]]) -> None:
-    quick, slow = JsonDecoder(), JsonDecoder()
-    slow._is_quick = False
-    for lines in blocks:
-        found = quick.decode_lines(b"\n".join(lines)) or [quick.decode(line) for line in lines]
-        assert list(found) == [slow.decode(line) for line in lines]
-        assert quick.unknown_fields == slow.unknown_fields
-
-
-@given(st.binary() | st.text().map(str.encode))
-def test_no_text_raises(raw: bytes) -> None:
-    assert isinstance(decode(raw), Malformed | PredictionEvent | LabelEvent | LabelledEvent)
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=2),
@@ -118,40 +83,6 @@ def test_fast_and_slow_decoding_agree(fields: dict[str, object]) -> None:
         assert slow.reason == fast.reason
     else:
         assert plain(fast) == plain(slow)
-
-
-LINES = st.lists(
-    st.sampled_from(
-        [
-            b'{"id":"a","score":0.5}',
-            b'{"id":"b","label":1,"key":"k"}',
-            b'{"id":"c","score":0.5,"label":0,"time":3}\r',
-            b'{"id":"d",',
-            b'"score":0.5}',
-            b'{"id":"e","score":0.5}{"id":"f","score":0.5}',
-            b'{"id":"{","score":0.5}',
-            b'{"id":7,"score":0.5}',
-            b'{"id":"g","score":2}',
-            b'{"id":"h","score":0.5,"x":{}}',
-            b"",
-            b" ",
-            b"3",
-            b"\xff",
-        ]
-    )
-    | st.binary(max_size=5),
-    max_size=6,
-)
-
-
-@given(LINES, st.booleans())
-def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: bool) -> None:
-    block = b"\n".join(lines) + b"\n" * ended
-    decoder = JsonDecoder()
-    events = decoder.decode_lines(block)
-    if events is not None:
-        texts = block.removesuffix(b"\n").split(b"\n")
-        assert list(events) == [decoder.decode(line) for line in texts]
 
 
 @pytest.fixture(autouse=True)

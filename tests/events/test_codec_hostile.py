@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal import PredictionEvent
 from streamcal.events import Event
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.events.columns import Columns
 
 NINES = "9" * 310
 HEADER = b"id,score,label,time,key,domain"
@@ -79,11 +76,6 @@ def test_depth_is_told_the_same_however_deep_the_caller_is() -> None:
         assert isinstance(at(0, raw), Malformed) == (nested > 99)
 
 
-def test_brackets_in_a_text_are_no_nesting() -> None:
-    raw = b'{"id":"a","score":0.5,"x":"' + b'[{\\"' * 1000 + b'"}'
-    assert JsonDecoder().decode(raw) == PredictionEvent("a", 0.5)
-
-
 def test_names_of_unknown_fields_are_bounded() -> None:
     decoder = JsonDecoder()
     for i in range(300):
@@ -98,61 +90,3 @@ def test_names_of_unknown_fields_are_bounded() -> None:
         assert wide.decode(b"a,0.5" + b"," * 300) == PredictionEvent("a", 0.5)
     assert wide.unknown_fields.total() == 600
     assert len(wide.unknown_fields) <= 101
-
-
-PIECES = st.sampled_from(
-    [
-        b'{"id":"a","score":0.5,"time":"2023-11-14T22:13:25Z","key":"k","note":"n"}',
-        b'{"id":"a","label":1}',
-        b'{"score":1e-3,"label":0}',
-        b"[[[[[[[[",
-        b'{"a":',
-        b"9" * 330,
-        b"1e999",
-        b"-0.0",
-        b"NaN",
-        b'"\\ud800\\udc00"',
-        b'"\\udc00"',
-        b"\\u0000",
-        b"\xed\xa0\x80",
-        b"\x00",
-        b"\r",
-        b",",
-        b'"',
-        b"}",
-        b"]",
-    ]
-)
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """Return a line of which parts were cut out, put in, or changed."""
-    line = bytearray(draw(PIECES))
-    for _ in range(draw(st.integers(0, 4))):
-        start = draw(st.integers(0, len(line)))
-        line[start : start + draw(st.integers(0, 9))] = draw(PIECES | st.binary(max_size=4))
-    return bytes(line)
-
-
-COLUMNS = [
-    Columns(),
-    Columns(keep=("note", "x")),
-    Columns(id="key", key="id", keep=("note",)),
-    Columns(positive="yes", keep=("label",)),
-]
-
-
-@given(mutated(), st.sampled_from(COLUMNS))
-def test_no_mutated_line_raises(raw: bytes, columns: Columns) -> None:
-    kinds = (Malformed, PredictionEvent, LabelEvent, LabelledEvent)
-    for decoder in (
-        JsonDecoder("target", columns),
-        CsvDecoder(b"id,score,label,time,key,domain,note", "target", columns),
-    ):
-        found = decoder.decode(raw)
-        assert isinstance(found, kinds)
-        assert not isinstance(found, Malformed) or len(found.reason) <= 1000
-    block = raw.replace(b"\n", b" ")
-    events = JsonDecoder("target", columns).decode_lines(block)
-    assert events is None or list(events) == [JsonDecoder("target", columns).decode(block)]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.columns import Columns
 from streamcal.events.fields import OtherLabel
 
 NAMED = Columns(
@@ -40,27 +37,6 @@ def test_csv_columns_by_other_names() -> None:
     assert decoder.decode(b' 5 ,0.5,a,7,"D,E",9') == PredictionEvent("a", 0.5, 7.0, kept=("D,E", "5"))
     assert decoder.decode(b",0.5,a,7,,9") == PredictionEvent("a", 0.5, 7.0, kept=(None, None))
     assert decoder.unknown_fields == {"score": 2}
-
-
-FIELDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": st.text(max_size=3) | st.integers(),
-        "score": st.floats(-0.5, 1.5),
-        "label": st.sampled_from([0, 1, True, 2, "yes", None]),
-        "key": st.text(max_size=2),
-        "note": st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(max_size=5) | st.lists(st.none()),
-    },
-)  # fmt: skip
-
-
-@given(FIELDS)
-def test_quick_and_slow_decoding_agree_on_what_is_kept(fields: dict[str, object]) -> None:
-    """An unknown field forces the slow way; the event must be the same."""
-    decoder = JsonDecoder("target", Columns(keep=("note",)))
-    quick, slow = (decoder.decode(msgspec.json.encode(each)) for each in (fields, {**fields, "zzz": 0}))
-    assert quick == slow
 
 
 def test_a_column_with_a_role_can_be_kept_as_well() -> None:
@@ -133,17 +109,3 @@ def test_a_missing_label_is_never_the_other_class(label: str) -> None:
         refused = JsonDecoder("target", columns).decode(b'{"id":"a","label":%s}' % label.encode())
         assert type(refused) is Malformed
         assert refused.label is None
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("probability", "score"),
-        ("Lable", "label"),
-        ("request-id", "id"),
-        ("amount", None),
-        ("x" * 100_000, None),
-    ],
-)
-def test_what_a_field_may_be_meant_for(name: str, meant: str | None) -> None:
-    assert did_you_mean(name) == meant

@@ -14,10 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from typing import NamedTuple
 
-from tests.fuzz import documents, lines, states, stores
+from tests.fuzz import documents, lines, states
 from tests.fuzz.harness import Report, fuzz, limit_memory
-
-__all__ = ["TARGETS"]
 
 
 class Target(NamedTuple):
@@ -36,9 +34,6 @@ TARGETS = {
     "maps": Target(1_000, documents.try_map, documents.engines),
     "map rows": Target(500, documents.try_map_row, documents.engines),
     "certificates and options": Target(500, documents.try_model, documents.models),
-    "options in TOML": Target(500, documents.try_toml),
-    "stores": Target(100, stores.try_store, stores.prepared),
-    "stores of many classes": Target(100, stores.try_class_store, stores.prepared_classes),
     "lines of JSON": Target(1_500, lines.try_json),
     "rows of CSV": Target(700, lines.try_csv),
     "runs": Target(15, lines.try_run),

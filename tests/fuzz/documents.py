@@ -1,12 +1,10 @@
-"""Maps, certificates and options, as JSON and TOML from anywhere: changed, validated and used."""
+"""Maps, certificates and options, as JSON from anywhere: changed, validated and used."""
 
 from __future__ import annotations
 
 import json
 import random
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,32 +14,13 @@ from pydantic import BaseModel, ValidationError
 from streamcal import Certificate, JoinConfig, RecalibrationMap, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.run.apply import Maps
-from streamcal.run.config import KeysConfig, read_config
+from streamcal.run.config import KeysConfig
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import OPTIONS, make
 from tests.inside import memos_of
 from tests.memory import Log, MemoryFeed
 
-__all__ = ["engines", "models", "try_map", "try_map_row", "try_model", "try_toml"]
-
-_TOML: Final = b"""# options of a run
-[recalibrator]
-bins = 12
-window = "P30D"
-mode = "composite"
-prior = "scores"
-[join]
-label_ttl = 86_400.0
-max_pending = 1000
-[keys]
-limit = 10
-active = 0x10
-certified = 2
-[kafka]
-since = 1979-05-27T07:32:00Z
-nested = { a = [1, 2.5, "x", inf, nan], b = { c = true } }
-"""
 _SCORES: Final = np.linspace(0.0, 1.0, 300)
 
 
@@ -106,48 +85,6 @@ def try_model(rng: random.Random) -> int:
             _SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), memos=memos_of(0, len(_SCORES > 0.5))
         )
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
-    return 1
-
-
-def try_toml(rng: random.Random) -> int:
-    """Try a changed file of options."""
-    data = _TOML
-    for _ in range(rng.choice((1, 2, 5))):
-        line = rng.choice(data.split(b"\n"))
-        if rng.random() < 0.5 or b"=" not in line:
-            data = change_text(data, rng)
-            continue
-        name = line.split(b"=")[0]
-        more = (
-            b"9" * 30,
-            b"9" * 5000,
-            b"[" * 3000 + b"]" * 3000,
-            b"{ a = " * 900 + b"1" + b"}" * 900,
-            b"1e999",
-        )
-        rare = (
-            b"'\xff'",
-            b'"\\u0000"',
-            b"2024-02-30",
-            b"07:32:00",
-            b"0b101",
-            b"-0",
-            b"nan",
-            b"true",
-            b"[]",
-            b"-1",
-        )
-        data = data.replace(line, name + b"= " + rng.choice((*more, *rare, b'"x"', b"{}", b'"P9999999999D"')))
-    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
-        file.write(data)
-        file.flush()
-        try:
-            found = read_config(Path(file.name), ["kafka"])
-        except ValueError as error:
-            if not str(error).startswith(file.name):
-                raise
-            raise RefusedError(str(error).removeprefix(file.name)) from None
-    repr(found)
     return 1
 
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
-__all__ = ["RefusedError", "Report", "fuzz", "limit_memory"]
-
 SECONDS: Final = 10.0
 """Of the processor, that one input may take. The slowest of all known takes a tenth of it."""
 

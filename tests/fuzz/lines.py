@@ -23,8 +23,6 @@ from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_text
 from tests.memory import logs, stores
 
-__all__ = ["json_line", "try_csv", "try_json", "try_run"]
-
 BLOCK: Final = 8
 """Lines of a block of `try_json`."""
 
@@ -40,17 +38,7 @@ _VALUES: Final = (
     b'{"a":' * 20_000 + b"1" + b"}" * 20_000, b"18446744073709551616", b"-0",
 )  # fmt: skip
 _NAMES: Final = (
-    b"id",
-    b"score",
-    b"label",
-    b"time",
-    b"key",
-    b"domain",
-    b"ID",
-    b"Score",
-    b"extra",
-    b"",
-    b"\\u0069d",
+    *(b"id", b"score", b"label", b"time", b"key", b"domain", b"ID", b"Score", b"extra", b"", b"\\u0069d"),
 )
 pyarrow.set_memory_pool(
     pyarrow.system_memory_pool()
@@ -169,7 +157,7 @@ def _run(config: dict[str, Any]) -> int:
             recalibrator=RecalibratorConfig(**config),
             join=JoinConfig(label_ttl=100.0, max_pending=50),
             keys=KeysConfig(limit=3, active=1),
-        ),
+        )
     )
     outputs = Outputs(connectors.sink("memory:answers"), connectors.sink("memory:rejects"))
     inputs = Inputs([], [connectors.source("memory:in")])

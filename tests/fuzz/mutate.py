@@ -9,24 +9,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["change_bytes", "change_scalar", "change_text", "change_tree"]
-
 INTEGERS: Final = (0, 1, -1, 2, 63, 64, 127, 255, 4096, 65_536, 2**31 - 1, 2**31, 2**32, 2**48, 2**53 + 1)
 HUGE: Final = (2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**31), -(2**63), 10**12)
 REALS: Final = (0.0, -0.0, 0.5, 1.0, 1.0 + 2**-52, -1e-300, 5e-324, 1e-6, 1e25, 1.7e308, math.inf, -math.inf)
 TEXTS: Final = (
-    "",
-    "a",
-    "source",
-    "target",
-    "adwin",
-    "0",
-    "1e5",
-    "\x00",
-    "\ud7ff",
-    "é" * 300,
-    "x" * 5000,
-    "P1D",
+    *("", "a", "source", "target", "adwin", "0", "1e5", "\x00", "\ud7ff", "é" * 300, "x" * 5000, "P1D"),
 )
 OTHERS: Final = (None, True, False, math.nan, [], {}, b"", [[]], {"a": 1})
 
@@ -84,17 +71,7 @@ def change_text(text: bytes, rng: random.Random) -> bytes:
     end = min(end, at + rng.choice((1, 2, 8, 64)))
     scraps = (b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\u0000", b"\\ud800", b"\x00", b"\xff", b"\xc3\xa9")
     more = (
-        b"null",
-        b"true",
-        b"-",
-        b"1e999",
-        b"9" * 310,
-        b"0.1",
-        b"NaN",
-        b"\n",
-        b"\r",
-        b" ",
-        b"0_1",
+        *(b"null", b"true", b"-", b"1e999", b"9" * 310, b"0.1", b"NaN", b"\n", b"\r", b" ", b"0_1"),
         b"[" * 2000,
     )
     new = rng.choice((b"", b"", *scraps, *more, text[at:end] * 2, rng.randbytes(3)))

@@ -21,8 +21,6 @@ from tests.fuzz.mutate import change_bytes, change_scalar, change_text, change_t
 from tests.fuzz.trees import DEEP, pack, unpack
 from tests.inside import memo_of, memos_of
 
-__all__ = ["OPTIONS", "change_state", "corpus", "make", "try_sketch", "try_state", "use"]
-
 OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"prior": "scores"},

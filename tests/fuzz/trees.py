@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["DEEP", "pack", "unpack"]
-
 _SKETCH: Final = struct.Struct("<4sBBBIIq")
 
 

@@ -16,17 +16,9 @@ from streamcal.run.kinds import ClassRow
 from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
 from streamcal.serve.openapi import document
 
-__all__ = ["MODULES", "public_api"]
-
 MODULES: Final = (
-    "streamcal",
-    "streamcal.onnx",
-    "streamcal.river",
-    "streamcal.run.ports",
-    "streamcal.sklearn",
-    "streamcal.spark",
-    "streamcal.sql",
-    "streamcal.testing",
+    *("streamcal", "streamcal.onnx", "streamcal.river", "streamcal.run.ports", "streamcal.sklearn"),
+    *("streamcal.spark", "streamcal.sql", "streamcal.testing"),
 )
 """The public modules of docs/architecture.md."""
 

@@ -14,8 +14,6 @@ from streamcal import LabelEvent, PredictionEvent, Recalibrator, ScoreSketch
 from streamcal.values import Floats
 from tests.command_line import streamcal
 
-__all__ = ["RUNS", "STATES", "Run", "answers"]
-
 CLASSES: Final = ("cat", "dog", "fox")
 START: Final = 1_700_000_000
 GRID: Final = np.linspace(0.0, 1.0, 21)

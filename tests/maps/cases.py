@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CASES", "Case", "Floats", "drawn"]
-
 Floats = npt.NDArray[np.float64]
 Case = tuple[Floats, Floats, Floats]
 

@@ -7,15 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from streamcal.maps.fits_c import group
-from streamcal.maps.logistic import (
-    FEATURES,
-    HINGE,
-    IDENTITY_ROW,
-    KNOTS,
-    PLATT,
-    Family,
-    fit_logistic,
-)
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
+from streamcal.maps.platt import IDENTITY, apply_platt, fit_platt
 from tests.maps.cases import CASES, Case, Floats, drawn
 
 FAMILIES = pytest.mark.parametrize("family", [PLATT, HINGE], ids=["platt", "hinge"])
@@ -115,29 +108,6 @@ def test_labels_out_of_place_on_saturated_scores(family: Family) -> None:
     assert ((wrong @ values > 0) == (logits < 0)).all()
 
 
-@FAMILIES
-def test_a_warm_start_leads_to_the_same_optimum(family: Family) -> None:
-    rng = np.random.default_rng(8)
-    for logits, positives, totals in CASES:
-        values = features(logits)
-        cold = fit_logistic(family, logits, positives, totals)
-        away = cold + np.where(cold != 0.0, rng.uniform(-0.5, 0.5, FEATURES), 0.0)
-        warm = fit_logistic(family, logits, positives, totals, away)
-        losses = [penalised_loss(family, each, values, positives, totals) for each in (cold, warm, away)]
-        assert losses[0] == pytest.approx(losses[1], abs=0.02)
-        # From the optimum nothing is gained, so nothing moves.
-        assert np.array_equal(fit_logistic(family, logits, positives, totals, warm), warm)
-
-
-def test_a_start_is_of_the_same_family() -> None:
-    """What a Platt map does not use is not taken over from a hinge map."""
-    logits, positives, totals = CASES[0]
-    features(logits)
-    hinge = fit_logistic(HINGE, logits, positives, totals)
-    assert np.abs(hinge[2:]).max() > 0.0
-    assert not fit_logistic(PLATT, logits, positives, totals, hinge)[2:].any()
-
-
 def test_a_hinge_map_bends_where_a_line_cannot() -> None:
     """Log odds |x|: a Platt map says the base rate everywhere; straight on beyond the last knot."""
     rng = np.random.default_rng(9)
@@ -174,14 +144,6 @@ def test_groups_keep_counts_and_mean_logits_and_are_narrow(n: int) -> None:
         assert end == start or own[1] <= 2.0 * counts[1].sum() / 128 + counts[1, part].max()
 
 
-def test_few_cells_are_left_as_they_are() -> None:
-    logits, positives, totals = drawn(11, 1.0, 0.0, 2.0, 500)
-    counts = np.stack((positives, totals))
-    same, kept = group_logits(logits, counts)
-    assert np.array_equal(same, logits)
-    assert np.array_equal(kept, counts)
-
-
 @FAMILIES
 def test_grouping_changes_a_fit_little(family: Family) -> None:
     """The loss on all cells is within .3 nats of the best; a parameter fitted to chance costs half a nat."""
@@ -196,3 +158,54 @@ def test_grouping_changes_a_fit_little(family: Family) -> None:
             for x, n in ((logits, counts), (means, grouped))
         ]
         assert losses[1] <= losses[0] + 0.3
+
+
+# Platt scaling on cell counts: the optimum, and the cases that undamped Newton does not survive
+
+
+def independent_loss(parameters: Floats, logits: Floats, positives: Floats, totals: Floats) -> float:
+    a, b = parameters
+    t = a * logits + b
+    likelihood = positives * -np.logaddexp(0.0, -t) + (totals - positives) * -np.logaddexp(0.0, t)
+    return float(-likelihood.sum() + 0.5 * ((a - 1.0) ** 2 + b**2))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_finds_the_optimum_that_another_minimiser_finds_of_platt(case: Case) -> None:
+    logits, positives, totals = case
+    (fitted,) = fit_platt(logits, positives[np.newaxis], totals[np.newaxis])
+    best = minimize(independent_loss, np.array(IDENTITY), (logits, positives, totals), "Nelder-Mead")
+    assert independent_loss(fitted, logits, positives, totals) <= best.fun + 0.01
+
+
+def test_windows_together_are_fitted_as_each_alone() -> None:
+    logits = CASES[0][0]
+    positives = np.stack([case[1] for case in CASES])
+    totals = np.stack([case[2] for case in CASES])
+    together = fit_platt(logits, positives, totals)
+    for i, row in enumerate(together):
+        alone = fit_platt(logits, positives[i : i + 1], totals[i : i + 1])
+        assert row == pytest.approx(alone[0], rel=1e-9, abs=1e-9)
+
+
+def test_separable_labels_stay_finite_and_a_full_newton_step_would_not_do() -> None:
+    logits = np.array([-25.0, -20.0, 20.0, 25.0])
+    totals = np.array([[500.0, 1.0, 1.0, 500.0]])
+    separable = fit_platt(logits, np.array([[0.0, 0.0, 1.0, 500.0]]), totals)
+    assert np.isfinite(separable).all()
+    assert separable[0, 0] > 0.5
+    # Two labels out of place on saturated scores: the curvature at the identity is next to nothing.
+    mixed = np.array([[0.0, 1.0, 0.0, 500.0]])
+    fitted = fit_platt(logits, mixed, totals)
+    losses = [independent_loss(np.array(each), logits, mixed[0], totals[0]) for each in (fitted[0], IDENTITY)]
+    assert losses[0] < 0.5 * losses[1]
+
+
+def test_it_is_the_logistic_function_to_the_ends() -> None:
+    logits = np.array([-28.0, -1.0, 0.0, 2.0, 28.0])
+    rows = apply_platt(np.array([[1.0], [-2.0], [1e6]]), np.array([[0.0], [1.0], [0.0]]), logits)
+    assert rows[:2] == pytest.approx(
+        1.0 / (1.0 + np.exp(-np.array([[1.0], [-2.0]]) * logits - np.array([[0.0], [1.0]])))
+    )
+    assert rows[2].tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
+    assert ((rows >= 0.0) & (rows <= 1.0)).all()

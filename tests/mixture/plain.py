@@ -14,25 +14,6 @@ from streamcal.mixture import forecasts_c
 from streamcal.mixture.candidates import CANDIDATES, EARLY, are, names_of
 from streamcal.mixture.forecasts_c import Snapshot
 
-__all__ = [
-    "COMPOSITE",
-    "DELAYED",
-    "NAMES",
-    "WITH_EARLY",
-    "drawn",
-    "expit",
-    "hinge",
-    "isotonic",
-    "limits_of",
-    "log_losses",
-    "logits_of",
-    "online_platt",
-    "served",
-    "shifted",
-    "slopes_after",
-    "wide_logits_of",
-]
-
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 

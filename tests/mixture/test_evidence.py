@@ -10,10 +10,7 @@ import pytest
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrated, Recalibrator
 from streamcal.events import Event
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
-from streamcal.mixture.mixture import Mixture
-from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import Floats
-from tests.mixture.plain import DELAYED, NAMES
 
 
 def evidence(trust: float = 1.0) -> Evidence:
@@ -71,19 +68,3 @@ def test_a_right_score_is_kept_until_labels_are_final(law: str) -> None:
     np.testing.assert_allclose(
         [served[part].mean() for part in parts], [scores[part].mean() for part in parts], rtol=0.1
     )
-
-
-def test_before_the_first_label_the_told_positives_decide() -> None:
-    """The identity leads without evidence, and the exposures' maps with it; the state goes on alike."""
-    mixture = Mixture.begun(delayed=True)
-    assert mixture.step(0).mixing.leader == "identity"
-    mixed = mixture.step(10, None, evidence())
-    assert mixed.mixing.leader in DELAYED
-    assert mixed.mixing.weights.keys() <= {*NAMES, *DELAYED}
-    again = decoded(encoded(mixture), Mixture, "a mixture")
-    assert encoded(again) == encoded(mixture)
-    scores, labels = np.linspace(0.01, 0.99, 90), (np.arange(90) % 6 == 0).astype(np.int8)
-    for each in (mixture, again):
-        each.learn(scores, labels, np.arange(90) // 9)
-    assert again.step(20) == mixture.step(20)
-    assert encoded(again) == encoded(mixture)

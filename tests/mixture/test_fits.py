@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_source, platt_line
+from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_source
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import expit, logits_of, wide_logits_of
+from tests.mixture.plain import expit, logits_of
 from tests.nightly import one_in
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
-SourceOf = Callable[[int, float, int], ScoreSketch]
 
 
 def sketched(scores: Floats, labels: Labels) -> ScoreSketch:
@@ -66,55 +62,6 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
     assert np.mean(gaps > 2e-3) < 0.02  # a map of steps may be one score off at an edge
     assert (np.diff(line.values) >= -1e-12).all() == monotone
     assert line.at(logits_of(np.array([0.02])))[0] == pytest.approx(0.92 if not monotone else 1 / 3, abs=0.15)
-
-
-def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
-    sketch = source_of(3000, 0.3, 1)
-    source = fit_source(sketch)
-    assert source.labels == 3000
-    assert source.prior == pytest.approx((sketch.n_positives + 0.5) / 3001.0)
-    logits = cell_logits(sketch.cells, sketch.level)
-    counts = sketch.counts.astype(float)
-
-    def loss(a: float, b: float) -> float:
-        exponents = a * logits + b
-        lost = counts.sum(axis=0) @ np.logaddexp(0.0, exponents) - counts[1] @ exponents
-        return float(lost) + 0.5 * ((a - 1.0) ** 2 + b**2)
-
-    a, b = source.platt
-    assert loss(a, b) <= min(loss(a + da, b + db) for da in (-0.1, 0.1) for db in (-0.1, 0.1))
-    z = np.linspace(0.0, 1.0, 10_001)
-    for each in (sketch, sketched(z, (z > 0.4).astype(np.int8))):  # drawn by a line, and by steps
-        curve = fit_curve(each.cells, each.level, each.counts).map
-        gaps = fit_source(each).curve.at(logits_of(z)) - curve.predict_many(z)
-        assert np.abs(gaps).max() < 2e-3
-
-
-def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float, float, float]]:
-    """Return what the identity and a source's maps say, float64[3, n], and their losses."""
-    source = fit_source(source_sketch)
-    x = wide_logits_of(z)
-    return np.stack((z, platt_line(np.array(source.platt)).at(x), source.curve.at(x))), source.losses
-
-
-@pytest.mark.slow
-def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:
-    """40 sources of 500 labels, against the exact losses on fresh scores.
-
-    That of Platt must be right within 4 standard errors. That of the curve is the least of many: it may be
-    too low by 0.0005. A false alarm has a chance below 2e-4.
-    """
-    pair = NormalPair(0.4)
-    z = np.sort(pair.sample(20_000, np.random.default_rng(6))[0])
-    truth, gaps = pair.optimal(z), []
-    for seed in range(40):
-        said, losses = maps_of(source_of(500, 0.4, 100 + seed), z)
-        risks = np.mean((said - truth) ** 2, axis=1)
-        # The identity's is subtracted: the noise of the source's labels is in both.
-        gaps.append((np.array(losses) - losses[0] - risks + risks[0])[1:])
-    mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(40)
-    assert np.abs(mean)[0] <= 4.0 * error[0]
-    assert -4.0 * error[1] - 0.0005 <= mean[1] <= 4.0 * error[1]
 
 
 @pytest.mark.slow

@@ -11,16 +11,13 @@ import numpy.typing as npt
 import pytest
 from scipy.special import expit
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture import mixture as module
 from streamcal.mixture import weights as weights_module
 from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
-from streamcal.mixture.online import OnlinePlatt
+from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
@@ -28,7 +25,7 @@ from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture import plain
-from tests.mixture.plain import COMPOSITE, NAMES, log_losses, logits_of
+from tests.mixture.plain import COMPOSITE, NAMES, log_losses
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -90,10 +87,6 @@ def bursts(mixture: Mixture) -> bool:
     return snapshots.arrival is not snapshots.latest
 
 
-def composites(mixed: Mixed) -> float:
-    return sum(weight for name, weight in mixed.mixing.weights.items() if name.startswith("composite"))
-
-
 def restored(mixture: Mixture) -> Mixture:
     return decoded(encoded(mixture), Mixture, "a mixture")
 
@@ -118,40 +111,6 @@ def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> Non
     most = STRIDE_AT_ONCE if late < 0.5 else STRIDE
     for before, after in pairwise(counts):
         assert after - before == min(most, max(8, before // 4))
-
-
-@pytest.mark.slow
-def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> None:
-    mixture = Mixture.begun()
-    mixture.set_source(source_of(3000, 0.5, 2))
-    scores, labels = NormalPair(0.3).sample(5000, np.random.default_rng(3))
-    run(mixture, scores, labels, served=mixture.step(0))
-    mixed = mixture.step(5000)
-    weights = mixed.mixing.weights
-    assert sum(weights.values()) == pytest.approx(1.0)
-    assert all(0.0 < weight <= 1.0 for weight in weights.values())
-    assert max(weights, key=weights.__getitem__) == mixed.mixing.leader
-    # All scores of an interval get the same value, which is the sum in its middle (of its cells).
-    edges = np.array(mixed.map.edges)
-    cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
-    ends = np.append(cells[1:], (grid.LAST_KEY >> grid.MIN_LEVEL) + 1)
-    middles = grid.middles(cells, grid.MIN_LEVEL, ends)
-    served = snapshots_of(mixture)[-1]
-    assert served.weights[1:] == pytest.approx(each_of(mixture))
-    between = expit(mixture.weights.lead * np.array([1.0, -1.0]))
-    assert served.weights[0] == pytest.approx(between @ each_of(mixture))
-    table = dict(zip(NAMES, forecasts(served, middles), strict=True))
-    said = np.stack([table[name] for name in NAMES])
-    assert served.weights[0] == pytest.approx([weights.get(name, 0.0) for name in NAMES])
-    assert mixed.map.predict_many(middles) == pytest.approx(plain.served(served, said), abs=1e-9)
-    # Within the limits of its labels, its log odds are drawn towards those of the prior.
-    assert served.limits == pytest.approx(limits_of(mixture))
-    source = mixture.source
-    prior = source.prior if source else np.nan
-    assert expit(served.centre) == pytest.approx((labels.sum() + prior) / 5001.0)
-    assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
-    assert mixed.map.weights == (1.0, 1.0)
-    assert len(edges) <= 900
 
 
 # Delay
@@ -209,31 +168,6 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
         assert np.abs(each_of(mixture)[0] - each_of(mixture)[1]).max() > 1e-3
 
 
-def test_late_labels_are_not_scored_with_what_they_taught(source_of: SourceOf) -> None:
-    """With labels that contradict the source, the first fits change everything. For the first tracker, the
-    maps of the target were still that of the source when the predictions were made: none has lost more."""
-    rng = np.random.default_rng(6)
-    scores = rng.random(600)
-    labels = (rng.random(600) > scores).astype(np.int8)
-    mixture = with_source(source_of)
-    first = each_of(mixture)[0]
-    mixture.learn(scores[:300], labels[:300], np.arange(300))
-    mixture.step(300)
-    mixture.learn(scores[300:], labels[300:], np.arange(300))
-    by_moment, by_arrival = each_of(mixture)
-    isotonic, composite = NAMES.index("target/isotonic/250"), NAMES.index("composite/curve/all")
-    ratio = first[isotonic] / first[composite]
-    assert by_moment[isotonic] / by_moment[composite] == pytest.approx(ratio, rel=0.1)
-    assert by_arrival[isotonic] / by_arrival[composite] > 2.0 * ratio
-
-
-def with_source(source_of: SourceOf) -> Mixture:
-    mixture = Mixture.begun()
-    mixture.set_source(source_of(1000, 0.5, 31))
-    mixture.step(0)
-    return mixture
-
-
 @pytest.mark.parametrize("told", [False, True])
 def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf, told: bool) -> None:
     """What was served when the latest prediction was made scores all labels of the burst, on arrival.
@@ -278,23 +212,6 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     assert bursts(mixture)
 
 
-@pytest.mark.parametrize("way", ["at once", "observed"])
-def test_a_prediction_ends_a_burst(source_of: SourceOf, way: str) -> None:
-    """A label that came at once, a score that was observed, or a mixture that is told of no scores."""
-    rng = np.random.default_rng(32)
-    mixture = Mixture.begun()
-    mixture.set_source(source_of(1000, 0.5, 33))
-    mixture.learn(*NormalPair(0.2).sample(STRIDE, rng), at_once(STRIDE))
-    mixture.step(9 * STRIDE)
-    scores, labels = NormalPair(0.9).sample(STRIDE, rng)
-    mixture.learn(scores, labels, np.full(STRIDE, 3), None, 9 * STRIDE)
-    assert bursts(mixture)  # since the step, no prediction was made
-    seen = np.full(STRIDE, AT_ONCE if way == "at once" else 3)
-    number = {"at once": 9 * STRIDE, "observed": 9 * STRIDE + 1, "not told": 0}[way]
-    mixture.learn(scores, labels, seen, None, number)
-    assert not bursts(mixture)
-
-
 # The source
 
 
@@ -330,68 +247,7 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
 
 
-def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source() -> None:
-    """From the last `EARLIER` at most, in their order."""
-    rng = np.random.default_rng(9)
-    n = EARLIER + 3000
-    scores = np.round(rng.random(n), 2)
-    labels = (rng.random(n) < np.where(np.arange(n) < 3000, 0.9, scores)).astype(np.int8)
-    mixture, same = Mixture.begun(), Mixture.begun()
-    mixture.continue_from(scores, labels)
-    same.continue_from(scores[3000:], labels[3000:])
-    assert encoded(mixture) == encoded(same)
-    windows = mixture.windows
-    assert windows.n == EARLIER
-    newest = windows.newest
-    assert newest.latest(EARLIER)[1].tolist() == labels[3000:].tolist()
-    assert newest.latest(EARLIER)[0] == pytest.approx(scores[3000:], abs=1e-6)
-    online = OnlinePlatt()
-    online.learn(logits_of(scores[3000:]), labels[3000:])
-    assert mixture.online.fits == pytest.approx(online.fits, rel=1e-6)
-    assert mixture.n == 0
-
-
-def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(source_of: SourceOf) -> None:
-    """Every stretch is forecast by maps of the labels before it; the composites sleep."""
-    step, rng = module._SOURCE_STEP, np.random.default_rng(34)
-    scores = rng.random(5 * step - 50)
-    labels = (rng.random(len(scores)) < scores**3).astype(np.int8)
-
-    def before(end: int, *, sourced: bool = True) -> Mixture:
-        """Return the mixture that has continued from the first labels only."""
-        mixture = Mixture.begun()
-        if sourced:
-            mixture.set_source(source_of(1000, 0.5, 35))
-        mixture.continue_from(scores[:end], labels[:end])
-        return mixture
-
-    weights = restored(before(0)).weights
-    first = weights.served[0].copy()
-    for start in range(0, len(scores), step):
-        part = slice(start, start + step)
-        # Once there are labels, the maps of the target are theirs, whatever source there is.
-        knew = before(start, sourced=not start)
-        values = forecasts(knew._snapshot(0, None), scores[part])
-        losses = log_losses(values, labels[part], *limits_of(before(start)))
-        weights.track(losses[np.newaxis], np.zeros((2, losses.shape[1])), earlier=None)
-    part_of_composites = first[COMPOSITE].sum()
-    said = numbers_of(before(len(scores)).weights)
-    assert said == pytest.approx(numbers_of(weights), rel=1e-9)
-    assert said[0] < 0.5 * first[0]  # the identity is grossly wrong
-    assert said[:K][COMPOSITE].sum() == pytest.approx(part_of_composites)
-
-
 # What it is for
-
-
-@pytest.mark.slow
-def test_where_the_scores_are_right_they_are_served() -> None:
-    """Uniform scores that are the probabilities: the mean excess Brier loss after 5,000 labels is that of a
-    few parameters, about 4·p(1−p)/n = 1e-4 a label; 10 times as much has a chance far below 1e-6."""
-    rng = np.random.default_rng(17)
-    scores = rng.random(10_000)
-    out, _ = run(Mixture.begun(), scores, (rng.random(10_000) < scores).astype(np.int8), delay=500)
-    assert np.mean((out[5000:] - scores[5000:]) ** 2) < 1e-3
 
 
 @pytest.mark.slow
@@ -412,63 +268,3 @@ def test_it_recovers_from_a_change_of_concept() -> None:
 
 
 # State
-
-
-def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
-    """Whatever is done to a mixture: with late labels, a source, another source, scores."""
-    rng = np.random.default_rng(19)
-    kept, again = Mixture.begun(), Mixture.begun()
-    observed, arrivals, early = 4000, 0, NormalPair(0.4).sample(500, rng)
-    for mixture in (kept, again):
-        mixture.continue_from(*early)
-    for step in range(40):
-        scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
-        seen = rng.integers(IN_CALL if step % 3 else 0, observed + 1, 70)
-        observed += int(rng.integers(0, 200)) * (step % 4 != 3)
-        told = observed if step % 2 else 0
-        source = source_of(500 + step, 0.5, 20) if step in (0, 5, 25) else None
-        mixed = []
-        again = restored(again)
-        for mixture in (kept, again):
-            if step:
-                mixture.learn(scores[:30], labels[:30], seen[:30], None, told)
-            if source:
-                mixture.set_source(source)
-        again = restored(again)
-        for mixture in (kept, again):
-            if step:
-                mixture.learn(scores[30:], labels[30:], seen[30:], None, told)
-                arrivals += bursts(mixture)
-            mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
-        assert mixed[0] == mixed[1]
-        assert encoded(kept) == encoded(again)
-    assert kept.n == 39 * 70
-    assert arrivals > 4
-
-
-@pytest.mark.slow
-def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> None:
-    """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
-    mixture = make_late(source_of, None)[0]
-    mixture.set_source(source_of(800, 0.3, 21))
-    good = encoded(mixture)
-    rng = np.random.default_rng(22)
-    scores, labels = NormalPair(0.5).sample(100, rng)
-    refused = 0
-    for _ in range(150):
-        bad = bytearray(good)
-        for place in rng.integers(0, len(bad), int(rng.integers(1, 4))):
-            bad[place] = rng.integers(0, 256)
-        try:
-            other = decoded(bytes(bad), Mixture, "a mixture")
-        except DamagedStateError:
-            refused += 1
-            continue
-        assert encoded(restored(other)) == encoded(other)
-        other.learn(scores, labels, rng.integers(-1, 500, 100))
-        assert 0.0 <= other.step(other.observed).map.predict_one(0.5) <= 1.0
-        assert encoded(restored(other)) == encoded(other)
-    assert refused > 10
-    for cut in rng.integers(0, len(good), 50).tolist():
-        with pytest.raises(DamagedStateError):
-            decoded(good[:cut], Mixture, "a mixture")

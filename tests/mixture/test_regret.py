@@ -280,19 +280,6 @@ def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
     assert excess_plain(terms) <= ROUNDING
 
 
-@pytest.mark.parametrize("m", [1, BLOCK])
-def test_a_block_costs_what_the_lemma_says(m: int) -> None:
-    """Lemma 1, at every rate: exactly exponential weights where η·m ≤ 1."""
-    rng = np.random.default_rng(m)
-    for rate in (1.0 / m, 0.3 / m, 2.0 / m, 8.0 / m, 1.0):
-        for _ in range(200):
-            weights = rng.dirichlet(np.full(5, 0.3))
-            losses = rng.exponential(rng.choice([0.01, 0.5, 3.0]), (5, m))
-            total = -np.log(weights @ np.exp(-rate * losses.sum(axis=1))) / rate
-            extra = max(rate * m - 1.0, 0.0) * np.square(np.ptp(losses, axis=0)).sum() / 8.0
-            assert mixed(weights, losses).sum() <= total + extra + ROUNDING
-
-
 # Labels that come late
 
 
@@ -467,60 +454,3 @@ def test_the_bounds_fail_where_rate_or_share_is_broken(
     terms = terms_of(played(adversary, 16, blocks=2500), 0)
     assert excess_weighted(terms) > 0.1
     assert math.isfinite(excess_plain(terms))
-
-
-def led(better: Callable[[int, float], int], blocks: int = 2500) -> Terms:
-    """Return the terms of the lead where the adversary says which tracker loses less, given the lead."""
-    rng, weights, served = np.random.default_rng(3), Recorded.begun(), []
-    for block in range(blocks):
-        trust = 1.0 / (1.0 + math.exp(-weights.lead))
-        tracked = np.full((2, 16), 0.9)
-        tracked[better(block, trust)] = 0.5
-        served.append(float(mixed(np.array([trust, 1.0 - trust]), tracked).sum()))
-        losses = -np.log(rng.uniform(0.45, 0.55, (1, len(weights.active), 16)))
-        weights.track(losses, tracked)
-    return lead_of(weights.trials, np.array(served))
-
-
-def behind(_: int, trust: float) -> int:
-    return int(trust >= 0.5)
-
-
-def first_one_then_the_other(block: int, _: float) -> int:
-    return int(block >= 1250)
-
-
-BROKEN_LEAD = [
-    pytest.param("_LEAD_RATE", 10.0, behind, id="ten times the rate"),
-    pytest.param("SHARE", 0.0, first_one_then_the_other, id="no share"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("constant", "factor", "better"), BROKEN_LEAD)
-def test_the_bound_of_the_lead_fails_where_it_is_broken(
-    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, better: Callable[[int, float], int]
-) -> None:
-    intact = led(better)
-    assert excess_weighted(intact) <= ROUNDING
-    assert excess_plain(intact) <= ROUNDING
-    value = getattr(module, constant)
-    rates = (factor * rate if rate == value else rate for rate in module._RATES)
-    monkeypatch.setattr(module, "_RATES", Rates(*rates))
-    assert excess_weighted(led(better)) > 0.1
-
-
-BROKEN_SLOPES = [
-    pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
-    pytest.param("SHARE", 0.0, changes_once, id="no share"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN_SLOPES)
-def test_the_bound_of_the_slopes_fails_where_it_is_broken(
-    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
-) -> None:
-    assert excess_weighted(sloped(adversary, 16, 2500)) <= ROUNDING
-    monkeypatch.setattr(module, f"SLOPE_{constant}", factor * getattr(module, f"SLOPE_{constant}"))
-    assert excess_weighted(sloped(adversary, 16, 2500)) > 0.1

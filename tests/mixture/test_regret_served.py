@@ -12,18 +12,12 @@ from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.weights import SLOPE_RATE, Slopes
 from streamcal.sketch.counts_c import AT_ONCE
 from tests.mixture.test_regret import (
-    ADVERSARIES,
-    BLOCK,
     ROUNDING,
-    Adversary,
     Floats,
     Recorded,
     Terms,
     excess_plain,
-    excess_weighted,
     mixed,
-    never_changes,
-    played,
     taking_part,
     terms_of,
 )
@@ -39,21 +33,6 @@ def with_exact_costs(terms: Terms, weights: list[Floats]) -> Terms:
     """Return terms with the block costs themselves, given the weights before each block."""
     blocks = zip(weights, terms.rates, terms.losses, strict=True)
     return terms._replace(extra=terms.lost - [charged(*block) for block in blocks])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("m", [1, BLOCK])
-@pytest.mark.parametrize("adversary", ADVERSARIES)
-def test_exact_block_costs(adversary: Adversary, m: int) -> None:
-    """Theorems 1 and 2 with the costs that lemma 1 bounds; where nothing changes, both sides are near."""
-    trials = played(adversary, m, sourced=True)
-    bounded, taking = terms_of(trials, 0), taking_part(trials[0])
-    terms = with_exact_costs(bounded, [trial.weights[1][taking] for trial in trials])
-    assert (terms.extra <= bounded.extra + ROUNDING).all()
-    assert excess_weighted(terms) <= ROUNDING
-    assert excess_plain(terms) <= ROUNDING
-    if adversary is never_changes and m == 1:
-        assert excess_weighted(terms) > -0.01
 
 
 class RecordedSlopes(Slopes, dict=True):

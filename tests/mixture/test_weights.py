@@ -149,25 +149,6 @@ def test_a_source_that_comes_late_finds_the_proportions_that_labels_have_made() 
 # Two trackers
 
 
-def test_a_tracker_that_loses_less_gets_nearly_all_of_the_weight_in_time() -> None:
-    """However far the other falls behind, the share brings it back when it is the better one."""
-    weights, rng = made(), np.random.default_rng(8)
-    weights.track(losses_of(rng, 300)[0], np.zeros((2, 300)), earlier=5000)
-    trust = module._TRUST
-    assert weights.served[0] == pytest.approx(np.array([trust, 1.0 - trust]) @ each_of(weights))
-    tracked = np.zeros((2, 3000))
-    tracked[1] = 2.0
-    weights.track(losses_of(rng, 3000)[0], tracked, earlier=5000)
-    lead = weights.lead
-    assert 3.0 < lead <= module._MOST_LEAD
-    assert weights.served[0] == pytest.approx(each_of(weights)[0], abs=0.05)
-    weights.track(losses_of(rng, 3000)[0], tracked[::-1], earlier=5000)
-    assert weights.lead < -3.0
-    weights.track(losses_of(rng, 100)[0], 1e12 * tracked[:, :100], earlier=5000)
-    assert abs(weights.lead) <= module._MOST_LEAD
-    assert np.isfinite(weights.tracked).all()
-
-
 # State
 
 
@@ -210,12 +191,3 @@ def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int) -> N
         assert got[-1] == pytest.approx(parts[best] / parts.sum())
     assert got == sorted(got)
     assert got[-1] == pytest.approx(1.0)
-
-
-def test_where_the_prior_is_known_to_differ_only_composites_follow() -> None:
-    some = by_source(source(100, (0.1, 0.101, 0.103)), shifted=True)
-    assert not some[~COMPOSITE].any()
-    assert some == pytest.approx(COMPOSITE / COMPOSITE.sum())
-    # The composites are so far behind Platt's map that nothing is left of them.
-    lost = by_source(source(10**12, (0.2, 0.1, 0.2)), shifted=True)
-    assert np.array_equal(lost, COMPOSITE / COMPOSITE.sum())

@@ -42,11 +42,7 @@ def hostile_store(folder: Path, n: int = 3000) -> Path:
     source, store = connectors.source(str(events), SourceOptions()), connectors.store(str(path))
     ticks = iter(range(10**9))
     Runner(
-        Pipeline(),
-        Inputs([], [source]),
-        Outputs(NullSink()),
-        store,
-        clock=lambda: next(ticks) * 0.01,
+        Pipeline(), Inputs([], [source]), Outputs(NullSink()), store, clock=lambda: next(ticks) * 0.01
     ).run()
     source.close()
     store.close()

@@ -7,18 +7,10 @@ from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
 import pytest
 
-from streamcal import LabelEvent, PredictionEvent
-from streamcal.delayed.label_delays import LabelDelays
-from streamcal.delayed.outage import Outage
-from streamcal.events.columns import Columns
-from streamcal.monitor.latest_status import LatestStatus, Live
+from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.server import PageServer
-from streamcal.monitor.shown import make_shown
-from streamcal.monitor.status import RecordedAlarm
-from streamcal.run.config import RunConfig, SegmentsConfig
 from streamcal.run.pipeline import Pipeline
 from tests.monitor.flights import LiveFlights
 from tests.monitor.streams import labelled, processed
@@ -217,86 +209,3 @@ def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromi
         page.wait_for_timeout(300)
         assert viewer.text("#state").startswith("Ended at")
         assert "310" in viewer.text("#tiles")
-
-
-def test_alarms_are_a_line_each_and_what_is_not_claimed_says_why(chromium: Browser) -> None:
-    pipeline = Pipeline()
-    processed(pipeline, labelled(300))
-    latest = LatestStatus(pipeline, {})
-    live = msgspec.json.decode(latest.posted.record, type=Live)
-    status = live.status
-    status.alarms = [
-        RecordedAlarm(None, "monotone", "A", f"<b>{when}.", "Why.", 9, "Do it.", over=when != "Now")
-        for when in ("First", "Now", "Then")
-    ]
-    served = status.views[0].served
-    assert served is not None
-    served.certified, served.no_claim = None, "no claim yet: 300 labels so far"
-    status.engines[0].apart = 7_200.0, 0.8, 0.4
-    status.engines[0].held = LabelDelays(
-        by_time=True,
-        late=1,
-        fair=False,
-        z=9.0,
-        first=False,
-        missing=None,
-        held=0,
-        oldest=None,
-        complete=None,
-        within=(9_000.0, 9_000.0),
-        complete_at=None,
-        outage=Outage(1, 1_400.0),
-        excluded=0,
-        mistaken=0,
-    )
-    live.shown = make_shown(status)
-    latest.posted = msgspec.structs.replace(latest.posted, record=msgspec.json.encode(live))
-    server = PageServer("127.0.0.1", 0)
-    server.show(latest)
-    with viewing(chromium, server.url) as viewer:
-        page = viewer.page
-        page.wait_for_selector("#attention:visible")
-        assert page.locator("#attention-list summary").all_inner_texts() == ["<b>Now."]
-        assert not page.locator("#attention-list p").is_visible()
-        page.click("#attention-list summary")
-        assert viewer.text("#attention-list p") == "Why. After 9 labels. Do it."
-        assert viewer.text("#earlier-title") == "2 earlier alarms, over now"
-        page.click("#earlier-title")
-        assert page.locator("#earlier-list summary").all_inner_texts() == ["<b>Then.", "<b>First."]
-        assert "no claim yet: 300 labels so far" in viewer.text("#tiles .quiet")
-        labels = viewer.text("#labels")
-        assert "labels 1 come later\tafter 2 hours 40%, of others 80%" in labels
-        assert "labels 1 have stopped\tsince 01 Jan 1970, 00:23 UTC" in labels
-        order = page.eval_on_selector_all("#spans, #attention, #ece", "all => all.map((each) => each.id)")
-        assert order == ["spans", "attention", "ece"]
-        assert viewer.said == []
-    server.close()
-
-
-def test_segments_come_worst_first_and_can_be_searched(chromium: Browser) -> None:
-    names = [*(f"c{number:02}" for number in range(40)), "<i>PL"]
-    columns = Columns().with_segments(["country"])
-    pipeline = Pipeline(
-        RunConfig(columns=columns, segments=SegmentsConfig(fields=("country",), own_engines=0))
-    )
-    events: list[PredictionEvent | LabelEvent] = []
-    for number in range(41 * 60):
-        name = names[number % 41]
-        label = int(name == "<i>PL" or number // 41 % 2)
-        events.append(PredictionEvent(f"a{number}", 0.5, float(number), kept=(name,)))
-        events.append(LabelEvent(f"a{number}", label, float(number)))
-    processed(pipeline, events)
-    server = PageServer("127.0.0.1", 0)
-    server.show(LatestStatus(pipeline, {}))
-    with viewing(chromium, server.url) as viewer:
-        page = viewer.page
-        page.wait_for_selector("#groups:visible")
-        rows = page.locator("#groups tbody tr")
-        assert (rows.count(), viewer.text("#groups [role=status]")) == (20, "20 of 41")
-        assert rows.first.inner_text().split("\t")[:3] == ["country", "<i>PL", "60"]
-        page.fill("#groups input", "C3")
-        assert (rows.count(), viewer.text("#groups [role=status]")) == (10, "10 of 10")
-        page.fill("#groups input", "nowhere")
-        assert (rows.count(), viewer.text("#groups [role=status]")) == (0, "0 of 0")
-        assert page.locator("#keys").is_hidden()
-    server.close()

@@ -14,7 +14,6 @@ import pytest
 from streamcal.delayed.label_delays import LabelDelays
 from streamcal.events.faces import COMMAND
 from streamcal.monitor.build import build_status
-from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remarks
 from streamcal.monitor.rows import held_rows
 from streamcal.monitor.status import Served, Status
@@ -26,32 +25,30 @@ from tests.quality.forecasts import logistic
 
 DAY = 86_400.0
 N = 8_000
-LATE = {0: "labels of class 0 come later", 1: "labels of class 1 come later", None: "come later"}
+LATE = {0: "labels of class 0 come later", 1: "labels of class 1 come later"}
 
 Rows = list[dict[str, Any]]
 
 
-def stream(late: int | None, *, key: str | None = None) -> Rows:
+def stream(late: int) -> Rows:
     """Predictions of 80 days, a fifth of them positive; labels of one class take 5 days, others 12 hours."""
     rng = np.random.default_rng(3)
     labels = rng.random(N) < 0.2
     scores = logistic(1.5 * rng.normal(1.5 * labels, 1.0) - 1.125 + np.log(0.25))
     times = 80 * DAY * np.arange(N) / N
     told = times + rng.exponential(np.where(labels == late, 5 * DAY, 0.5 * DAY))
-    more = {} if key is None else {"key": key}
-    rows = [{"id": f"{key}{i}", "score": scores[i], "time": times[i], **more} for i in range(N)]
+    rows = [{"id": f"{i}", "score": scores[i], "time": times[i]} for i in range(N)]
     rows += [
-        {"id": f"{key}{i}", "label": int(labels[i]), "time": told[i]} for i in range(N) if told[i] < times[-1]
+        {"id": f"{i}", "label": int(labels[i]), "time": told[i]} for i in range(N) if told[i] < times[-1]
     ]
     return sorted(rows, key=lambda row: row["time"])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a store and a summary of each stream, and one of two keys."""
+    """Return a folder with a store and a summary of each stream."""
     made = tmp_path_factory.mktemp("held")
-    streams = {str(late): stream(late) for late in (0, 1, None)}
-    streams["keys"] = sorted(stream(0, key="a") + stream(None, key="b"), key=lambda row: row["time"])
+    streams = {str(late): stream(late) for late in LATE}
     for name, rows in streams.items():
         done = streamcal(
             "run", "--events", write(made / f"{name}.jsonl", rows), "--output", made / f"{name}.out.jsonl",
@@ -100,31 +97,6 @@ def test_a_class_that_comes_later_stands_in_table_summary_report_and_store(folde
             assert re.search(rf"{name.strip()}\W.*{re.escape(value)}", text), (name, value, text)
 
 
-@pytest.mark.slow
-def test_where_no_class_comes_later_nothing_is_shown(folder: Path) -> None:
-    summary = json.loads((folder / "None.json").read_bytes())
-    assert summary["held"] == {}
-    for text in (summary["verdict"], (folder / "None.txt").read_text(), (folder / "None.html").read_text()):
-        assert "come later" not in text
-        assert "labels held" not in text
-
-
-@pytest.mark.slow
-def test_each_key_has_its_own(folder: Path) -> None:
-    summary = json.loads((folder / "keys.json").read_bytes())
-    assert [*summary["held"]] == ["a"]
-    assert "labels 0 come later [a]" in (folder / "keys.txt").read_text()
-    assert "labels 0 come later [a]" in streamcal("show", folder / "keys.db").stdout
-    assert "labels 0 come later, key a" in (folder / "keys.html").read_text()
-    record = json.loads(streamcal("report", folder / "keys.db", "--json").stdout)
-    verdicts = {view["key"]: view["verdict"]["sentence"] for view in record["status"]["views"]}
-    assert "come later" not in verdicts["b"]
-    evidence = {view["key"]: view["verdict"]["evidence"] for view in record["status"]["views"]}
-    assert "As labels of class 0 come later" in evidence["a"]
-    assert "As labels of class 0 come later" in evidence[None]
-    assert "come later" not in evidence["b"]
-
-
 def with_held(held: LabelDelays | None, **more: Any) -> Status:
     status = build_status(pipeline(), claims=False)
     engine = status.engines[0]
@@ -156,36 +128,6 @@ def held_labels(**more: Any) -> LabelDelays:
         "mistaken": 1,
     }
     return LabelDelays(**(given | more))
-
-
-def samples(status: Status) -> dict[tuple[str, ...], float]:
-    metrics = RunMetrics([])
-    metrics.update(status)
-    return {
-        (each.name, *each.labels.values()): each.value
-        for family in metrics.collect()
-        for each in family.samples
-        if "held" in each.name or "class" in each.name or "exclusion" in each.name
-    }
-
-
-def test_metrics() -> None:
-    assert samples(with_held(None)) == {}
-    assert samples(with_held(held_labels())) == {
-        ("streamcal_labels_held", ""): 40,
-        ("streamcal_oldest_held_seconds", ""): 2 * DAY,
-        ("streamcal_late_class", "", "0"): 0,
-        ("streamcal_late_class", "", "1"): 1,
-        ("streamcal_missing_class", "", "0"): 0,
-        ("streamcal_missing_class", "", "1"): 0,
-        ("streamcal_class_completeness_ratio", "", "0"): 0.9,
-        ("streamcal_class_completeness_ratio", "", "1"): 0.4,
-        ("streamcal_class_delay_seconds", "", "0"): 3_600.0,  # of class 1 it is not known
-        ("streamcal_labels_by_exclusion_total", ""): 7,
-        ("streamcal_mistaken_labels_by_exclusion_total", ""): 1,
-    }
-    untimed = samples(with_held(held_labels(by_time=False)))
-    assert not [name for name, *_ in untimed if "seconds" in name]
 
 
 def test_first_labels_that_are_held_for_long_are_said() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from streamcal.events.clock_c import SURE
@@ -70,10 +69,7 @@ CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
         {"fields": {"timestamp": 2, "lable": 2, "amount": 2}},
     ),
     "late_labels": (
-        sorted(
-            [*pairs(40, delay=36 * HOUR), *many("b", 30 * HOUR)],
-            key=lambda row: row["time"],
-        ),
+        sorted([*pairs(40, delay=36 * HOUR), *many("b", 30 * HOUR)], key=lambda row: row["time"]),
         {"count": 40, "labels": 40, "option": "label_ttl"},
     ),
     "early_labels": (
@@ -89,11 +85,7 @@ CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
         {"count": 30, "labels": 40},
     ),
     "expired_predictions": (
-        [
-            *pairs(10),
-            *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(80)),
-            *many("last", 2 * DAY),
-        ],
+        [*pairs(10), *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(80)), *many("last", 2 * DAY)],
         {"count": 80, "predictions": 122},
     ),
 }
@@ -217,24 +209,3 @@ def test_strict_makes_them_a_status(tmp_path: Path) -> None:
     good = write(tmp_path / "g.jsonl", pairs())
     assert call(good, "--strict").returncode == 0
     assert call(write(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1  # the graver one
-
-
-def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
-    events = write(tmp_path / "e.jsonl", pairs())
-    with events.open("a") as file:
-        file.write('{"id":"torn","sco')
-    (word,) = remarks(call(events, "--strict"))
-    assert str(events) in word
-    assert "line 121" in word
-
-
-def test_only_fields_of_this_run_that_hold_something_are_ignored_aloud(tmp_path: Path) -> None:
-    """A finished run again reads no row; pandas writes its index into Parquet."""
-    frame = pd.DataFrame(
-        {"id": list("abc"), "score": [0.1, 0.2, 0.3], "carrier": list("xyz")}, index=[5, 7, 9]
-    )
-    frame.to_parquet(tmp_path / "e.parquet")
-    given = tmp_path / "e.parquet", "--store", tmp_path / "s.db"
-    (word,) = remarks(call(*given))
-    assert word == "Unknown fields were ignored: carrier (3 times)."
-    assert remarks(call(*given)) == []

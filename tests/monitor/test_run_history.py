@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
 import pytest
 
-from streamcal.certificates.record import DriftCode
-from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
-from streamcal.quality.figures import RATED_KEYS
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.rows import RejectRow, alarm_rows
+from streamcal.run.rows import RejectRow
 
 
 def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
@@ -92,30 +87,6 @@ def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:
 
 
 @pytest.mark.slow
-def test_the_first_keys_have_views_of_their_own() -> None:
-    pipeline, course = Pipeline(), RunHistory()
-    alone = {}
-    for seed in range(RATED_KEYS + 2):
-        events = labelled(300 + seed, seed, f"key {seed}")
-        taken(pipeline, course, events)
-        other, unkeyed = Pipeline(), RunHistory()
-        taken(other, unkeyed, events)
-        alone[f"key {seed}"] = build_status(other, history=unkeyed).views[0]
-    status = build_status(pipeline, history=course)
-    assert status.keys == RATED_KEYS + 2
-    assert [view.key for view in status.views] == [None, *(f"key {seed}" for seed in range(RATED_KEYS))]
-    assert status.views[0].served is None
-    for view in status.views[1:]:
-        expected = alone[str(view.key)]
-        assert view.labels == expected.labels == sum(view.before.bins.labels)
-        assert view.positives == expected.positives
-        for side in ("before", "after"):
-            mine, other_side = getattr(view, side).figures, getattr(expected, side).figures
-            assert (mine.brier, mine.gap) == pytest.approx((other_side.brier, other_side.gap), abs=1e-6)
-        assert (view.windows, view.served) == (expected.windows, expected.served)
-
-
-@pytest.mark.slow
 def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, RunHistory]) -> None:
     pipeline, course = run
     again = Pipeline()
@@ -145,23 +116,3 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Ru
     assert {each.code for each in status.rejects} == {"too_long"}
     assert b"Jane" not in msgspec.json.encode(status)
     assert len(course.rejects) == LATEST_REJECTS
-
-
-@pytest.mark.parametrize("code", ["label_shift", "source_law"])
-def test_every_alarm_says_what_was_found_and_what_to_do(code: DriftCode) -> None:
-    course, alarm = RunHistory(), DriftAlarm(code, "an assumption", "it was refuted", 12)
-    course.take(Outcome([], [], [], alarm_rows("north", [alarm])))
-    (shown,) = build_status(Pipeline(), history=course).alarms
-    assert (shown.key, shown.code, shown.target_labels) == ("north", code, 12)
-    assert len(shown.advice) > 50
-    assert shown.title.endswith(".")
-
-
-@pytest.mark.slow
-def test_json_has_no_numbers_that_json_lacks(run: tuple[Pipeline, RunHistory]) -> None:
-    def look(value: Any) -> None:
-        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            look(each)
-        assert value == value  # NaN would be null, and read as unknown
-
-    look(msgspec.to_builtins(build_status(run[0], history=run[1])))

@@ -70,33 +70,6 @@ def test_a_backtest_of_many_classes() -> None:
     assert log_loss(codes, last.predict_many(raw), labels=[0, 1, 2]) < figures["after"]["log_loss"]
 
 
-@pytest.mark.slow
-def test_weights_count_in_the_figures_and_reach_the_engine() -> None:
-    predictions, labels = frames(600, 40)
-    weights = np.where(np.arange(600) % 3 == 0, 4.0, 0.5)
-    options = {"classes": NAMES}
-    weighed = predictions.with_columns(w=weights)
-    done = backtest(weighed, labels, columns={**options, "weight": "w"})
-    plain = backtest(predictions, labels, columns=options)
-    served = [f"probability_{name}" for name in NAMES]
-    assert done.frame.select(served).row(30) == plain.frame.select(served).row(30), "no label yet"
-    assert done.frame.select(served).row(599) != plain.frame.select(served).row(599)
-    codes = np.array([NAMES.index(label) for label in labels["label"]])
-    for p, when in (
-        (predictions.select([f"p_{name}" for name in NAMES]).to_numpy(), "before"),
-        (done.frame.select(served).to_numpy(), "after"),
-    ):
-        figures = done.summary["classes"][when]
-        expected = log_loss(codes, p, labels=[0, 1, 2], sample_weight=weights)
-        assert figures["log_loss"] == pytest.approx(expected)
-        assert figures["accuracy"] == pytest.approx(np.average(p.argmax(axis=1) == codes, weights=weights))
-    own = backtest(
-        weighed, labels, weighed.with_columns(label=labels["label"]), columns={**options, "weight": "w"}
-    )
-    equal = backtest(predictions, labels, predictions.with_columns(label=labels["label"]), columns=options)
-    assert own.frame.select(served).row(0) != equal.frame.select(served).row(0)
-
-
 def test_an_evaluation_of_many_classes() -> None:
     p, labels = stream(3_000)
     codes = np.array([NAMES.index(label) for label in labels])

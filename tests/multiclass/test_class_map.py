@@ -101,15 +101,7 @@ def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str) -> None
         again = tmp_path / "again.csv"
         pl.DataFrame(more | columns).write_csv(again)
     arguments = [
-        "apply",
-        "--map",
-        found,
-        "--events",
-        again,
-        "--keep",
-        "note",
-        "--output",
-        tmp_path / "o.jsonl",
+        *("apply", "--map", found, "--events", again, "--keep", "note", "--output", tmp_path / "o.jsonl"),
     ]
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == 0, done.output

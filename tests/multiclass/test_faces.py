@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from river import base, checks, naive_bayes
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.datasets import make_classification
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import log_loss
 from sklearn.naive_bayes import GaussianNB
 
 from streamcal import Recalibrator
@@ -65,25 +63,6 @@ def test_scikit_learn_serves_what_the_engine_serves() -> None:
     assert again.engine_.to_bytes() == model.engine_.to_bytes()
 
 
-@pytest.mark.slow
-def test_cross_fitting_and_batches_of_many_classes_lower_the_loss() -> None:
-    X, y = make_classification(
-        4_000, n_features=12, n_informative=4, n_redundant=6, n_classes=5, random_state=3
-    )
-    model = StreamingCalibratedClassifier(GaussianNB()).fit(X[:2_000], y[:2_000])
-    losses = []
-    for start in range(2_000, 4_000, 500):
-        part = slice(start, start + 500)
-        probabilities = model.predict_proba(X[part])
-        assert np.abs(probabilities.sum(axis=1) - 1.0).max() < 1e-12
-        losses.append(log_loss(y[part], probabilities))
-        model.partial_fit(X[part], y[part])
-    raw = GaussianNB().fit(X[:2_000], y[:2_000])
-    if hasattr(raw, "predict_proba"):
-        assert np.mean(losses) < 0.9 * log_loss(y[2_000:], raw.predict_proba(X[2_000:]))
-    assert np.mean(losses) < 0.95 * np.log(5)
-
-
 class Fixed(base.Classifier):
     """Gives the features as the scores; says nothing of an event without any."""
 
@@ -112,25 +91,6 @@ def test_river_serves_what_the_engine_serves() -> None:
     again = pickle.loads(pickle.dumps(model))
     x = dict(zip(NAMES, scores[0].tolist(), strict=True))
     assert again.predict_proba_one(x) == copy.deepcopy(model).predict_proba_one(x)
-
-
-def test_a_label_of_river_meets_the_prediction_with_the_same_features() -> None:
-    """Predictions that were repeated, or never get a label, do not wait in front of those that do."""
-    scores, labels = stream(600)
-    rng, engine = np.random.default_rng(0), Recalibrator(classes=NAMES)
-    model = RecalibratedClassifier(Fixed(), classes=NAMES)
-    for row, label in zip(scores, labels, strict=True):
-        x = dict(zip(NAMES, row.tolist(), strict=True))
-        model.predict_proba_one(x)
-        engine.observe_one(row)
-        if rng.random() >= 0.3:
-            model.learn_one(x, label)
-            engine.learn_one(row, label)
-    views = model.engine.by_class, engine.by_class
-    assert views[0] is not None
-    assert views[1] is not None
-    assert views[0].weights == pytest.approx(views[1].weights)
-    assert model.engine.target.scores == 600
 
 
 def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:

@@ -116,15 +116,6 @@ def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
         assert any(each.startswith(event["id"]) and word in each for each in reasons), word
 
 
-def test_labels_of_other_names_end_the_run(tmp_path: Path) -> None:
-    given = [event | ({"label": "Cat"} if "label" in event else {}) for event in events(50, 5)]
-    said = run(
-        *CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl", expect=1
-    )
-    assert "'Cat' (10 times" in " ".join(said.split())
-    assert "Name all classes with --classes" in " ".join(said.split())
-
-
 @pytest.mark.slow
 def test_tables_in_and_out(tmp_path: Path) -> None:
     """CSV and Parquet have a column for each class; answers of Parquet are structs, of CSV JSON."""

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from river import drift
 
 from streamcal.priors.adwin import change_point, deviations, grouped
-from tests.nightly import one_in
 
 BLOCK, PANE, DELTA = 64, 16, 0.05
 
@@ -81,15 +79,6 @@ def test_of_rare_events_it_is_the_likelihood_ratio() -> None:
     assert deviations(counts, ones, ones)[0] == pytest.approx(ratio, rel=0.1)
 
 
-def test_nothing_is_no_change() -> None:
-    assert change_point(np.array([5]), np.array([2.0]), np.array([2.0]), DELTA) == 0
-    none = np.zeros(3)
-    assert change_point(none.astype(np.int64), none, none, DELTA) == 0
-    alike = np.full(3, 0.3)
-    counts = np.array([100, 1000, 10])
-    assert change_point(counts, counts * alike, counts * alike**2, DELTA) == 0
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("q", [0.5, 0.03, 0.001])
 def test_false_alarms(q: float) -> None:
@@ -102,38 +91,6 @@ def test_false_alarms(q: float) -> None:
     alarms = [len(watch(bernoulli(np.random.default_rng([17, seed]), (40_000, q)))) for seed in range(15)]
     print(f"q = {q}: {sum(alarms)} false alarms in 600,000 values")
     assert sum(alarms) <= 2
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("before", "after"), one_in(2, [(0.1, 0.4), (0.4, 0.05), (0.05, 0.4), (0.3, 0.2), (0.001, 0.01)])
-)
-def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
-    """Mean delay over 12 jumps after 20,000 values: at most 1.3 times that of river's ADWIN and half a block.
-
-    Both look every 64 values. On the same values the delays differ by 10 %, with a standard error below 5 %:
-    failure probability below 0.1 %. On average, the values kept from before the jump are fewer than a tenth
-    of the delay and a pane.
-    """
-    ours, theirs, stale = [], [], []
-    for seed in range(12):
-        values = bernoulli(np.random.default_rng([3, seed]), (20_000, before), (8000, after))
-        found = [change for change in watch(values) if change[0] > 20_000]
-        ours.append(found[0][0] - 20_000)
-        stale.append(max(0, found[-1][1] - (found[-1][0] - 20_000)))
-        detector = drift.ADWIN(delta=0.002, clock=BLOCK)
-        for i, value in enumerate(values.tolist()):
-            detector.update(value)
-            if detector.drift_detected and i >= 20_000:
-                theirs.append(i - 20_000)
-                break
-        else:
-            theirs.append(8000)
-    print(
-        f"{before} to {after}: {np.mean(ours):.0f}, river {np.mean(theirs):.0f}, stale {np.mean(stale):.0f}"
-    )
-    assert np.mean(ours) <= 1.3 * np.mean(theirs) + BLOCK / 2
-    assert np.mean(stale) <= 0.1 * np.mean(ours) + PANE
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=200), st.integers(1, 32))

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
-import pytest
 
 from streamcal.priors.history import BLOCK, MAX_CELLS, History
-
-
-def filled(n: int, seed: int = 0) -> tuple[History, np.ndarray]:
-    scores = np.random.default_rng(seed).random(n)
-    history = History()
-    for start in range(0, n, BLOCK):
-        history.observe(scores[start : start + BLOCK])
-        history.compact()
-    return history, scores
 
 
 def test_cells_and_panes_are_few() -> None:
@@ -38,13 +27,3 @@ def test_changes_are_located() -> None:
     history.drop(1024 // 16)
     assert history.n == 1024
     assert history.change(np.array([0.2, 0.7])) == 0
-
-
-def test_a_state_of_other_counts_is_refused() -> None:
-    other, _ = filled(200)
-    for name in ("cells", "counts"):
-        damaged = getattr(other, name).ravel()[:-1]
-        with pytest.raises(ValueError, match=r"histor|reshape"):
-            msgspec.structs.replace(other, **{name: damaged})
-    with pytest.raises(ValueError, match="do not add up"):
-        msgspec.structs.replace(other, observed=150)

@@ -50,37 +50,6 @@ def test_no_other_prior_is_likelier(problem: Problem) -> None:
     assert here >= max(log_likelihood(float(q), *problem) for q in rivals) - slack * max(1.0, abs(here))
 
 
-@given(problems(), probabilities, probabilities, probabilities)
-def test_the_likelihood_is_concave(problem: Problem, a: float, b: float, t: float) -> None:
-    low, high = log_likelihood(a, *problem), log_likelihood(b, *problem)
-    between = log_likelihood(t * a + (1.0 - t) * b, *problem)
-    if math.isfinite(low) and math.isfinite(high):
-        assert between >= t * low + (1.0 - t) * high - 1e-9 * (1.0 + abs(low) + abs(high))
-
-
-@given(problems())
-def test_it_is_where_the_slope_changes_its_sign(problem: Problem) -> None:
-    """To nine digits: just to either side, the slope in exact sums differs in sign, up to rounding."""
-    masses, means, prior = problem
-    found = likeliest_prior(*problem)
-    if found is None:
-        return
-
-    def slope(q: float) -> tuple[float, float]:
-        one, zero = means * (1.0 - prior), (1.0 - means) * prior
-        terms = [
-            m * (a - b) / (q * a + (1.0 - q) * b) for m, a, b in zip(masses, one, zero, strict=True) if m
-        ]
-        terms += [0.5 / q, -0.5 / (1.0 - q)]
-        return math.fsum(terms), 1e-14 * math.fsum(map(abs, terms))
-
-    step = 1e-9 * min(found, 1.0 - found)
-    below, rounding = slope(found - step)
-    assert below >= -rounding
-    above, rounding = slope(found + step)
-    assert above <= rounding
-
-
 @given(problems())
 def test_swapping_the_classes_swaps_the_prior(problem: Problem) -> None:
     masses, means, prior = problem
@@ -157,19 +126,3 @@ def test_means_of_cells_add_up(inner: list[float], level: int, data: st.DataObje
         if a <= low and high <= b
     ]
     assert all(value == mean for value, mean in inside)
-
-
-@pytest.mark.parametrize(
-    ("edges", "values", "prior"),
-    [
-        ((0.0, 0.5, 1.0), (0.2,), 0.5),
-        ((0.0, 0.5), (0.2,), 0.5),
-        ((0.0, 0.5, 0.5, 1.0), (0.2, 0.3, 0.4), 0.5),
-        ((0.0, 1.0), (float("nan"),), 0.5),
-    ],
-)
-def test_a_source_that_is_no_map_is_refused(
-    edges: tuple[float, ...], values: tuple[float, ...], prior: float
-) -> None:
-    with pytest.raises(ValueError, match=r"ascend|score must be"):
-        SourceMap(np.array(edges), np.array(values), prior)

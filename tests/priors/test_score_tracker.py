@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.errors import DamagedStateError
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.testing import NormalPair
-from tests.priors.streams import EDGES, MEANS, PRIOR, VALUES, drawn, oracle, up_to_date, with_source
+from tests.priors.streams import EDGES, MEANS, PRIOR, drawn, oracle, up_to_date, with_source
 from tests.states import bytes_of, restored
 
 seeds = st.integers(0, 10**6)
@@ -99,25 +98,6 @@ def test_the_array_of_the_caller_is_not_kept() -> None:
     assert bytes_of(tracker) == before
 
 
-@pytest.mark.slow
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
-    tracker = with_source()
-    tracker.take_scores(drawn(150, 0.3, np.random.default_rng(7)))
-    whole = bytes_of(tracker)
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(DamagedStateError):
-        restored(ScoreTracker(), whole[:cut])
-    offset, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
-    try:
-        tracker = restored(ScoreTracker(), whole[:offset] + bytes([value]) + whole[offset + 1 :])
-    except DamagedStateError:
-        return
-    assert tracker.prior is None or 0.0 < tracker.prior < 1.0
-    tracker.take_scores(VALUES)
-
-
 # Limits
 
 
@@ -132,15 +112,6 @@ def test_without_a_source_scores_do_not_count() -> None:
     assert tracker.prior is None
     tracker.set_source((), (), 0.5)  # the identity
     assert tracker.prior is None
-
-
-def test_a_source_that_is_no_map_changes_nothing() -> None:
-    tracker = with_source()
-    tracker.take_scores(VALUES.repeat(BLOCK))
-    before = bytes_of(tracker)
-    with pytest.raises(ValueError, match="ascend"):
-        tracker.set_source((0.0, 0.5), (0.2,), 0.5)
-    assert bytes_of(tracker) == before
 
 
 @pytest.mark.slow

@@ -12,8 +12,6 @@ from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Verdict, judge
 from streamcal.values import Floats
 
-__all__ = ["TRUTHS", "Stream", "Truth", "misses", "told_after"]
-
 
 class Stream(NamedTuple):
     """Labels in the order in which they came, and what was to be expected of each just before."""

@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks import verdict
 from benchmarks.verdict import ADVICE, KINDS, is_wrong, replayed
-from streamcal.run.run_state import RunState
 
 pytestmark = [pytest.mark.slow, pytest.mark.statistical]
 
@@ -33,13 +32,6 @@ def test_no_sentence_is_wrong(kind: str) -> None:
     assert not [look.verdict.sentence for look in looks if is_wrong(look, stream, served)]
     assert not [look.verdict.sentence for look in looks if look.verdict.cause is not None]
     assert looks[-1].verdict.state != "cannot tell"
-
-
-def test_labels_as_they_come_would_mislead_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunState, "_see_arrival", lambda state, key: None)
-    stream = KINDS["negatives weekly"](np.random.default_rng(1))
-    looks, _, served = replayed(stream)
-    assert [look for look in looks if is_wrong(look, stream, served)]
 
 
 @pytest.mark.parametrize("kind", ADVICE)

@@ -1,16 +1,22 @@
 """Evaluation of forecasts by their labels, on arrays."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2, ncx2
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, log_loss
 
 import streamcal
-from streamcal.quality import evaluate as module
+from streamcal.quality import intervals
 from streamcal.quality.evaluate import evaluate
-from streamcal.quality.figures import ForecastQuality
+from streamcal.quality.smooth import smooth_calibration_error
+from streamcal.values import Floats, Labels
+from tests.nightly import one_in
 
 
 def draw(n: int, rng: np.random.Generator, slope: float = 1.0, rate: float = 0.2) -> tuple[Any, Any]:
@@ -116,26 +122,126 @@ def test_p_values_of_kuiper_are_uniform_where_forecasts_are_calibrated() -> None
     assert max(evaluate(*draw(3000, rng, 1.5)).ecce_p for _ in range(20)) < 1e-3
 
 
-def test_every_interval_holds_its_estimate_and_the_table_says_what_it_covers() -> None:
-    """Also those of useless forecasts, and of calibrated ones, whose debiased estimate is often below 0."""
-    rng = np.random.default_rng(10)
-    for labels, forecasts in (
-        *(draw(400, rng) for _ in range(20)),
-        *(draw(400, rng, rate=0.03) for _ in range(20)),
-        *((draw(400, rng)[0], np.full(400, 0.2)) for _ in range(5)),
-    ):
-        found = evaluate(labels, forecasts)
-        for name in module._ESTIMATES:
-            value, low, high = (getattr(found, f"{name}{end}") for end in ("", "_low", "_high"))
-            assert value is None or (low <= value < high), name
-    first, *rows = str(found).splitlines()
-    assert first.endswith("95 % interval")
-    assert {row.split()[0] for row in rows if "[" not in row} == {"miscalibration", "ece", "smece", "ecce"}
+# Coverage of the intervals of means of squares
 
 
-def test_the_calibration_error_is_that_of_a_run() -> None:
-    labels, forecasts = draw(3000, np.random.default_rng(11), 1.3)
-    forecasts = np.round(forecasts, 2)  # cells of the sketch are finer
-    run = ForecastQuality()
-    run.add(forecasts, labels)
-    assert evaluate(labels, forecasts).ece == pytest.approx(run.figures.ece)
+TIMES = 400
+MOST = 40
+"""Misses of an interval that covers 95 %: more come with probability 1e-5."""
+
+Draw = Callable[[np.random.Generator], tuple[Labels, Floats]]
+
+
+def tied(forecasts: list[float], rates: list[float], n: int) -> tuple[Draw, float, float]:
+    """Return what draws labels and forecasts of four values, their squared error and discrimination."""
+    p, t = np.array(forecasts), np.array(rates)
+
+    def draw(rng: np.random.Generator) -> tuple[Labels, Floats]:
+        at = rng.integers(0, len(p), n)
+        return (rng.random(n) < t[at]).astype(np.int8), p[at]
+
+    return draw, float(np.mean((p - t) ** 2)), float(t.var())
+
+
+def rare(n: int) -> tuple[Draw, float, float]:
+    """Return what draws calibrated forecasts of a label that is 1 once in 40."""
+
+    def draw(rng: np.random.Generator) -> tuple[Labels, Floats]:
+        p = rng.beta(1.0, 39.0, n)
+        return (rng.random(n) < p).astype(np.int8), p
+
+    return draw, 0.0, 39.0 / (40.0**2 * 41.0)
+
+
+SETTINGS = {
+    "tied": tied([0.1, 0.3, 0.5, 0.8], [0.15, 0.25, 0.6, 0.7], 1000),
+    "tied, rare": tied([0.005, 0.01, 0.03, 0.1], [0.005, 0.02, 0.03, 0.06], 1000),
+    "300 rare labels": rare(300),
+}
+
+
+def misses_of_intervals(setting: str) -> tuple[int, int]:
+    """Return how often the intervals of squared calibration error and of discrimination miss the truth."""
+    draw, squared, discrimination = SETTINGS[setting]
+    rng, counts = np.random.default_rng(12), [0, 0]
+    for _ in range(TIMES):
+        found = evaluate(*draw(rng))
+        low, high = found.squared_calibration_error_low, found.squared_calibration_error_high
+        counts[0] += not low <= squared <= high
+        counts[1] += not found.discrimination_low <= discrimination <= found.discrimination_high
+    return counts[0], counts[1]
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("setting", one_in(2, SETTINGS))
+def test_intervals_cover_where_forecasts_are_tied_and_labels_rare(setting: str) -> None:
+    """Of 400 intervals, more than 40 miss with probability 1e-5 each, where they cover 95 %."""
+    found = misses_of_intervals(setting)
+    print(found)
+    assert max(found) <= MOST
+
+
+class Even:
+    """Law of the mean of k squared standard normal values, less 1, shifted so that θ is their mean square."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def cumulants(self, theta: float) -> tuple[float, float]:
+        k, lam = self.k, self.k * theta
+        return 2.0 * (k + 2.0 * lam) / k**2, 8.0 * (k + 3.0 * lam) / k**3
+
+
+@pytest.mark.parametrize("estimate", [0.1, 5.0])
+def test_where_all_bins_are_alike_it_is_the_interval_of_a_noncentral_chi_square(estimate: float) -> None:
+    low, high = intervals.interval(Even(4), estimate, 100.0)
+    value = 4 * (estimate + 1.0)
+    assert ncx2.cdf(value, 4, 4 * high) == pytest.approx(0.025, abs=0.004)
+    if low:
+        assert ncx2.sf(value, 4, 4 * low) == pytest.approx(0.025, abs=0.004)
+    else:
+        assert chi2.sf(value, 4) > 0.02
+
+
+# Smooth calibration error, against the integral by its definition
+
+
+POINTS = 1000
+
+
+def by_definition(forecasts: Floats, residuals: Floats) -> float:
+    """Return smECE with the reflected kernel summed at each point, to 1e-4."""
+    at = (np.arange(POINTS) + 0.5) / POINTS
+
+    def smoothed(bandwidth: float) -> float:
+        found = np.zeros(POINTS)
+        for period in range(-3, 4):
+            for centres in (2 * period + forecasts, 2 * period - forecasts):
+                apart = (at[:, None] - centres) / bandwidth
+                found += np.exp(-0.5 * apart**2) @ residuals / (bandwidth * np.sqrt(2.0 * np.pi))
+        return float(np.abs(found).mean())
+
+    low, high = 0.0, 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if smoothed(middle) > middle else (low, middle)
+    return (low + high) / 2.0
+
+
+def test_it_is_the_integral_of_its_definition() -> None:
+    rng = np.random.default_rng(1)
+    forecasts = rng.beta(0.3, 0.3, 150)
+    residuals = ((rng.random(150) < forecasts**1.3) - forecasts) / 150
+    found = smooth_calibration_error(forecasts, residuals)
+    assert found == pytest.approx(by_definition(forecasts, residuals), abs=2e-4)
+
+
+def test_values_are_those_of_relplot() -> None:
+    """Its version 1.0.3 printed them, of residuals on a grid of its own."""
+    rng = np.random.default_rng(2)
+    forecasts = rng.choice([0.1, 0.3, 0.5, 0.8], 3000)
+    labels = rng.random(3000) < forecasts**1.2
+    assert smooth_calibration_error(forecasts, (labels - forecasts) / 3000) == pytest.approx(
+        0.04536042816336418, rel=0.01
+    )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamcal.quality.delays import Delays
 from streamcal.quality.history import LIMITS, MOST_WINDOWS, WIDTH, History
+from streamcal.quality.panes import PANES, Panes
+from streamcal.quality.sequences import Sequences
 from streamcal.sketch.decoding import decoded, encoded
+from streamcal.values import Floats
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
 
@@ -65,3 +70,74 @@ def test_it_does_not_depend_on_how_labels_come_in_parts(cuts: Sequence[int]) -> 
     columns = drawn(COUNT)
     whole, parts = in_parts(columns, ()), in_parts(columns, cuts)
     assert encoded(parts, json=True) == encoded(whole, json=True)
+
+
+# Panes of event time: sums of their labels, however these come in parts, and states
+
+
+def drawn_of_panes(seed: int, n: int) -> tuple[Floats, Floats, Floats]:
+    """Return forecasts, labels and event times of predictions, in the order in which their labels came."""
+    rng = np.random.default_rng(seed)
+    forecasts, times = rng.random((2, n)), np.cumsum(rng.exponential(20.0, n)) - 1e5
+    order = np.argsort(times + rng.exponential(3000.0, n), kind="stable")
+    return forecasts[:, order], (rng.random(n) < 0.3).astype(float), times[order]
+
+
+def filled(seed: int = 0, n: int = 3_000) -> Panes:
+    made = Panes()
+    made.add(*drawn_of_panes(seed, n))
+    return made
+
+
+def test_matured_panes_have_the_sums_of_their_predictions() -> None:
+    (forecasts, labels, times), made = drawn_of_panes(0, 3_000), filled()
+    assert len(made.numbers) <= PANES
+    assert made.matured(-2e5).labels == 0
+    until = float(np.median(times))
+    found = made.matured(until)
+    end = found.times[-1] + made.width
+    assert until - made.width < end <= until
+    for start, begin in enumerate(found.times):
+        since = (times >= (-np.inf if start == 0 else begin)) & (times < end)
+        assert found.labels - found.starts[start] == since.sum()
+        alone = Sequences()
+        alone.add(forecasts[:, since][:, :256], labels[since][:256], times[since][:256])
+        gap = float((forecasts[1, since] - labels[since]).mean())
+        assert found.gaps("after").mean[start, 0] == pytest.approx(gap)
+
+
+def test_it_makes_no_difference_how_labels_come_in_parts() -> None:
+    forecasts, labels, times = drawn_of_panes(1, 3_000)
+    times[::50] = np.nan
+    rng, states = np.random.default_rng(2), set()
+    for count in (0, 5, 60):
+        made = Panes()
+        for begin, end in itertools.pairwise([0, *sorted(rng.integers(0, 3_001, count).tolist()), 3_000]):
+            made.add(forecasts[:, begin:end], labels[begin:end], times[begin:end])
+            made = decoded(encoded(made, json=True), Panes, "panes", json=True)
+        states.add(encoded(made, json=True))
+    assert len(states) == 1
+    assert made.matured(np.inf).labels == np.isfinite(times).sum()
+
+
+# How long labels took
+
+
+Values = np.ndarray[Any, Any]
+
+
+def counted(delays: Values, parts: int = 1) -> Delays:
+    made = Delays()
+    for some in np.array_split(delays, parts):
+        made.add(some)
+        made = decoded(encoded(made), Delays, "delays")
+    return made
+
+
+def test_quantiles_are_exact_to_a_bin_however_labels_come_in_parts() -> None:
+    given = np.exp(np.random.default_rng(4).normal(8.0, 2.0, 20_000))
+    whole, parts = (counted(np.append(given, np.nan), count) for count in (1, 7))
+    assert whole.labels == 20_000
+    for share in (0.1, 0.5, 0.9):
+        assert whole.quantile(share) == pytest.approx(np.quantile(given, share), rel=0.15)
+    assert parts.counts == whole.counts

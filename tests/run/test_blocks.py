@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from streamcal_connectors.encoding import RowEncoder
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
-from streamcal.engine.stepping_c import step
 from streamcal.events import Event, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
@@ -113,7 +112,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
     st.lists(st.integers(0, 20), max_size=2),
@@ -189,7 +188,7 @@ SEGMENTED: dict[str, Any] = {
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
     st.lists(st.integers(0, 20), max_size=2),
@@ -205,27 +204,6 @@ def test_any_stream_with_segments(
         each if isinstance(each, Malformed) else msgspec.structs.replace(each, weight=None) for each in events
     ]
     assert_same(with_segments(unweighted), cuts, join=join, recalibrator=config, **SEGMENTED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", one_in(2, [1, 2]))
-def test_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = JoinConfig(max_pending=400, label_ttl=300.0)
-    events = with_segments(delayed(900, seed))
-    options = {
-        "segments": SegmentsConfig(fields=("shop", "device"), own_engines=3),
-        "columns": Columns().with_segments(("shop", "device")),
-        "join": join,
-    }
-    assert_same(events, [400, 700], **options)
-    if seed % 2:  # keys come in turn, the first of each alone
-        return
-    alone = []
-    monkeypatch.setattr(
-        pipeline_module, "step", lambda event, *rest: alone.append(event) or step(event, *rest)
-    )
-    run(events, (), in_columns=True, **options)
-    assert len(alone) < 0.2 * len(events)
 
 
 def test_files_with_a_store(tmp_path: Path) -> None:

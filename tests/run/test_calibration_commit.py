@@ -92,21 +92,3 @@ def test_a_run_that_dies_at_any_commit_publishes_every_map_once(commit: int) -> 
     run(store, "source")
     assert outcome(store) == expected
     assert len(expected[2]) == len(expected[4]) == 1
-
-
-def test_the_calibration_has_grown_since_the_run_died() -> None:
-    """What had been published is published no more; what comes of the rest is."""
-    fill("source", 300, label=True)
-    fill("events", 50)
-    store = MemoryStore("x")
-    with pytest.raises(DiedError):
-        run(store, "source", dies_in=2)
-    (first,) = rows("maps")
-    fill("source", 300, seed=2, label=True)
-    logs["source"].partitions[""].append(b"oops")
-    run(store, "source")
-    published = rows("maps")
-    assert published[0] == first
-    assert len(published) == len({row["version"] for row in published}) == 2
-    assert [row["raw"] for row in rows("rejects")] == ["oops"]
-    assert [row.version for row in store.maps()] == [row["version"] for row in published]

@@ -79,23 +79,6 @@ def test_a_label_without_a_time_is_rejected_where_others_have_one() -> None:
     assert rejected[0].reason == "missing time: others of labels have one"
 
 
-def test_one_event_in_the_far_future_is_rejected_alone() -> None:
-    times = [NOW + i for i in range(100)]
-    times[20] = FAR
-    events, taken = read(times, whole=True)
-    assert [event.time for event in events] == [*times[:20], None, *times[21:]]
-    assert isinstance(events[20], Malformed)
-    assert "2099-01-01" in events[20].reason
-    assert taken == TimesRead(mistimed=1)
-
-
-def test_a_source_in_milliseconds_is_read_in_seconds() -> None:
-    times = [NOW + i for i in range(100)]
-    events, taken = read([time * 1e3 for time in times])
-    assert [event.time for event in events] == times
-    assert taken == TimesRead(converted=100)
-
-
 def test_a_file_whose_newest_events_come_first_is_refused() -> None:
     times = [NOW - i for i in range(40)]
     with pytest.raises(ValueError, match=r"the newest events of file come first .* sort it by time"):

@@ -12,14 +12,12 @@ import pytest
 from streamcal import JoinConfig
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.monitor.build import build_status
-from streamcal.monitor.rows import closing_rows
 from streamcal.run import runner
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, Runner
-from tests.command_line import streamcal
 
 HOUR = 3600.0
 AFTER = 10 * HOUR
@@ -67,42 +65,3 @@ def test_micro_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts.predictions == counts.joined + counts.implied + pipeline.join.pending
     assert min(counts.joined, counts.implied, counts.contradicted, counts.conflicting) > 4
     assert pipeline.tally.rejected == counts.late + counts.duplicate
-
-
-@pytest.mark.slow
-def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None:
-    paths = written(tmp_path)
-    pipeline, words = run(paths)
-    rows = dict(closing_rows(build_status(pipeline, None)))
-    assert rows["  implied (no label: counted as 0)"] == str(pipeline.join.counts.implied)
-    assert rows["  contradicted (1 after it was counted as 0)"] == str(pipeline.join.counts.contradicted)
-    assert pipeline.quality.after.labels == pipeline.join.counts.joined + pipeline.join.counts.implied
-    (said,) = [word for word in words if "contradicted" not in word and "had counted as 0" in word]
-    assert said.endswith("is too short: raise it.")
-    assert not [word for word in run(paths, label_delay_limit=30 * HOUR)[1] if "had counted as 0" in word]
-    (said,) = run(paths, label_delay_limit=1000 * HOUR)[1]
-    assert said.startswith("Nothing was learned: the 500 predictions of the last")
-
-
-def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> None:
-    events, labels = map(str, written(tmp_path))
-    given = ["run", "--events", events, "--labels", labels, "--output", str(tmp_path / "out.jsonl")]
-    done = streamcal(
-        *given, "--missing-labels", "negative", "--label-delay-limit", "PT10H", "--mode", "target"
-    )
-    assert done.returncode == 0
-    assert "implied (no label: counted as 0)" in done.stdout + done.stderr
-    for more, said in (
-        (
-            ("--missing-labels", "negative"),
-            '[join] missing_labels = "negative" and label_delay_limit go together',
-        ),
-        (
-            ("--missing-labels", "negative", "--label-delay-limit", "soon"),
-            "--label-delay-limit: must be a number of seconds",
-        ),
-        (("--missing-labels", "none"), "--missing-labels: must be 'drop' or 'negative'"),
-    ):
-        done = streamcal(*given, *more)
-        assert done.returncode == 2
-        assert said in done.stderr, done.stderr

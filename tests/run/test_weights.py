@@ -9,13 +9,11 @@ import pandas as pd
 import pytest
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
 from streamcal.monitor.build import group_columns, verdicts
-from streamcal.quality.figures import ForecastQuality
-from streamcal.sketch.decoding import decoded, encoded
 
 COLUMNS = Columns(weight="w", propensity="p")
 EVENTS = [
@@ -49,38 +47,6 @@ def test_every_format_gives_the_same_events() -> None:
     values = {name: [row.get(name) for row in ROWS] for name in names}
     roles = dict(zip(("id", "score", "label", "weight", "propensity"), values.values(), strict=True))
     assert list(rows.decode(roles, [], len(ROWS))) == EVENTS  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ('"w": 0', "a weight must be a number from 1e-9 to 10000, got 0"),
-        ('"w": 2, "p": 0.5', "an event has a weight or a propensity, not both, got 2 and 0.5"),
-    ],
-)
-def test_a_bad_weight_is_refused(given: str, reason: str) -> None:
-    found = JsonDecoder("target", COLUMNS).decode(f'{{"id": "a", "score": 0.5, {given}}}'.encode())
-    assert isinstance(found, Malformed)
-    assert reason in found.reason
-
-
-def test_figures_are_weighted() -> None:
-    forecasts, labels, weights = np.array([0.2, 0.6, 0.9]), np.array([0, 1, 0]), np.array([1.0, 4.0, 0.5])
-    quality = ForecastQuality()
-    for part in (slice(0, 1), slice(1, 3)):
-        quality.add(forecasts[part], labels[part], weights[part])
-    quality = decoded(encoded(quality), ForecastQuality, "it")
-    figures, n = quality.figures, weights.sum()
-    assert figures.brier == pytest.approx((weights * (forecasts - labels) ** 2).sum() / n)
-    assert figures.gap == pytest.approx((weights * (forecasts - labels)).sum() / n, abs=1e-6)
-    assert figures.ece == pytest.approx((weights * np.abs(forecasts - labels)).sum() / n, abs=1e-6)
-    mass, sums, positives = quality.bins(15)
-    assert (mass.tolist(), positives.tolist()) == ([1.0, 4.0, 0.5], [0.0, 4.0, 0.0])
-    assert sums == pytest.approx(weights * forecasts, abs=1e-6)
-    even, plain = ForecastQuality(), ForecastQuality()
-    even.add(forecasts, labels, np.ones(3))
-    plain.add(forecasts, labels)
-    assert encoded(even) == encoded(plain)
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from streamcal import RecalibrationMap, Recalibrator
 
-__all__ = ["BLOCK", "Floats", "Labels", "brier", "drawn", "plain", "played"]
-
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
 BLOCK = 100

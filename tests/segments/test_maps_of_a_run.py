@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from streamcal.cli.app import app
-from streamcal.run.rows import MapRow
 from tests.segments.test_run import run, stream, written
 
 INSTEAD = ("segments by country", "map_for", "segmented_query", "take the field segments out")
@@ -32,13 +29,6 @@ def applied(folder: Path, *options: str) -> tuple[int, str]:
     inputs = ["--events", str(folder / "p.jsonl"), "--output", str(folder / "applied.jsonl")]
     result = CliRunner().invoke(app, ["apply", *inputs, *options])
     return result.exit_code, " ".join(result.output.split())
-
-
-def test_rows_name_the_segments_and_old_rows_have_none(folder: Path) -> None:
-    rows = [json.loads(line) for line in (folder / "maps.jsonl").read_text().splitlines()]
-    assert {tuple(row["segments"]) for row in rows} == {("country",)}
-    old = {name: value for name, value in rows[0].items() if name != "segments"}
-    assert msgspec.json.decode(json.dumps(old), type=MapRow).segments == ()
 
 
 @pytest.mark.parametrize(

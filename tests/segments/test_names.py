@@ -1,16 +1,14 @@
-"""One name of a value in every format: CSV, JSON, Parquet, Arrow, Avro, frames, HTTP, programs."""
+"""One name of a value in every format: CSV, JSON, Parquet, frames, programs."""
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import msgspec
 import numpy as np
 import pandas as pd
@@ -19,30 +17,18 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from streamcal_connectors.kafka.values import Values
 from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal import Recalibrator
-from streamcal.events.columns import Columns
 from streamcal.frames import backtest
 from streamcal.segments.fields_c import name_of
-from tests.connectors.kafka.registry import decoded, schema_registry
 from tests.segments.test_run import run
-from tests.serve.servers import LINES, Served
 
 MORNING = datetime(2026, 1, 31, 8, 0)
 KINDS: dict[str, tuple[Any, str]] = {
     "true": (True, "true"),
     "decimal": (Decimal("1.50"), "1.50"),
     "in UTC": (MORNING.replace(tzinfo=UTC), "2026-01-31 08:00:00"),
-}
-AVRO = {
-    bool: "boolean",
-    int: "long",
-    float: "double",
-    str: "string",
-    Decimal: {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
-    date: {"type": "int", "logicalType": "date"},
 }
 
 
@@ -87,26 +73,6 @@ def of_backtest(frame: Callable[[list[dict[str, Any]]], Any]) -> Any:
     return names_of
 
 
-def of_avro(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
-    del folder
-    value = rows[0]["seg"]
-    kind = AVRO.get(type(value)) or {
-        "type": "long",
-        "logicalType": "timestamp-micros" if value.tzinfo else "local-timestamp-micros",
-    }
-    fields = [("id", "string"), ("score", "double"), ("label", "int"), ("seg", ["null", kind])]
-    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields]}
-    raws = []
-    for row in rows:
-        data = io.BytesIO()
-        fastavro.schemaless_writer(data, fastavro.parse_schema(schema), row)
-        raws.append(b"\0\0\0\0\x11" + data.getvalue())
-    with schema_registry() as registry:
-        registry.register({"schema": json.dumps(schema)})
-        events = decoded(Values({"url": registry.url}, "target", Columns().with_segments(["seg"])), raws)
-    return {name_of(event.kept[0]) for event in events}
-
-
 def of_a_program(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
     del folder
     engine = Recalibrator(segments="seg", own_engines=0)
@@ -120,7 +86,6 @@ FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], set[str | None]]] = {
     "CSV of polars": by_file(lambda rows, path: pl.DataFrame(rows).write_csv(path), "csv"),
     "JSON lines": by_file(lambda rows, path: void(path.write_bytes(as_json(rows))), "jsonl"),
     "Parquet": by_file(lambda rows, path: pq.write_table(pa.Table.from_pylist(rows), path), "parquet"),
-    "Avro": of_avro,
     "pandas": of_backtest(pd.DataFrame),
     "a program": of_a_program,
 }
@@ -137,19 +102,6 @@ def test_a_value_has_one_name(format_: str, kind: str, tmp_path: Path) -> None:
     assert FORMATS[format_](rows_of(value), tmp_path) == {None, name}
 
 
-@pytest.mark.slow
-def test_a_value_has_the_same_name_over_http(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text('[segments]\nfields = ["seg"]\n')
-    served = Served(tmp_path / "s.db", "--config", tmp_path / "c.toml")
-    for kind, (value, _) in KINDS.items():
-        rows = [{**row, "id": f"{kind} {row['id']}"} for row in rows_of(value)]
-        status, answers = served.ask("POST", "/v1/predictions", as_json(rows), LINES)
-        assert status == 200
-        assert all("probability" in each for each in answers), answers[:2]
-    assert served.stop()[0] == 0
-    assert names_in(tmp_path) == {None, *(name for _, name in KINDS.values())}
-
-
 @pytest.mark.parametrize(
     ("value", "name"),
     [
@@ -162,16 +114,6 @@ def test_a_value_has_the_same_name_over_http(tmp_path: Path) -> None:
 def test_values_of_programs(value: object, name: str | None) -> None:
     assert name_of(value) == name
     assert name is None or name_of(name) == name
-
-
-def test_files_in_which_a_column_has_another_type(tmp_path: Path) -> None:
-    """A column without any value has a type of its own; nothing is written of it."""
-    for number, value in enumerate((True, None, "x")):
-        rows = [{**row, "id": f"{number} {row['id']}"} for row in rows_of(value)]
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{number}.parquet")
-    (tmp_path / "c.toml").write_text('[segments]\nfields = ["seg"]\n')
-    run(tmp_path, events="?.parquet")
-    assert names_in(tmp_path) == {None, "true", "x"}
 
 
 def test_columns_to_keep_may_change_while_labels_are_out(tmp_path: Path) -> None:
@@ -195,13 +137,3 @@ def test_columns_to_keep_may_change_while_labels_are_out(tmp_path: Path) -> None
         assert names_in(folder) == {"true", "false"}
     assert answers[0] == answers[1] == answers[2]
     assert answers[0][598] > 0.9
-
-
-@pytest.fixture(autouse=True)
-def _no_server_left() -> Iterator[None]:
-    before = tuple(Served.running)
-    yield
-    for served in tuple(Served.running):
-        if served not in before:
-            served.process.kill()
-            served.stop()

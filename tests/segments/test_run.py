@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import streamcal
 from streamcal.cli.app import app
 from streamcal.frames import backtest
-from streamcal.quality.groups import Groups, group_figures
+from streamcal.quality.groups import group_figures
 from streamcal.segments.own import WORTH, OwnEngines
 from streamcal.sketch.counts_c import add_labels
 
@@ -83,21 +83,6 @@ def test_segments_are_better_than_one_engine_for_all() -> None:
     assert pooled.by_key["key"].to_list() == [None]
 
 
-def test_the_worst_segments_come_first_and_no_other_is_named() -> None:
-    """One country in twelve turns round; the others are served what is right."""
-    rng = np.random.default_rng(5)
-    scores = rng.uniform(0.1, 0.9, 12_000)
-    country = [f"c{each}" for each in rng.integers(0, 12, 12_000)]
-    wrong = np.array([each == "c7" for each in country])
-    labels = (rng.random(12_000) < np.where(wrong, 0.5 * scores, scores)).astype(int)
-    groups = Groups()
-    for part in (slice(0, 5), slice(5, 7000), slice(7000, None)):
-        groups.add(country[part], np.stack([scores[part], scores[part]]), labels[part].astype(float))
-    figures, names = group_figures(groups.sums), groups.names
-    assert [names[at] for at in np.flatnonzero(figures.deviates)] == ["c7"]
-    assert names[figures.worst_first[0]] == "c7"
-
-
 @pytest.mark.parametrize("broken", [False, True])
 def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
     """Of 300 groups, at most 15 + 4 sd = 30 are missed at δ = .05 (chance < 10⁻⁴); without squares, more."""
@@ -148,26 +133,6 @@ def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
         outputs.append((folder / "out.jsonl").read_bytes())
     assert outputs[0].count(b"\n") == 2000
     assert outputs[0] == outputs[1]
-
-
-def test_a_store_keeps_its_fields(tmp_path: Path) -> None:
-    predictions, labels = stream(300)
-    written(predictions, tmp_path / "p.jsonl", 9e9)
-    written(labels, tmp_path / "l.jsonl", 9e9)
-    (tmp_path / "c.toml").write_text('[segments]\nfields = ["country"]\n')
-    run(tmp_path)
-    (tmp_path / "c.toml").write_text('[segments]\nfields = ["device"]\n')
-    result = CliRunner().invoke(
-        app,
-        [
-            "run",
-            *("--events", str(tmp_path / "p.jsonl"), "--output", str(tmp_path / "out.jsonl")),
-            *("--config", str(tmp_path / "c.toml"), "--store", str(tmp_path / "s.db")),
-        ],
-    )
-    assert result.exit_code != 0
-    assert "country" in result.output
-    assert "device" in result.output
 
 
 def test_a_state_of_own_engines_restores_them() -> None:

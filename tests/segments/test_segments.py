@@ -7,10 +7,7 @@ figure miss its limit.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,11 +15,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamcal import Recalibrator, recalibrator
-from streamcal.segments import segments as segments_module
+from streamcal import Recalibrator
 from streamcal.segments.corrections_c import READ, BetweenSegments, Corrections
 from tests.segments.streams import brier, drawn, plain, played
-from tests.uncompiled import uncompiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWarning")
 
@@ -30,22 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWa
 def view(engine: Recalibrator) -> Any:
     assert engine.by_segment is not None
     return engine.by_segment
-
-
-def as_python(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
-    """Let corrections be learned by the compiled modules as Python, which a test can break; return two."""
-    modules = {}
-    for name in ("corrections_c", "fields_c"):
-        modules[name] = uncompiled(f"streamcal.segments.{name}")
-        monkeypatch.setitem(sys.modules, f"streamcal.segments.{name}", modules[name])
-    monkeypatch.setattr(segments_module, "Fields", modules["fields_c"].Fields)
-    spec = importlib.util.find_spec("streamcal.segments.segmented_engine")
-    assert spec is not None
-    assert spec.loader is not None
-    engine = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(engine)
-    monkeypatch.setattr(recalibrator, "SegmentedEngine", engine.SegmentedEngine)
-    return modules["corrections_c"], modules["fields_c"]
 
 
 def gain(tau: float, seed: int = 3, count: int = 50, n: int = 10_000) -> float:
@@ -76,25 +55,8 @@ def test_segments_that_differ_gain() -> None:
 
 
 @pytest.mark.statistical
-def test_a_fixed_spread_loses_where_segments_do_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fixed(self: Any) -> None:
-        self.offset_precision, self.slope_precision, self.share = 0.1, 0.1, 1.0
-
-    between, _ = as_python(monkeypatch)
-    monkeypatch.setattr(between.BetweenSegments, "refresh", fixed)
-    assert gain(0.0) > 1.002
-
-
-@pytest.mark.statistical
-def test_no_shrinkage_harms_first_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_labels_of_a_segment_do_no_harm() -> None:
     assert first_labels() <= 1.005
-
-    def none(self: Any) -> None:
-        self.offset_precision, self.slope_precision, self.share = 1e-2, 1e-2, 1.0
-
-    between, _ = as_python(monkeypatch)
-    monkeypatch.setattr(between.BetweenSegments, "refresh", none)
-    assert first_labels() > 1.005
 
 
 def first_labels() -> float:
@@ -142,15 +104,6 @@ def test_late_labels_teach_no_deviation_that_all_have() -> None:
     assert late_deviation() <= 1.003
 
 
-@pytest.mark.statistical
-def test_without_a_common_offset_late_labels_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over five seeds 1.0160 ± 0.0015, and 1.0045 ± 0.0006 with it."""
-    assert late_deviation(2.0) <= 1.008
-    _, fields = as_python(monkeypatch)
-    monkeypatch.setattr(fields, "_COMMON_PRECISION", 1e12)
-    assert late_deviation(2.0) > 1.008
-
-
 def late_deviation(by: float = 1.0) -> float:
     """Return Brier over pooled where all scores are off from the middle on, and labels are 1,000 late.
 
@@ -170,14 +123,6 @@ def late_deviation(by: float = 1.0) -> float:
 def test_effects_that_turn_before_late_labels_tell_of_them_do_no_harm() -> None:
     """Over seeds 0.997 ± 0.005: chance of failure below 2e-2."""
     assert turning() <= 1.007
-
-
-@pytest.mark.statistical
-def test_late_labels_with_full_weight_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over seeds 1.023 ± 0.005: chance of failure below 1e-2."""
-    as_python(monkeypatch)
-    monkeypatch.setattr(sys.modules["streamcal.segments.corrections_c"], "_IN_FLIGHT", 1e12)
-    assert turning() > 1.01
 
 
 def turning() -> float:
@@ -217,19 +162,6 @@ def test_a_new_segment_is_served_the_pooled_probability_to_the_last_bit() -> Non
     engine = Recalibrator(segments="segment")
     engine.learn_many([0.2, 0.8] * 100, [0, 1] * 100, segments=["a", "b"] * 100)
     assert engine.predict_one(0.37, "new") == engine.map.predict_many([0.37])[0]
-
-
-@pytest.mark.parametrize(("column", "value", "what"), [(1, 9e9, "indefinite"), (15, 0.0, "labels")])
-def test_corrections_that_cannot_be_are_refused(column: int, value: float, what: str) -> None:
-    field = Corrections()
-    place, read = field.place(b"x", 0, 1), np.zeros(READ)
-    field.read(place, 0.5, float("nan"), read, 0)
-    field.learn(place, 0.5, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 0.0]), 0, 0.0)
-    state = field.to_state()
-    state.rows = state.rows.copy()
-    state.rows[column] = value
-    with pytest.raises(ValueError, match=what):
-        Corrections().restore(state)
 
 
 WRONG: dict[str, tuple[Callable[[Recalibrator], object], str]] = {

@@ -13,7 +13,6 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from typer.testing import CliRunner
 
 from streamcal.cli.app import app
-from streamcal.errors import StoreError
 from streamcal.run.ports import Change, SegmentId
 from streamcal.segments import stored_rows
 from tests.memory import stores
@@ -52,25 +51,6 @@ def test_what_was_committed_of_segments_is_there_again(tmp_path: Path) -> None:
         shown = dict(db.execute("SELECT segment, row FROM segments"))
     db.close()
     assert {msgspec.json.decode(each, type=SegmentId): row for each, row in shown.items()} == expected
-
-
-@pytest.mark.parametrize(
-    ("what", "statement"),
-    [
-        ("does not match its checksum", "UPDATE segments SET row = x'00'"),
-        ("table segments has 39 rows of 40", "DELETE FROM segments WHERE segment = '[null,0,\"7\"]'"),
-    ],
-)
-def test_damage_is_noticed(tmp_path: Path, what: str, statement: str) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    changed(store, {(None, 0, str(each)): bytes(64) for each in range(40)})
-    changed(store, {(None, 0, "7"): b"1" * 64})
-    store.close()
-    with sqlite3.connect(tmp_path / "s.db") as db:
-        db.execute(statement)
-    db.close()
-    with pytest.raises(StoreError, match=what):
-        dict(SqliteStore(tmp_path / "s.db", read_only=True).load().segments)
 
 
 @pytest.mark.slow

@@ -88,19 +88,6 @@ def test_merged_shards_equal_one_sketch(events: Events, shard_of: list[int]) -> 
     assert merged.to_bytes() == sketch_of(events).to_bytes()
 
 
-@given(EVENTS, st.integers(0, 300), st.integers(0, 300))
-def test_counts_are_exact_for_every_union_of_cells(events: Events, one: int, other: int) -> None:
-    sketch = sketch_of(events)
-    cells = sketch.cells
-    low, high = sorted((min(one, len(cells)), min(other, len(cells))))
-    if low == high:
-        return
-    left, right = grid.left_edges(np.array([cells[low], cells[high - 1] + 1], np.int32), sketch.level)
-    inside = [(z, y) for z, y in events if left <= z and (z < right or right == 1.0)]
-    assert sketch.counts[:, low:high].sum() == len(inside)
-    assert sketch.counts[1, low:high].sum() == sum(y for _, y in inside)
-
-
 @given(EVENTS)
 def test_bytes_round_trip(events: Events) -> None:
     sketch = sketch_of(events)
@@ -168,27 +155,6 @@ def test_any_bytes_are_safe(noise: bytes) -> None:
         ScoreSketch.from_bytes(noise)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: s._cells.__setitem__(0, 99_999_999), "cells: not all in"),
-        (lambda s: setattr(s, "_level", 60), "level 60"),
-    ],
-)
-def test_a_state_that_contradicts_itself_is_refused(change: object, message: str) -> None:
-    sketch = sketch_of([(0.1, 0), (0.2, 1)])
-    change(sketch)  # type: ignore[operator]
-    with pytest.raises(DamagedStateError, match=message):
-        ScoreSketch.from_bytes(sketch.to_bytes())
-
-
-def test_a_newer_format_is_refused_by_number() -> None:
-    state = bytearray(ScoreSketch().to_bytes())
-    state[4] = 9
-    with pytest.raises(DamagedStateError, match="format 9 is not supported, only 3"):
-        ScoreSketch.from_bytes(bytes(state))
-
-
 def test_a_bad_value_adds_nothing() -> None:
     sketch = ScoreSketch()
     with pytest.raises(ValueError, match="index 1: a score must be"):
@@ -209,16 +175,3 @@ def test_different_sketches_do_not_merge() -> None:
         ScoreSketch().merge(ScoreSketch(labelled=False))
     with pytest.raises(ValueError, match="at least 64"):
         ScoreSketch(63)
-
-
-@pytest.mark.slow
-def test_tally_and_sorting_give_the_same_counts() -> None:
-    rng = np.random.default_rng(2)
-    scores, labels = rng.random(20_000), rng.integers(0, 2, 20_000)
-    many, few = ScoreSketch(1 << 16), ScoreSketch(1 << 16)
-    many.add(scores, labels)
-    for start in range(0, 20_000, 7):
-        few.add(scores[start : start + 7], labels[start : start + 7])
-    assert many == few
-    assert repr(many).startswith("ScoreSketch(n=20000")
-    assert many != "a sketch"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import DamagedStateError, Recalibrator, ScoreSketch
+from streamcal import Recalibrator, ScoreSketch
 from streamcal.events import Weight
 from streamcal.sketch import weighing
 from streamcal.sketch.label_window import LabelWindow
@@ -128,16 +128,6 @@ def test_only_ratios_of_weights_count_for_classes(mode: Any) -> None:
     assert made[1] == pytest.approx(made[0], abs=1e-3)
 
 
-@pytest.mark.parametrize("weight", [0, -1e-3, 10_001, float("nan"), float("inf"), True])
-def test_a_weight_out_of_range_is_refused(weight: Any) -> None:
-    with pytest.raises(ValueError, match="a weight must be a number from 1e-9 to 10000, got"):
-        weighing.check_weight(weight)
-    sketch = ScoreSketch()
-    with pytest.raises(ValueError, match="index 1: a weight must be"):
-        sketch.add([0.1, 0.2], [0, 1], np.array([1.0, weight], object))
-    assert sketch.n == 0
-
-
 @pytest.mark.parametrize("propensity", [0.0, 1.01, "0.5"])
 def test_a_propensity_out_of_range_is_refused(propensity: Any) -> None:
     with pytest.raises(ValueError, match=r"must be a number from 0\.0001 to 1, got"):
@@ -150,36 +140,3 @@ def test_a_propensity_is_one_over_a_weight() -> None:
     assert weighing.check_weight(weighing.check_propensity(0.0001)) == HEAVIEST
     (limits,) = get_args(Weight)[1:]
     assert (limits.ge, limits.le) == (LIGHTEST, HEAVIEST)
-
-
-def test_wrong_lengths_and_missing_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 labels but 1 weights"):
-        ScoreSketch().add([0.1, 0.2], [0, 1], [2.0])
-    with pytest.raises(ValueError, match="one-dimensional"):
-        ScoreSketch().add([0.1, 0.2], [0, 1], 2.0)
-    with pytest.raises(ValueError, match="weights are those of labels"):
-        ScoreSketch(labelled=False).add([0.1], None, [2.0])
-
-
-def test_sums_that_labels_cannot_have_are_refused() -> None:
-    sketch = sketch_of([(0.1, 0, 2.0), (0.7, 1, 0.5), (0.9, 1, 1.0)])
-    counts, sums = sketch.counts, np.vstack(sketch.weighed)
-    weighing.check_sums(counts, sums)
-    wrong = [
-        0.0 * sums,
-        np.nan * sums,
-        -sums,
-        sums + 1.0,
-        sums * np.array([[1.0], [1.0], [0.5]]),
-        sums[:, :1],
-    ]
-    for bad in wrong:
-        with pytest.raises(ValueError, match="weights"):
-            weighing.check_sums(counts, bad)
-    with pytest.raises(DamagedStateError):
-        ScoreSketch.from_bytes(sketch.to_bytes()[:-1])
-    newest = RecentLabels(9)
-    newest.add(np.array([0.1, 0.2]), np.array([0, 1], np.int8), np.array([1.0, 2.0]))
-    for wrong_weights in ([1.0], [1.0, 0.0], [1.0, np.nan]):
-        with pytest.raises(ValueError, match="weights of labels"):
-            RecentLabels(9, newest.packed, np.array(wrong_weights))

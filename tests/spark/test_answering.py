@@ -17,7 +17,6 @@ from streamcal.events import LabelEvent, PredictionEvent
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.maps.shift import NO_SHIFT
-from streamcal.recalibrator import options_of
 from tests.inside import labels_of
 from tests.nightly import one_in
 
@@ -179,22 +178,3 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(
     other = {"buckets": 2, **({name: given[:-1] for name, given in options.items()} or {"mode": "target"})}
     with pytest.raises(ValueError, match=r"was begun with other options: (segments|classes|mode) \("):
         recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **other)
-
-
-@pytest.mark.parametrize(
-    ("label", "given", "said"),
-    [
-        ("wolf", None, "place from 0 to 2, got 'wolf'; the classes are 'cat', 'dog', 'fox'"),
-        (None, "[0.5, 0.5, 0.5]", "must sum to 1 .*, got 1.5"),
-        (None, None, "an event needs a score or a label"),
-    ],
-)
-def test_events_that_have_no_scores_or_label_of_the_classes_are_rejected(
-    spark: SparkSession, label: str | None, given: str | None, said: str
-) -> None:
-    from streamcal.spark.answering import event_of
-
-    score = None if given is None else 0.5
-    options = options_of(Recalibrator(classes=CLASSES))
-    with pytest.raises(ValueError, match=said):
-        event_of(("a", 1.0, score, label, None, "target", given), options)

@@ -61,32 +61,3 @@ def test_the_engine_of_each_key_has_the_bytes_of_one_that_saw_all_rows(
         assert engine.to_bytes() == one.to_bytes()
         assert engine.certificate is not None
         assert engine.version > 1
-
-
-@pytest.mark.parametrize(("options", "said"), [({}, "mode='auto' learns one label after the other")])
-def test_what_depends_on_the_order_is_refused_at_once(
-    frame: DataFrame, options: dict[str, Any], said: str
-) -> None:
-    from streamcal.spark import learn
-
-    with pytest.raises(ValueError, match=said):
-        learn(frame, **options)
-
-
-@pytest.mark.parametrize(
-    ("score", "label", "said"),
-    [
-        ("1.5", "1", "score, partition 0: index 0.*1.5"),
-        ("null", "1", r"score, .* got nan \(1 of 1 rows are null\)"),
-    ],
-)
-def test_a_row_that_is_none_is_refused_with_its_value(
-    spark: SparkSession, score: str, label: str, said: str
-) -> None:
-    from pyspark.errors import PythonException
-
-    from streamcal.spark import learn
-
-    frame = spark.sql(f"select double({score}) as score, double({label}) as label")
-    with pytest.raises(PythonException, match=f"ValueError.*{said}"):
-        learn(frame, mode="source")

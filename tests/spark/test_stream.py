@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from streamcal import Recalibrator
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.join.join_c import JoinConfig
+from streamcal.sketch.score_sketch import ScoreSketch
 from tests.inside import labels_of
 
 if TYPE_CHECKING:
@@ -121,25 +126,6 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))
 
 
-def test_a_stream_that_begins_with_the_digits_of_a_date_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from pyspark.errors import StreamingQueryException
-
-    from streamcal.spark import recalibrate_stream
-
-    folder = tmp_path / "events"
-    folder.mkdir()
-    columns = {"id": ["a"], "time": [20_260_131.0], "score": [0.5]}
-    pq.write_table(pa.table(columns), folder / "events.parquet")
-    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema).parquet(str(folder))
-    query = recalibrate_stream(
-        stream, lambda _: None, str(tmp_path / "checkpoint"), trigger={"availableNow": True}, **OPTIONS
-    )
-    with pytest.raises(StreamingQueryException, match=r"20260131.* the digits of a date: write '2026-01-31'"):
-        query.awaitTermination()
-
-
 def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
     from streamcal.spark.stream import _prepared
 
@@ -155,3 +141,46 @@ def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSes
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
     assert times == [1_700_000_000.25, 1_710_037_800.0]
+
+
+# examples/spark/flights.py, on two days of each month
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DAYS = ("01", "15")
+
+
+def copied(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Copy the events of these days, of ids such as ``0501-US1219-EWR``, and return them."""
+    with gzip.open(EXAMPLES / "flights" / f"{name}.jsonl.gz", "rt") as lines:
+        kept = [line for line in lines if line[9:11] in DAYS]
+    with gzip.open(folder / f"{name}.jsonl.gz", "wt") as out:
+        out.writelines(kept)
+    return [json.loads(line) for line in kept]
+
+
+def test_the_example_fits_and_applies_a_map(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, predictions, labels = (copied(name, tmp_path) for name in ("source", "predictions", "labels"))
+    spec = importlib.util.spec_from_file_location("flights_on_spark", EXAMPLES / "spark" / "flights.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.fit_and_apply(spark, tmp_path)
+    printed = capsys.readouterr().out
+    figures = dict(line.strip().split("  ") for line in printed.splitlines()[3:])
+
+    scores = {row["id"]: row["score"] for row in predictions}
+    known = [row for row in labels if row["time"] < example.JUNE and row["id"] in scores]
+    engine = Recalibrator(mode="composite")
+    for rows, domain in ((source, "source"), (known, "target")):
+        sketch = ScoreSketch()
+        sketch.add([row.get("score", scores.get(row["id"])) for row in rows], [row["label"] for row in rows])
+        engine.learn_sketch(sketch, domain)
+    assert repr(engine.map) in printed
+    told = {row["id"] for row in labels}
+    later = [row for row in predictions if row["time"] >= example.JUNE and row["id"] in told]
+    assert figures["n"] == f"{len(later):.5g}"
+    assert float(figures["Brier of probability"]) < float(figures["Brier of score"])

@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.measuring import options, publish, resident, seconds, spread
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from streamcal.run.config import KeysConfig, RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs

@@ -529,7 +529,7 @@ def said_of(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
     months = [""]
 
     def after(_: Outcome, __: float) -> None:
-        clock = pipeline.join.clock
+        clock = pipeline.join.time
         month = "" if clock is None else f"{datetime.fromtimestamp(clock, UTC):%b %Y}"
         if months[-1] and month != months[-1]:
             say(months[-1])

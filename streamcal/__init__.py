@@ -20,7 +20,7 @@ from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixin
 from streamcal.engine.engine import DomainSummary
 from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import compiled
 from streamcal.multiclass.class_map import MulticlassMap

@@ -34,7 +34,7 @@ from streamcal.engine.stepping_c import emitted, lacks_time, refuses_weight, ste
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.calls import ClassView
 from streamcal.multiclass.class_map import MulticlassMap
@@ -152,11 +152,11 @@ class Recalibrator:
         self._alone = self._calls.alone
         classes = self._calls.class_count
         join = Join(config) if waiting is None else Join.from_bytes(waiting, config, classes)
-        join.rows.classes = classes
+        join.classes = classes
         self._join, self._engine_of = join, lambda _: engine
         self._lock = RLock()  # of whatever changes the state
         self._seeks_source = engine.config.needs_source
-        self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
+        self._may_refuse = engine.config.why_unweighted is not None or join.matures
 
     def __repr__(self) -> str:
         source, target = self.source, self.target

@@ -25,7 +25,7 @@ from streamcal.engine.emissions import Rejected
 from streamcal.events.codec import CsvDecoder, JsonDecoder
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.river import Recalibrate
 from streamcal.sklearn import StreamingCalibratedClassifier
 from tests.command_line import streamcal as streamcal_command

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.spark.processes import executors, used
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from tests.inside import labels_of
 from tests.spark.session import local_session
 from tests.spark.streams import TTL, one_process, write_stream

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.spark.processes import used
 from streamcal.events import PredictionEvent
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.spark import learn, recalibrated
 from streamcal.sql import query
 from tests.spark.maps import linear_map, step_map

@@ -1,20 +1,20 @@
 # The types with which stepping_c.py is compiled; see docs/architecture.md.
 cimport cython
 from streamcal.engine cimport event_rules_c
-from streamcal.join cimport join_c, rules_c
+from streamcal.join cimport rules_c
 
 cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
 cdef Py_ssize_t _UNKNOWN
 cdef double _NO_TIME, _UNTIMED
 
-@cython.locals(rows=rules_c.JoinRules, expired=tuple, outcomes=tuple)
-cpdef tuple step(event, join_c.Join join, engine_of, origin_of=*)
+@cython.locals(expired=tuple, outcomes=tuple)
+cpdef tuple step(event, rules_c.JoinRules join, engine_of, origin_of=*)
 cpdef tuple emitted(tuple outcomes)
 @cython.locals(begun=tuple)
-cdef tuple _prediction(event, join_c.Join join, engine, origin_of)
+cdef tuple _prediction(event, rules_c.JoinRules join, engine, origin_of)
 cdef tuple _met(met, engine)
-cdef tuple _label(event, join_c.Join join, engine_of, origin_of)
-cdef tuple _labelled(event, join_c.Join join, engine_of, origin_of)
+cdef tuple _label(event, rules_c.JoinRules join, engine_of, origin_of)
+cdef tuple _labelled(event, rules_c.JoinRules join, engine_of, origin_of)
 
 
 @cython.final

@@ -26,8 +26,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
 from streamcal.join.id_table_c import LABELLED
-from streamcal.join.join_c import Join, OriginOf
-from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, OriginOf, Rejected
 from streamcal.join.rules_c import DONE, JoinRules
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.weighing import check_weight
@@ -36,6 +35,7 @@ from streamcal.values import Counts, Floats, check_domain, check_id, check_key, 
 
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine
+    from streamcal.join.join import Join
 
 __all__ = [
     "AT_MOST",
@@ -117,8 +117,8 @@ def step(
     events that expire by it; then the answer to a prediction, the label that it met and its emissions; or the
     reject of this event.
     """
-    rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
-    if rows.move(_UNTIMED if time is None else time):
+    expired, time = tuple[Outcome, ...](), event.time
+    if join.move(_UNTIMED if time is None else time):
         expired = emit(join.expire(), engine_of)
     if type(event) is not LabelEvent and isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
@@ -154,7 +154,7 @@ def _prediction(
     if refused is not None:
         return (refused,)
     answer, prediction_index, memo, begun = engine.answer(event)
-    kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
+    kept = (answer.map_version, *answer.weights) if join.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
     joined = join.hold(event, answer.probability, prediction_index, kept, memo)
     if joined is not None:
@@ -216,7 +216,7 @@ def _labelled(
         answer, prediction_index, memo, begun = engine.answer(event)
         joined = join.join(event, answer.probability, prediction_index, memo)
         return (answer, *begun, *_learned(joined, engine))
-    answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
+    answered = () if join.is_prediction(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)
     return (*answered, *_label(label, join, engine_of, origin_of))
 
@@ -272,7 +272,7 @@ class BlockSteps:
         self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
     ) -> None:
         self.join, self._engine_of, self._known = join, engine_of, known
-        self._rows: JoinRules = join.rows
+        self._rows: JoinRules = join
         self._renumbered = 0
         # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
         self._whole = np.empty((4, AT_MOST), np.int64)
@@ -362,7 +362,7 @@ class BlockSteps:
             ):
                 why = _EVENT
                 break
-            if rows.move(time) and rows.expire() != _DONE:
+            if rows.move(time) and rows.expire_rows() != _DONE:
                 rows.again, why = True, _EXPIRES
                 break
             row = rows.row_of(ids, self._starts[at], size) if size else 0
@@ -392,7 +392,7 @@ class BlockSteps:
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     code = self._code
-                    rows.hold(
+                    rows.hold_row(
                         row, score, probability, time, prediction_index, is_target, code, None, None, memo
                     )
                 self._whole[0, predictions] = at

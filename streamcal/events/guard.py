@@ -25,12 +25,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.events.clock_c import ClockState
 from streamcal.events.codes import Refusal
 from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
 from streamcal.values import Floats
 
-__all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
+__all__ = ["NEIGHBOURS", "SURE", "ClockState", "GuardState", "TimeGuard"]
 
 NEIGHBOURS: Final = 9
 """Number of times before an event that are its neighbours."""
@@ -43,6 +42,29 @@ _TOLERATED: Final = 4.0  # times the spread that was seen
 _SMALL: Final = 32  # so many times are judged one by one rather than in halves
 _NEVER, _FOREVER = float("-inf"), float("inf")
 _LAST: Final = math.nextafter(LIMIT, 0.0)
+
+
+class ClockState(msgspec.Struct, frozen=True):
+    """State of a clock (`streamcal.join.rules_c.Clock`)."""
+
+    time: float | None = None
+    """Event time that was reached, in seconds; None before the first."""
+    votes: int = 0
+    """Votes for it."""
+    ahead: float | None = None
+    """Earliest time in doubt since the votes were complete; None if there is none."""
+    gap: float = 0.0
+    """Mean of the seconds by which an event moved it, of about the last `SURE`."""
+    seen: int = 0
+    """Number of events of that mean, at most `SURE`."""
+    doubted: int = 0
+    """Number of events in doubt."""
+    decided: int = 0
+    """Number of those decided: the clock went on to them, or votes were complete again."""
+    wrong: int = 0
+    """Number of events in doubt after which the votes were complete again."""
+    doubt: tuple[float, float] = (0.0, 0.0)
+    """Latest time in doubt, and the time of the clock then."""
 
 
 class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):

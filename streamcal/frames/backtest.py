@@ -22,7 +22,7 @@ from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.results import Backtest, Comparison
 from streamcal.frames.sources import Frame, FrameSource, apart
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from streamcal.events import Domain, Event
-from streamcal.events.codes import Refusal
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events.codes import Code, Refusal
+from streamcal.events.guard import ClockState
 from streamcal.join.entries import Memo
 
-__all__ = ["Contradicted", "EarlyPositive", "JoinCounts", "Joined", "Rejected"]
+__all__ = [
+    "Contradicted",
+    "EarlyPositive",
+    "JoinCounts",
+    "JoinState",
+    "Joined",
+    "OriginOf",
+    "Rejected",
+    "rejected",
+    "with_origin",
+]
+
+OriginOf: TypeAlias = Callable[[], Origin | None]
+"""Function that returns the origin of an event; called only when it is needed."""
+
+T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
@@ -96,3 +113,24 @@ class JoinCounts(msgspec.Struct):
     """Predictions that matured without a label, and were joined with 0."""
     contradicted: _Count = 0
     """Labels 1 of predictions that had been joined with 0 for want of a label; also counted as late."""
+
+
+class JoinState(msgspec.Struct):
+    """State of the join without its entries."""
+
+    clock: ClockState
+    start: float | None
+    """First time that the clock showed, in seconds."""
+    counts: JoinCounts
+
+
+def rejected(event: Event, origin_of: OriginOf | None, code: Code, **fields: object) -> Rejected:
+    """Return the reject of an event, for the reason with a code."""
+    return Rejected(code, {"id": event.id, **fields}, event=with_origin(event, origin_of))
+
+
+def with_origin(event: T, origin_of: OriginOf | None) -> T:
+    """Return an event that names its origin, if that is known."""
+    if origin_of is None or event.origin is not None:
+        return event
+    return msgspec.structs.replace(event, origin=origin_of())

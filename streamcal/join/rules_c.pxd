@@ -1,19 +1,35 @@
 # The types with which rules_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.events.clock_c cimport Clock
 from streamcal.join cimport id_table_c
 from streamcal.join.id_table_c cimport hashed
 
+cdef long long _SURE, _FEWEST
+cdef double _GAPS
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR
 cdef int _DONE, _MATURE, _REJECT
 cdef double _NEVER, _FOREVER, _NONE
 
 
+cdef class Clock:
+    cdef public double tolerance, now, ahead, gap, far, near
+    cdef public long long votes, seen, doubted, decided, wrong
+
+    @cython.locals(limit=double)
+    cpdef bint move(self, double time) noexcept
+    @cython.locals(step=double)
+    cdef void _step(self, double time, double limit) noexcept
+    @cython.locals(view="double[::1]", index=Py_ssize_t, time=double)
+    cpdef believed(self, times)
+
+
 cdef class JoinRules(id_table_c.IdTable):
     cdef public bint keeps_answers, matures, again
     cdef public Clock clock
-    cdef public long long expired, answer_size
+    cdef public long long answer_size
+    cdef public object config
+    cdef object _outcomes
+    cdef long long _expired, _predictions, _labels, _joined
     cdef unsigned long long _hash
     cdef double _ttl, _wait, _start, _watermark, _due, _next_look
     cdef long long _most
@@ -25,13 +41,18 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef double _end(self, Py_ssize_t row, double ttl) except? -1
     cpdef double end_of(self, double since, double ttl) noexcept
     @cython.locals(row=Py_ssize_t)
-    cpdef int expire(self) except -1
+    cpdef int expire_rows(self) except -1
     @cython.locals(row=Py_ssize_t, end=double)
     cdef bint _is_due(self, Py_ssize_t queue, double ttl) except -1
     cdef int _expire_oldest(self) except -1
+    cpdef admit(self, event, origin_of=*)
+    @cython.locals(row=Py_ssize_t)
+    cpdef hold(self, event, double probability, long long prediction_index, answer=*, memo=*)
+    @cython.locals(row=Py_ssize_t)
+    cpdef match(self, event, origin_of=*, bint is_new=*)
     @cython.locals(data=bytes)
     cpdef Py_ssize_t add(self, str id_) except -1
-    cpdef int hold(
+    cpdef int hold_row(
         self, Py_ssize_t row, double score, double probability, double time, long long prediction_index,
         bint is_target, Py_ssize_t code, answer, weight, memo
     ) except -1

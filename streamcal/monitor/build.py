@@ -85,7 +85,7 @@ def build_status(
         whose engines to show; if empty, the first `SHOWN_KEYS`.
     """
     quality, tally, join = pipeline.quality, pipeline.tally, pipeline.join
-    clock, sums = join.clock, quality.classes
+    clock, sums = join.time, quality.classes
     delays = quality.delays
     old = clock - delays.quantile(_OLD) if clock is not None and delays.labels else -np.inf
     labelled, unlabelled = quality.coverage.uncovered(old)
@@ -112,7 +112,7 @@ def build_status(
             for row in reversed([] if history is None else history.rejects)
         ],
         times=tally.times,
-        doubted=join.rows.clock.wrong,
+        doubted=join.clock.wrong,
         far_ahead=tally.far_ahead,
         unknown_fields=None if sources is None else dict(+unknown),
         missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
@@ -153,7 +153,7 @@ def _views(
     judged: Mapping[str | None, Verdict],
 ) -> list[View]:
     """Return the view of all events, with the engine if there is only one, and that of each shown key."""
-    quality, clock = pipeline.quality, pipeline.join.clock
+    quality, clock = pipeline.quality, pipeline.join.time
 
     def view(key: str | None, past: History, watch: ForecastWatch, *of: str | None) -> View:
         """Return the view of a key, ``of`` an engine if there is one."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from streamcal.segments.segments import check_fields
 
 __all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "problems", "read_config"]

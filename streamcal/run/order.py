@@ -2,7 +2,7 @@
 
 Each partition of each source is a lane, and the events of a lane keep their order. An event without a time, a
 malformed one, one with an earlier time than its predecessor, or one whose time is in doubt
-(`streamcal.events.clock_c`) follows directly behind its predecessor. Of events with equal times, that of the
+(`streamcal.join.rules_c`) follows directly behind its predecessor. Of events with equal times, that of the
 lane added first comes first. An event whose time cannot be right (`streamcal.events.guard`) is malformed, so
 that it neither moves its lane nor the clock.
 
@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
-from streamcal.events.clock_c import Clock
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, with_time
 from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
+from streamcal.join.rules_c import Clock
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 from streamcal.values import Floats
@@ -293,7 +293,7 @@ class Merge:
         before any of its events is taken.
     max_jump, tolerance
         of the guard of each lane's times, and of its clock, see `streamcal.events.guard` and
-        `streamcal.events.clock_c`.
+        `streamcal.join.rules_c`.
     guards
         where each of them goes on, by source and partition; new where there is none.
     trickling

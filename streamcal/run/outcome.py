@@ -12,7 +12,7 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
-from streamcal.join.join_c import JoinState
+from streamcal.join.outcomes import JoinState
 from streamcal.quality.figures import Quality, Raised
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow

@@ -136,7 +136,7 @@ class Pipeline(RunState):
         """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
         outcome = Outcome([], [], [])
         for key in self._unpublished if self._publishes_maps else ():
-            self._published.append((self.engines.of(key).as_published(), self.join.clock))
+            self._published.append((self.engines.of(key).as_published(), self.join.time))
         self._publish(outcome)
         self._unpublished = {}
         return outcome
@@ -145,9 +145,9 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = self.join.takes_blocks and not self._timed and self._observer is None
+        plain = not self.join.matures and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
-        rated, doubted = len(self._unrated.labels), self.join.rows.clock.doubted
+        rated, doubted = len(self._unrated.labels), self.join.clock.doubted
         outcome = Outcome([], [], [])
         left = self.join.advance(batch.watermark)
         for each in emit(left, self.engines.of) if left else ():
@@ -158,7 +158,7 @@ class Pipeline(RunState):
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(events), outcome, rows)
         self._publish(outcome)
-        if self.join.rows.clock.doubted > doubted:
+        if self.join.clock.doubted > doubted:
             self.tally.far_ahead = self._far_ahead(batch)
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
@@ -172,7 +172,7 @@ class Pipeline(RunState):
 
     def _far_ahead(self, batch: MicroBatch) -> FarAhead:
         """Return the last event of a batch whose time the clock does not believe."""
-        time, clock = self.join.rows.clock.doubt
+        time, clock = self.join.clock.doubt
         index = max(index for index, event in enumerate(batch.events) if event.time == time)
         origin = batch.origin(index)
         return FarAhead(batch.events[index].id, time, clock, origin.source, origin.line)
@@ -188,7 +188,7 @@ class Pipeline(RunState):
         rejects, input_checks = outcome.rejects, self.tally.deployment
         config, join, engine_of, row_of = self._config, self.join, self.engines.of, self._row_of
         known, admits = self.engines.known, self.engines.admits
-        timed, may_refuse, checks = self._timed, not join.takes_blocks, self._checks_deployment
+        timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
         unrated, index = self._unrated, 0
 
         def origin_of() -> Origin:
@@ -230,12 +230,12 @@ class Pipeline(RunState):
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission))
         elif isinstance(emission, MapPublished) and self._publishes_maps:
-            self._published.append((emission, self.join.clock))
-            outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.clock))
+            self._published.append((emission, self.join.time))
+            outcome.priors.append(PriorSnapshot.of(self.engines.of(emission.key), self.join.time))
         elif isinstance(emission, DriftAlarm):
             alarms = self.engines.of(emission.key).alarms
             before = alarms.index(msgspec.structs.replace(emission, key=None))
-            outcome.alarms += alarm_rows(emission.key, alarms[: before + 1], self.join.clock, before)
+            outcome.alarms += alarm_rows(emission.key, alarms[: before + 1], self.join.time, before)
 
     def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""
@@ -299,7 +299,7 @@ class Pipeline(RunState):
                 engine = self.engines.of(key)
                 alarms = len(engine.alarms)
                 engine.certify()
-                outcome.alarms += alarm_rows(key, engine.alarms, self.join.clock, alarms)
+                outcome.alarms += alarm_rows(key, engine.alarms, self.join.time, alarms)
         return outcome
 
     # Inside
@@ -353,7 +353,7 @@ class Pipeline(RunState):
         version, alarms = engine.served.version, len(engine.alarms)
         learn(engine)
         self.tally.source_labels += count
-        outcome.alarms += alarm_rows(key, engine.alarms, self.join.clock, alarms)
+        outcome.alarms += alarm_rows(key, engine.alarms, self.join.time, alarms)
         if engine.served.version != version:
             self._unpublished[key] = None
 

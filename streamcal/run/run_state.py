@@ -15,7 +15,7 @@ from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events.codes import Code
 from streamcal.join.entries import Pack
-from streamcal.join.join_c import Join
+from streamcal.join.join import Join
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
@@ -159,7 +159,7 @@ class RunState:
             self._quality, self._raised = state.quality, state.raised
             self._quality.matures = self.label_delay_limit is not None
         with restoring("not the state of a run"):
-            self.join.rows.load(packs)
+            self.join.load(packs)
         self._rows = None if segments is None else StoredRows(segments)
         self.engines.restore(engines)
         if not self._unpublished.keys() <= self.engines.known.keys():
@@ -176,9 +176,8 @@ class RunState:
 
     def _join(self, join: Join) -> Join:
         """Return a join that keeps what this run needs."""
-        rows = join.rows
-        rows.keeps_answers, rows.classes = self._keeps_answers, len(self.columns.label_values)
-        rows.answer_size = 2 * len(self.options.classes) * NUMBER_BYTES
+        join.keeps_answers, join.classes = self._keeps_answers, len(self.columns.label_values)
+        join.answer_size = 2 * len(self.options.classes) * NUMBER_BYTES
         return join
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
@@ -211,7 +210,7 @@ class RunState:
         That is done where a look is due, so that it depends on the micro-batches alone, not on when they were
         stored.
         """
-        outcome.alarms += [forecast_alarm_row(each, self.join.clock) for each in self._raised]
+        outcome.alarms += [forecast_alarm_row(each, self.join.time) for each in self._raised]
         self._raised = []
 
     def _certifies(self, key: str | None) -> bool:

@@ -399,7 +399,7 @@ class Runner:
             self._move(batch)
             deployment = self._inputs.deployment
             if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
-                self._watermark = watermark(deployment, self._times, self._pipeline.join.clock)
+                self._watermark = watermark(deployment, self._times, self._pipeline.join.time)
         rows = (
             (self._outputs.answers, outcome.answers),
             (self._outputs.rejects, outcome.rejects),
@@ -475,7 +475,7 @@ class Runner:
             return
         began = self._clock()
         own, engines = self._pipeline.snapshot()
-        removed, packs = self._pipeline.join.rows.changes()
+        removed, packs = self._pipeline.join.changes()
         self._store.commit(
             Change(
                 engines=engines,

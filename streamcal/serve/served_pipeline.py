@@ -96,7 +96,7 @@ class ServedPipeline(Pipeline):
     def _label(self, event: LabelEvent, why: RejectRow | None) -> Result:
         id_ = event.id
         if why is None:
-            return LabelAnswer(id_, "waiting" if isinstance(self.join.rows.get(id_), Early) else "joined")
+            return LabelAnswer(id_, "waiting" if isinstance(self.join.get(id_), Early) else "joined")
         match why.code:
             case "duplicate_label":
                 return LabelAnswer(id_, "duplicate")
@@ -112,7 +112,7 @@ class ServedPipeline(Pipeline):
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: RejectRow | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
-        known = None if event.id is None else self.join.rows.get(event.id)
+        known = None if event.id is None else self.join.get(event.id)
         if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
             known = known.answered or known
         if known is None or isinstance(known, Early):

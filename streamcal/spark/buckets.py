@@ -26,7 +26,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Code, FieldError
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -132,7 +132,7 @@ class _Work:
         self, join: Join, options: EngineOptions, began: float = math.inf, *, answers: bool = False
     ) -> None:
         self._join = join
-        join.rows.classes = max(2, len(options.classes))
+        join.classes = max(2, len(options.classes))
         self._began = began  # of a micro-batch that runs again: when it ran first
         self._options, self._answering = options, answers
         self._before = msgspec.structs.astuple(join.counts)

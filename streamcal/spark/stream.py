@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap

@@ -10,7 +10,7 @@ from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
 from streamcal.join.entries import Memo
-from streamcal.join.join_c import Join
+from streamcal.join.join import Join
 from streamcal.maps.platt import expit, logit
 from streamcal.segments.segmented_engine import SegmentedEngine
 from tests.delayed.streams import Delays, Floats, Stream, bulk, fixed, made

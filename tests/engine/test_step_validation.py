@@ -71,7 +71,7 @@ def test_a_whole_number_is_the_id_of_its_digits() -> None:
 def test_a_time_may_be_a_datetime(moment: Any) -> None:
     engine = Recalibrator()
     engine.step(PredictionEvent("a", 0.5, moment))
-    assert engine.join.clock == NOW
+    assert engine.join.time == NOW
 
 
 def test_an_event_in_another_unit_is_rejected() -> None:
@@ -83,7 +83,7 @@ def test_an_event_in_another_unit_is_rejected() -> None:
     assert isinstance(rejected, Rejected)
     assert rejected.event == odd
     assert "is in milliseconds, the others of its input are in seconds" in rejected.reason
-    assert engine.join.clock == NOW + 4
+    assert engine.join.time == NOW + 4
 
 
 def test_a_time_far_beyond_the_others_is_rejected() -> None:
@@ -94,7 +94,7 @@ def test_a_time_far_beyond_the_others_is_rejected() -> None:
     (rejected,) = engine.step(PredictionEvent("far", 0.5, 4_070_908_800.0))
     assert isinstance(rejected, Rejected)
     assert "raise max_jump of [join]" in rejected.reason
-    assert engine.join.clock == NOW + 4
+    assert engine.join.time == NOW + 4
     assert engine.join.pending == 5
 
 

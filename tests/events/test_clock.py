@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.events import Event
-from streamcal.events.clock_c import FEWEST, SURE, Clock
+from streamcal.join.rules_c import FEWEST, SURE, Clock
 
 DAY = 86_400.0
 
@@ -88,7 +88,7 @@ def test_a_label_from_the_future_turns_no_positive_into_a_negative(ahead: float)
         engine.step(event)
     counts = engine.join.counts
     assert counts.contradicted == 0
-    assert engine.join.clock == events[-1][0]
+    assert engine.join.time == events[-1][0]
 
 
 def test_predictions_after_a_pause_mature_by_their_own_times() -> None:

@@ -136,7 +136,7 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     assert Recalibrator.from_bytes(state).to_bytes() == state
     assert again.to_bytes() == state
     numbers = np.random.default_rng(rng.getrandbits(32))
-    clock = engine.join.clock or 0.0
+    clock = engine.join.time or 0.0
     latest = clock if 0.0 <= clock < 1e11 else 1e9  # what a user may give is for `lines` to try
     _check(engine)
     for each in rng.sample((_learn, _step, _observe, _refresh), 2):

@@ -9,7 +9,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
 from streamcal.join.entries import Entry
-from streamcal.join.join_c import Join
+from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
 from streamcal.run.ports import Checkpoint
 

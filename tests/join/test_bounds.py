@@ -8,7 +8,7 @@ import pytest
 
 from streamcal import JoinConfig, LabelEvent
 from streamcal.events import RAW_BYTES, Origin
-from streamcal.join.join_c import Join
+from streamcal.join.join import Join
 from tests.join.recorder import Recorder, emissions
 
 
@@ -30,7 +30,7 @@ def test_a_time_that_is_none_does_not_move_the_clock() -> None:
     join = Join()
     join.move_to(5.0)
     join.move_to(math.nan)
-    assert join.clock == 5.0
+    assert join.time == 5.0
 
 
 @pytest.mark.parametrize("jump", [None, 1.0])

@@ -16,8 +16,8 @@ from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import Event
 from streamcal.join.entries import Early, Entry, Pack, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, PACK, WAITING, IdTable
-from streamcal.join.join_c import Join, JoinState
-from streamcal.join.outcomes import JoinCounts, Joined
+from streamcal.join.join import Join
+from streamcal.join.outcomes import JoinCounts, Joined, JoinState
 from tests.join.recorder import EVENTS, Recorder, emissions
 from tests.nightly import one_in
 
@@ -223,10 +223,10 @@ def test_a_join_resumes_from_its_packs(
             assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
         write(packs, stored)
         for queue in (WAITING, ENDED, EARLY):
-            assert in_packs(packs, queue) == plain.rows.entries(queue)
+            assert in_packs(packs, queue) == plain.entries(queue)
         if stops:
             stored = Join(config, again(stored.state))
-            stored.rows.load(packs.values())
+            stored.load(packs.values())
     assert learned[0].learned == learned[1].learned
     assert stored.state == plain.state
     assert stored.close() == plain.close()
@@ -234,7 +234,7 @@ def test_a_join_resumes_from_its_packs(
 
 def write(packs: dict[int, Pack], join: Join) -> None:
     """Write the changes of a join, as a store has to."""
-    removed, added = join.rows.changes()
+    removed, added = join.changes()
     for number in removed:
         del packs[number]
     for number, entries in added:

@@ -16,7 +16,7 @@ from streamcal.engine.emissions import Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import emit, step
 from streamcal.events import Event
-from streamcal.join.join_c import Join
+from streamcal.join.join import Join
 from streamcal.join.outcomes import EarlyPositive, JoinCounts, Joined
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.join.recorder import Recorder, emissions

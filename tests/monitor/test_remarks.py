@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamcal.events.clock_c import SURE
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
+from streamcal.join.rules_c import SURE
 from streamcal.monitor.build import build_status
 from streamcal.monitor.status import Remark
 from streamcal.run.config import RunConfig
@@ -27,7 +27,7 @@ DAY = 24 * HOUR
 
 
 def many(name: str, time: int) -> Rows:
-    """Predictions at one time, so many that the clock goes on to it (`streamcal.events.clock_c`)."""
+    """Predictions at one time, so many that the clock goes on to it (`streamcal.join.rules_c`)."""
     return [{"id": f"{name}{i}", "score": 0.5, "time": time} for i in range(SURE)]
 
 

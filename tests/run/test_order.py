@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from streamcal import JoinConfig, RecalibratorConfig
-from streamcal.events.clock_c import SURE
 from streamcal.join.outcomes import JoinCounts
+from streamcal.join.rules_c import SURE
 from streamcal.run.config import RunConfig
 from streamcal.run.order import watermark
 from streamcal.run.outputs import Outputs

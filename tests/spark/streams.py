@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.buckets import _Work
 from streamcal.testing import NormalPair

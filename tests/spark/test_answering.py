@@ -14,7 +14,7 @@ from streamcal import Recalibrator
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
-from streamcal.join.join_c import Join, JoinConfig
+from streamcal.join.join import Join, JoinConfig
 from streamcal.join.outcomes import Joined
 from streamcal.maps.shift import NO_SHIFT
 from tests.inside import labels_of
@@ -56,7 +56,7 @@ class Embedded:
 
     def __init__(self, made: Callable[[], Recalibrator], classes: int) -> None:
         self.join, self.made = Join(JoinConfig(label_ttl=600.0)), made
-        self.join.rows.classes = classes
+        self.join.classes = classes
         self.engines: dict[str | None, Recalibrator] = {}
         self.answers: dict[str, Any] = {}
         self._predictions: list[tuple[Any, bytes]] = []

@@ -18,7 +18,7 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
-from streamcal.join.join_c import JoinConfig
+from streamcal.join.config import JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.inside import labels_of
 

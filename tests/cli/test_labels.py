@@ -100,15 +100,6 @@ def test_scores_in_percent_are_refused_by_run_and_apply(tmp_path: Path) -> None:
     assert "Divide all scores by 100" in done.stderr
 
 
-def test_labels_whose_field_is_never_found_stop_the_run_at_once(tmp_path: Path) -> None:
-    events, labels = written(tmp_path, ("0", "1"), 300)
-    status, said, _ = run(tmp_path, events, labels, "--label", "outcome", "--store", tmp_path / "s.db")
-    assert status == 1
-    assert f"labels.jsonl, line 1) has a field 'outcome': {labels.read_text().splitlines()[0]}" in said
-    assert "--label NAME" in said
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
-
-
 # The user's names of columns, kept columns, and the usual options, on the command line
 
 

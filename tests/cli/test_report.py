@@ -82,20 +82,6 @@ def test_the_figures_are_those_of_the_answers(tmp_path: Path) -> None:
     assert said["log_loss_after"] < said["log_loss_before"]
 
 
-def test_the_figures_of_a_run_in_parts_are_those_of_one(tmp_path: Path) -> None:
-    """The file grows between the runs: micro-batches are cut elsewhere, the figures agree."""
-    (tmp_path / "whole").mkdir()
-    stream(tmp_path / "whole")
-    assert streamcal(*base(tmp_path / "whole", "e.jsonl"), "--summary", tmp_path / "w.json").returncode == 0
-    lines = (tmp_path / "whole" / "e.jsonl").read_text().splitlines(keepends=True)
-    for part in (lines[:7], lines[7:250], lines[250:]):
-        with (tmp_path / "e.jsonl").open("a") as file:
-            file.writelines(part)
-        done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "p.json")
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "w.json").read_bytes()
-
-
 def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     stream(tmp_path)
     (tmp_path / "notes.png").write_text("notes")

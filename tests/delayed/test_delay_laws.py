@@ -142,9 +142,6 @@ def test_the_gate_goes_off_once_the_classes_are_alike() -> None:
     assert laws.z < 3.0
 
 
-# Cohorts
-
-
 # Event times
 
 
@@ -167,6 +164,3 @@ def test_one_wrong_clock_does_not_move_the_time() -> None:
         wrong = times.copy()
         wrong[at] += DAY
         assert abs(timed(wrong).now - right.now) <= 1.0
-
-
-# Numbers

@@ -26,9 +26,6 @@ def assert_alike(a: Recalibrator, b: Recalibrator) -> None:
     assert a.label_delays == b.label_delays
 
 
-# State
-
-
 # Blocks
 
 
@@ -43,12 +40,6 @@ def test_blocks_are_as_one_by_one(name: str, options: dict[str, object]) -> None
         one = take(Recalibrator(**options), stream, events)  # type: ignore[arg-type]
         for seed in range(2):
             assert_alike(take(Recalibrator(**options), stream, events, seed), one)  # type: ignore[arg-type]
-
-
-# Event times
-
-
-# Labels with and without the number of their prediction, and merging
 
 
 # How large it is

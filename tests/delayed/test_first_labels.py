@@ -223,6 +223,3 @@ def test_a_source_that_is_right_is_not_ruined_by_a_class_that_is_told_late(
     assert log_loss(served, labels) <= 1.02 * log_loss(of_source, labels)
     assert engine.mixing is not None
     assert len(engine.mixing.weights) > 4  # in the end the target is learned
-
-
-# What is done with labels that were held

@@ -12,12 +12,6 @@ from streamcal.sketch.decoding import encoded
 from tests.delayed.streams import ALIKE, LATE, Delays, Stream, driven, made
 from tests.nightly import one_in
 
-# Held at most
-
-
-# Corrections
-
-
 # State
 
 

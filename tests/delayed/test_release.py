@@ -139,9 +139,6 @@ def test_labels_of_one_batch_are_released_in_no_order_of_their_class() -> None:
     assert np.abs(np.diff(labels)).sum() > 15  # 30 changes are expected, with a standard deviation of 4
 
 
-# The first labels
-
-
 # Labels by exclusion
 
 

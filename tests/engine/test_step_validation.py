@@ -7,11 +7,10 @@ import math
 from typing import Any
 
 import msgspec
-import numpy as np
 import pandas as pd
 import pytest
 
-from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated, Recalibrator
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrator
 from streamcal.engine.emissions import Rejected
 
 NOW = 1_700_000_000.0
@@ -49,17 +48,6 @@ def test_a_bad_field_is_refused_and_nothing_changes(event: Any, name: str, value
     assert engine.to_bytes() == before
 
 
-def test_a_whole_number_is_the_id_of_its_digits() -> None:
-    engine = Recalibrator()
-    (answer,) = engine.step(PredictionEvent(np.int64(5), 0.5))
-    assert isinstance(answer, Recalibrated)
-    assert type(answer.id) is str
-    assert answer.id == "5"
-    engine.step(LabelEvent("5", 1))
-    assert engine.join.counts.joined == 1
-    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
-
-
 @pytest.mark.parametrize(
     "moment",
     [
@@ -72,18 +60,6 @@ def test_a_time_may_be_a_datetime(moment: Any) -> None:
     engine = Recalibrator()
     engine.step(PredictionEvent("a", 0.5, moment))
     assert engine.join.time == NOW
-
-
-def test_an_event_in_another_unit_is_rejected() -> None:
-    engine = Recalibrator()
-    for i in range(5):
-        engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
-    odd = PredictionEvent("odd", 0.5, (NOW + 5) * 1e3)
-    (rejected,) = engine.step(odd)
-    assert isinstance(rejected, Rejected)
-    assert rejected.event == odd
-    assert "is in milliseconds, the others of its input are in seconds" in rejected.reason
-    assert engine.join.time == NOW + 4
 
 
 def test_a_time_far_beyond_the_others_is_rejected() -> None:

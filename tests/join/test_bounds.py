@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
-from streamcal import JoinConfig, LabelEvent
+from streamcal import LabelEvent
 from streamcal.events import RAW_BYTES, Origin
 from streamcal.join.join import Join
 from tests.join.recorder import Recorder, emissions
@@ -31,10 +29,3 @@ def test_a_time_that_is_none_does_not_move_the_clock() -> None:
     join.move_to(5.0)
     join.move_to(math.nan)
     assert join.time == 5.0
-
-
-@pytest.mark.parametrize("jump", [None, 1.0])
-def test_a_jump_may_be_of_any_length(jump: float | None) -> None:
-    config = JoinConfig(max_jump=jump)
-    again = JoinConfig.model_validate_json(config.model_dump_json())
-    assert Join(again).max_jump == Join(config).max_jump == (math.inf if jump is None else jump)

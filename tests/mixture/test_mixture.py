@@ -265,6 +265,3 @@ def test_it_recovers_from_a_change_of_concept() -> None:
     assert any("less per label than" in (step.mixing.reason or "") for step in steps)
     for before, after in pairwise(steps):
         assert (after.mixing.reason is None) == (before.mixing.leader == after.mixing.leader)
-
-
-# State

@@ -400,9 +400,6 @@ def lead_weights(trial: Trial) -> Floats:
     return np.array([share, 1.0 - share])
 
 
-# What the code does on its way
-
-
 # The slopes: experts in a layer of their own, with a fixed rate and share
 
 

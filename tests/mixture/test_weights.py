@@ -146,12 +146,6 @@ def test_a_source_that_comes_late_finds_the_proportions_that_labels_have_made() 
     assert after[:, COMPOSITE] == pytest.approx(module._COMPOSITES / COMPOSITE.sum())
 
 
-# Two trackers
-
-
-# State
-
-
 # Before the first target label
 
 

@@ -156,14 +156,6 @@ def test_scores_alone_tell_of_the_priors() -> None:
     assert abs(np.array(list(found["scores"].values())) - target).max() < 0.1
 
 
-def test_labels_are_names_or_places() -> None:
-    scores, labels, _ = drawn(200, (0.0, 1.0, -1.0), 15)
-    by_place, by_name = Recalibrator(classes=["a", "b", "c"]), Recalibrator(classes=["a", "b", "c"])
-    by_place.learn_many(scores, labels)
-    by_name.learn_many(scores.tolist(), np.array(["a", "b", "c"])[labels])
-    assert by_place.to_bytes() == by_name.to_bytes()
-
-
 ROW = [0.5, 0.25, 0.25]
 
 
@@ -245,8 +237,8 @@ def risk(classes: int, seed: int, mode: str = "composite") -> float:
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_the_composite_of_three_classes_is_as_good_as_that_of_two() -> None:
-    """Over 10 seeds the ratio of risks is 1.07 with a standard error of 0.27; here are 20."""
-    two, three = (np.mean([risk(classes, seed) for seed in range(20)]) for classes in (2, 3))
+    """Over 10 seeds the ratio of risks is 1.07 with a standard error of 0.27."""
+    two, three = (np.mean([risk(classes, seed) for seed in range(10)]) for classes in (2, 3))
     assert three <= 2.0 * two
     # The check can fail: without the composite, 100 labels do not do.
     assert np.mean([risk(3, seed, "source") for seed in range(5)]) > 2.0 * two

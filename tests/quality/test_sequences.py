@@ -7,15 +7,12 @@ rate, more than 15 of 100 streams would with probability 4e-5 (binomial tail). 1
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from streamcal.quality import label_sums as module
 from streamcal.quality.label_sums import DELTA
 from streamcal.quality.sequences import Sequences
-from streamcal.sketch.decoding import encoded
 from tests.nightly import one_in
 from tests.quality.forecasts import TRUTHS, Truth, calibrated, misses, rare
 
@@ -58,17 +55,6 @@ def test_processes_never_exceed_what_the_proof_needs() -> None:
             for mean in (0.0, p, 0.3, 1.0):
                 expected = (1.0 - mean) * of_zero + mean * of_one
                 assert (expected <= np.exp(sign * module._GAP_STAKES * (mean - p)) * (1.0 + 1e-12)).all()
-
-
-def test_it_makes_no_difference_how_labels_come_in_parts() -> None:
-    rng = np.random.default_rng(1)
-    stream = calibrated(rng, 3_000)
-    forecasts, times = np.stack([stream.scores, stream.forecasts]), np.arange(3_000.0)
-    cuts = [0, *sorted(rng.integers(0, 3_001, 40).tolist()), 3_000]
-    parts = Sequences()
-    for begin, end in itertools.pairwise(cuts):
-        parts.add(forecasts[:, begin:end], stream.labels[begin:end], times[begin:end])
-    assert encoded(parts, json=True) == encoded(filled(n=3_000, seed=1), json=True)
 
 
 def test_evidence_needs_at_least_what_an_alarm_needs() -> None:

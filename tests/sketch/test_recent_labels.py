@@ -89,16 +89,3 @@ def test_other_bytes_are_refused_or_numbers(data: bytes) -> None:
     except ValueError:
         return
     assert (numbers >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "0 bytes do not hold 0 numbers"),
-        (b"\x01\0\0\0\x03abc", "8 bytes do not hold 1 numbers of 3 bytes"),
-        (b"\x01\0\0\0\x01\xff" + bytes(8), "numbers marked as large: not all in"),
-    ],
-)
-def test_damage_is_named(data: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        unpack_numbers(data)

@@ -386,6 +386,10 @@ def one_clock_ahead(labels: pd.DataFrame) -> pd.DataFrame:
     return labels.assign(time=labels.time + 86_400.0 * (labels.index == 100))
 
 
+def first_clock_ahead(labels: pd.DataFrame) -> pd.DataFrame:
+    return labels.assign(time=labels.time + 86_400.0 * (labels.index == 0))
+
+
 def times_of_another_name(labels: pd.DataFrame) -> pd.DataFrame:
     return labels.rename(columns={"time": "known_at"})
 
@@ -395,7 +399,12 @@ def two_thirds_without_times(labels: pd.DataFrame) -> pd.DataFrame:
 
 
 JOIN = {"missing_labels": "negative", "label_delay_limit": "PT1H"}
-WRONG = {one_clock_ahead: (1, 1), times_of_another_name: None, two_thirds_without_times: (666, 0)}
+WRONG = {
+    one_clock_ahead: (1, 1),
+    first_clock_ahead: (1, 1),
+    times_of_another_name: None,
+    two_thirds_without_times: (666, 0),
+}
 """Mistakes in labels: how many are rejected, and how many 1 learned as 0; None: nothing is read."""
 STREAMS = ("jsonl", "csv", "parquet", "frames")
 

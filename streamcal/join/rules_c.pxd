@@ -35,14 +35,17 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef long long _most
     cdef bint _looks, _begun
 
-    cpdef bint move(self, double time) noexcept
+    @cython.locals(before=double)
+    cpdef bint move(self, double time) except -1
+    @cython.locals(row=Py_ssize_t)
+    cdef int _go_back(self) except -1
     cdef void _look(self) noexcept
     @cython.locals(since=double, time=double)
     cdef double _end(self, Py_ssize_t row, double ttl) except? -1
     cpdef double end_of(self, double since, double ttl) noexcept
     @cython.locals(row=Py_ssize_t)
     cpdef int expire_rows(self) except -1
-    @cython.locals(row=Py_ssize_t, end=double)
+    @cython.locals(row=Py_ssize_t)
     cdef bint _is_due(self, Py_ssize_t queue, double ttl) except -1
     cdef int _expire_oldest(self) except -1
     cpdef admit(self, event, origin_of=*)

@@ -63,7 +63,9 @@ class Clock:
     An event whose time is more than a tolerance ahead of the clock is in doubt: it does not move the clock.
     The tolerance is at least `GAPS` times the mean distance of the events before. Each other event is a vote
     for the clock, up to `SURE`, and each event in doubt takes one away. When fewer than `FEWEST` are left, as
-    after a pause, the clock goes on to the earliest time that was in doubt.
+    after a pause, the clock goes on to the earliest time that was in doubt. Before `FEWEST` events are
+    believed, none is trusted more than the next: the clock also goes back, to one that is more than the
+    tolerance behind.
 
     Parameters
     ----------
@@ -107,6 +109,8 @@ class Clock:
     def move(self, time: float) -> bool:
         """Take the time of the next event, not NaN; return whether it is believed."""
         limit = max(self.tolerance, _GAPS * self.gap)
+        if time < self.now - limit and self.seen < _FEWEST:
+            self.now, self.gap, self.votes, self.ahead = time, 0.0, 0, _FOREVER
         if time <= self.now + limit:
             if self.votes < _SURE:
                 self.votes += 1
@@ -222,9 +226,24 @@ class JoinRules(id_table_c.IdTable):
         if self.again:
             self.again = False
         elif time == time:
+            before = self.clock.now
             self.clock.move(time)
+            if self.clock.now < before:
+                self._go_back()
             self._look()
         return self._looks
+
+    def _go_back(self) -> None:
+        """Let all rows come at the time of the clock, which goes back among the first events."""
+        self._start = self.clock.now
+        self._next_look = self._due = _NEVER
+        for row in range(1, self._rows + 1):
+            if self._state[row] != _FREE and self._real[_REAL * row] > self._start:
+                self._real[_REAL * row] = self._start
+                held = self.object_of(row)
+                if type(held) is Pending:
+                    held.since = self._start
+                self.note(row)
 
     def _look(self) -> None:
         """Let `expire` be called once the clock has passed the next time at which anything may end."""
@@ -323,10 +342,10 @@ class JoinRules(id_table_c.IdTable):
         row = self.oldest(queue)
         if not row:
             return False
-        end = self._end(row, ttl)
-        if min(self.clock.now, self._watermark) > end:
+        if min(self.clock.now, self._watermark) > self._end(row, ttl):
             return True
-        self._due = min(self._due, end)
+        # a row in doubt may end later, those behind it do not end earlier
+        self._due = min(self._due, self.end_of(self._real[_REAL * row], ttl))
         return False
 
     def _expire_oldest(self) -> None:

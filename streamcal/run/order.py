@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Self
 
@@ -28,8 +28,8 @@ from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, with_time
-from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
-from streamcal.join.rules_c import Clock
+from streamcal.events.guard import NEIGHBOURS, SURE, ClockState, GuardState, TimeGuard
+from streamcal.join.rules_c import FEWEST, GAPS, Clock
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 from streamcal.values import Floats
@@ -81,6 +81,8 @@ class MicroBatch:
     _order: npt.NDArray[np.intp] | None
     watermark: float = _END
     """Predictions due by this event time may expire; inf: due by the time of each event."""
+    begun: dict[str, dict[str, GuardState]] = field(default_factory=dict)
+    """Guards with which lanes begin that have their first events in this batch, by source and partition."""
 
     def origin(self, index: int) -> Origin:
         """Return where the event at an index came from."""
@@ -222,9 +224,22 @@ class _Lane:
         self._ahead, timed = None, len(first) > 0
         self.timed = timed if timed or kinds - {Malformed} else None
         alone = kinds <= {LabelEvent, Malformed}
-        self._guard = msgspec.structs.replace(guard.state, of_labels=timed and alone)
+        clock = self._first_clock(first)
+        self._guard = msgspec.structs.replace(guard.state, of_labels=timed and alone, clock=clock)
         for batch in ahead:
             self._take_in(batch)
+
+    def _first_clock(self, first: Floats) -> ClockState:
+        """Return a clock that begins near most of the first times, so that not even the first is believed."""
+        if len(first) < FEWEST or np.ptp(first) <= self._tolerance:
+            return ClockState()
+        ordered = np.sort(first)
+        steps = np.diff(ordered)
+        gap = float(np.median(steps))
+        apart = np.flatnonzero(steps[: len(first) // 2] > max(self._tolerance, GAPS * gap))
+        start = float(ordered[apart[-1] + 1 if len(apart) else 0])
+        votes = min(len(first), SURE)
+        return ClockState(start, votes, None, gap, votes)
 
     def _first_times(self) -> Floats:
         events = chain.from_iterable(batch.events for batch in self._ahead or ())
@@ -371,6 +386,7 @@ class Merge:
         positions: dict[str, dict[str, Position]] = {}
         times: dict[str, dict[str, float]] = {}
         guards: dict[str, dict[str, GuardState]] = {}
+        begun: dict[str, dict[str, GuardState]] = {}
         times_read = TimesRead()
         for rank, (name, lane) in enumerate(self._ordered()):
             taken = lane.take(bound, inclusive=rank <= holder)
@@ -378,6 +394,8 @@ class Merge:
                 continue
             pieces += taken
             source, partition = name
+            if partition not in self._guards.get(source, {}):
+                begun.setdefault(source, {})[partition] = taken[0].before
             for chunk in taken:
                 chunk.count_times(times_read, lane.reached)
                 lane.reached = max(lane.reached, float(chunk.keys[-1]))
@@ -400,7 +418,7 @@ class Merge:
             order = np.argsort(np.concatenate([chunk.keys for chunk in pieces]), kind="stable")
             events = _ordered(parts, order)
         until = _END if self.whole else watermark
-        return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until)
+        return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until, begun)
 
     def _check_times(self) -> None:
         """Refuse inputs of which only some have times: which labels a prediction knows would be a guess."""

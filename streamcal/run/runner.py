@@ -344,12 +344,23 @@ class Runner:
                 self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
+            self._begin(batch)
             outcome = _processed(process, batch)
             if outcome.doubtful and _at_end(sources, merge):
                 self._pipeline.end()
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)
         return False
+
+    def _begin(self, batch: MicroBatch) -> None:
+        """Record how partitions begin, before the output of their first events.
+
+        More of them was read to judge their first times than is read again if this batch is.
+        """
+        for name, guards in batch.begun.items():
+            self._guards.setdefault(name, {}).update(guards)
+        if batch.begun:
+            self._record()
 
     def _merge(self, sources: Sequence[Source]) -> Merge:
         lanes = [
@@ -394,7 +405,6 @@ class Runner:
 
     def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:
         """Commit a micro-batch, in the steps of `streamcal.run.ports`."""
-        first = batch is None or self._begins_partition(batch)
         if batch is not None:
             self._move(batch)
             deployment = self._inputs.deployment
@@ -417,17 +427,9 @@ class Runner:
         self._maps += outcome.maps
         self._rejects += outcome.rejects
         self._suppressed = []
-        self._ends_uncommitted = batch is not None and not first and self._keep(batch)
+        self._ends_uncommitted = batch is not None and self._keep(batch)
         if not self._ends_uncommitted:
             self._record()
-
-    def _begins_partition(self, batch: MicroBatch) -> bool:
-        """Whether a batch has a partition's first events: more may have been read to judge their times."""
-        return any(
-            partition not in self._guards.get(name, {})
-            for name, guards in batch.guards.items()
-            for partition in guards
-        )
 
     def _move(self, batch: MicroBatch) -> None:
         """Record the positions after a batch."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator
 from streamcal.events import Event
 from streamcal.join.rules_c import FEWEST, SURE, Clock
+from tests.command_line import streamcal
 
 DAY = 86_400.0
 
@@ -89,6 +93,32 @@ def test_a_label_from_the_future_turns_no_positive_into_a_negative(ahead: float)
     counts = engine.join.counts
     assert counts.contradicted == 0
     assert engine.join.time == events[-1][0]
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_an_event_far_ahead_among_the_first_moves_the_clock_for_these_alone(place: int) -> None:
+    join = JoinConfig(missing_labels="negative", label_delay_limit=3600.0)
+    engine = Recalibrator(join=join)
+    for number in range(4000):
+        time = 1.7e9 + 2.0 * number
+        engine.step(PredictionEvent(str(number), 0.5, time + DAY * (number == place)))
+        if number % 2 and number > 900:
+            engine.step(LabelEvent(str(number - 900), 1, time))
+    assert engine.join.time == time
+    counts = engine.join.counts
+    assert counts.contradicted <= place  # those before it may count as final
+    assert counts.implied == pytest.approx(counts.joined, abs=100)
+    assert engine.join.pending == pytest.approx(1800, abs=2)
+
+
+def test_a_remark_names_the_event_that_was_not_believed(tmp_path: Path) -> None:
+    rows = [{"id": f"i{number}", "score": 0.5, "label": number % 2, "time": number} for number in range(200)]
+    rows[120]["time"] = 900_000
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = streamcal("run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl")
+    assert "once, an event had a time far ahead of the others, the latest of them 'i120'" in done.stdout
+    assert "10.42 days ahead (" in done.stdout
+    assert "events.jsonl, line 121)" in done.stdout
 
 
 def test_predictions_after_a_pause_mature_by_their_own_times() -> None:

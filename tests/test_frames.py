@@ -15,7 +15,6 @@ import narwhals
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.frozen import FrozenEstimator
@@ -71,7 +70,7 @@ def of_files(folder: Path, made: dict[str, list[dict[str, Any]]]) -> tuple[list[
 def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: str) -> None:
     made = streams()
     wanted, pipeline = of_files(tmp_path, made)
-    make: Any = {"polars": pl.DataFrame, "pandas": pd.DataFrame, "arrow": pa.Table.from_pylist}[library]
+    make: Any = {"polars": pl.DataFrame, "pandas": pd.DataFrame}[library]
     with pytest.warns(UserWarning, match=r"1 of 1,501 events were rejected .*duplicate prediction"):
         done = streamcal.backtest(*(make(rows) for rows in made.values()), mode=MODE)
     assert type(done.frame) is type(make(made["labels"]))
@@ -139,9 +138,7 @@ def test_a_frame_holds_the_events_that_json_lines_hold(library: str, kind: Any) 
     rows = [dict(zip(roles, row, strict=True)) for row in zip(*given.values(), strict=True)]
     make: Any = {
         "polars": pl.DataFrame,
-        "pandas": pd.DataFrame,
         "nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
-        "arrow": pa.table,
         "objects": lambda columns: pd.DataFrame(columns, dtype=object),
     }[library]
     source = FrameSource(make(given), kind, Columns())

@@ -56,13 +56,12 @@ def test_false_alarms_are_rarer_than_alpha() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("n_source", "prior"), [(100_000, 0.1)])
-def test_changed_class_conditionals_are_detected(n_source: int, prior: float) -> None:
+def test_changed_class_conditionals_are_detected() -> None:
     """X | Y=1 moves from N(2, 1) to N(1, 1); nine streams, the median delay in labels."""
-    moved = _gaussian(prior, (-2.0, 1.0))
-    delays = [first_alarm(moved, gaussian(0.5), n_source, 40_000, s, 1.1) for s in range(9)]
+    moved = _gaussian(0.1, (-2.0, 1.0))
+    delays = [first_alarm(moved, gaussian(0.5), 100_000, 40_000, s, 1.1) for s in range(9)]
     median = float(np.median([delay or np.inf for delay in delays]))
-    print(f"n_P {n_source} prior {prior} median delay {median:.0f} labels")
+    print(f"median delay {median:.0f} labels")
     assert median < 40_000
 
 

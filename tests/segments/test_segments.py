@@ -104,7 +104,7 @@ def test_late_labels_teach_no_deviation_that_all_have() -> None:
     assert late_deviation() <= 1.003
 
 
-def late_deviation(by: float = 1.0) -> float:
+def late_deviation() -> float:
     """Return Brier over pooled where all scores are off from the middle on, and labels are 1,000 late.
 
     No segment differs, and the pooled engine catches up. Corrections that learned the deviation add it again.
@@ -113,7 +113,7 @@ def late_deviation(by: float = 1.0) -> float:
     n = 12_000
     scores, labels, segments, _ = drawn(np.zeros(4), n, rng)
     logits = np.log(scores / (1.0 - scores))
-    scores = np.where(np.arange(n) < n // 2, scores, 1.0 / (1.0 + np.exp(-logits - by)))
+    scores = np.where(np.arange(n) < n // 2, scores, 1.0 / (1.0 + np.exp(-logits - 1.0)))
     engine = Recalibrator(segments="segment", own_engines=0)
     pooled, served = played(engine, scores, labels, segments.tolist(), late=1_000)
     return brier(served, labels) / brier(pooled, labels)

@@ -648,7 +648,7 @@ class Recalibrator:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Restore an engine from `to_bytes`; safe on bytes from anywhere.
+        """Restore an engine from `to_bytes`; bytes from anywhere run no code.
 
         Raises
         ------

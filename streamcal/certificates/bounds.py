@@ -26,7 +26,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Number, require
+from streamcal.sketch.decoding import Number
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats
 
@@ -69,14 +69,6 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
         # More labels than scores in a cell are not the labels of these scores: none of them counts.
         counts[:, scores.totals < negatives + positives] = 0
         return scores, negatives, positives, scores.totals - negatives - positives
-
-    def check(self, *, matured: bool) -> None:
-        """Raise ValueError if the parts of a state do not fit each other or the options."""
-        self.labels.checked_as(ScoreSketch())
-        require((self.predictions is not None) == matured, "cohorts do not fit the options")
-        scores = self.scores.checked_as(ScoreSketch(labelled=not matured))
-        require(len(scores.cells) > 0 and (self.bins is None or self.labels.n > 0), "a version of no scores")
-        require(self.bins is None or not matured, "the bins do not fit the cohorts")
 
 
 class TargetData(NamedTuple):

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.binning import uniform_mass
-from streamcal.sketch.decoding import MOST, Part, ascending, require, within
-from streamcal.sketch.grid import LAST_KEY, lasting_level
+from streamcal.sketch.decoding import Part
+from streamcal.sketch.grid import Level, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
@@ -49,7 +49,7 @@ class ExchangeabilityTest(Part):
 
     alpha: float
     """α in (0, 1), the probability of a false alarm over the whole life."""
-    level: int
+    level: Level
     """Level of the grid on which the bins lie."""
     cells: Cells = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
     """First cell of every bin but the first bin, int32[B−1], ascending."""
@@ -110,25 +110,6 @@ class ExchangeabilityTest(Part):
             self.looks = np.delete(self.looks, dropped)
             self.snapshots = np.delete(self.snapshots, dropped, axis=0)
         return None
-
-    def check(self, fresh: Self) -> None:
-        """Raise ValueError if the parts of a state do not fit each other, or a new test of its options."""
-        own = (self.alpha, self.level) == (fresh.alpha, fresh.level)
-        require(own, "the test of identical distribution is another's")
-        looks, cells = self.looks, ascending(self.cells, "bins of the test")
-        within(cells, 1, (LAST_KEY >> self.level) + 1, "bins of the test")  # the last begins after all cells
-        few = len(cells) < BINS and len(looks) <= MOST_SNAPSHOTS and not (self.refuted and len(looks))
-        require(few and len(looks) == len(self.snapshots), "the test remembers other looks")
-        within(ascending(looks, "looks"), 0, MOST, "looks")
-        within(self.snapshots, 0, MOST, "labels at looks")
-        grows = not len(looks) or looks[0] == 0
-        require(grows and (np.diff(self.snapshots, axis=0) >= 0).all(), "labels at looks: out of order")
-
-    def check_labels(self, sketch: ScoreSketch) -> None:
-        """Raise ValueError if a domain does not have the labels that were tested."""
-        if len(self.looks):
-            held = sketch.level <= self.level and (self.snapshots[-1] <= self._in_bins(sketch)).all()
-            require(held, "the test of identical distribution counts other labels")
 
     def _in_bins(self, sketch: ScoreSketch) -> Counts:
         """Return the labels of a sketch by label and bin, int64[2, B]."""

@@ -17,7 +17,7 @@ from streamcal.maps.fits_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit, wide_logit
 from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen
-from streamcal.sketch.decoding import Positive, ascending, require, within
+from streamcal.sketch.decoding import Positive
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
@@ -111,13 +111,6 @@ class Forecasters(msgspec.Struct, frozen=True):
         forecasts[2] = np.clip(apply_platt(slope, intercept, logits), least, 1.0 - least)
         forecasts[3] = expit(logits.copy())
         return forecasts
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        knots, means, starts = self.knots, self.means, ascending(self.starts, "forecasters")
-        require(len(knots) == len(means) == len(starts) + 1, f"forecasters of {len(means)} bins")
-        require(((means > 0.0) & (means < 1.0)).all(), "means of forecasters are not inside (0, 1)")
-        within(knots, -_FARTHEST, _FARTHEST, "knots of forecasters")
 
 
 def log_likelihoods(forecasts: Floats, labels: Levels) -> Floats:

@@ -30,7 +30,7 @@ from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.target import LabelCounts
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.sketch.decoding import Count, Number, Part, require
+from streamcal.sketch.decoding import Count, Number, Part
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
 __all__ = ["Ledger"]
@@ -72,18 +72,8 @@ class Ledger(Part, dict=True):
         ).of(about)
 
     def of(self, about: CertificateTarget) -> Self:
-        """Return this as the ledger of certificates of this subject; raise ValueError if it cannot be."""
-        self.about, alpha, whole = about, _ALPHA * about.delta, _whole(about)
-        for domain, data in self.formed.items():
-            require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
-            data.check(matured=about.is_matured(domain))
-        require(self.forecasts.keys() <= whole, "forecasts under a window")
-        require(self.tests.keys() <= whole, "a test of the labels of a window")
-        for test in self.tests.values():
-            test.check(ExchangeabilityTest.begun(alpha, MAX_CELLS))
-        require((self.watch is not None) == _watches(about), "a test of label shift does not fit the options")
-        if self.watch is not None:
-            self.watch.check(LabelShiftWatch.begun(alpha, MAX_CELLS))
+        """Return this as the ledger of certificates of this subject."""
+        self.about = about
         self._bounds = {domain: self._bounds_of(data) for domain, data in self.formed.items()}
         return self
 
@@ -105,13 +95,6 @@ class Ledger(Part, dict=True):
         The sketch must not change.
         """
         self.forecasts[domain] = self.forecasts[domain].updated(sketch)
-
-    def check_labels(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Raise ValueError if a domain does not have the labels that were forecast, or tested."""
-        scored = self.forecasts[domain].labels if domain in self.forecasts else 0
-        require(scored <= sketch.n, f"forecasts of {scored} labels, of which there are {sketch.n}")
-        if domain in self.tests:
-            self.tests[domain].check_labels(sketch)
 
     def settle(self) -> None:
         """Work out what is pending, so that the fields are the state."""

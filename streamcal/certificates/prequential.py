@@ -20,7 +20,7 @@ from streamcal.certificates.forecasters import (
     log_likelihoods,
     log_marginal,
 )
-from streamcal.sketch.decoding import Count, Part, require, within
+from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
@@ -57,13 +57,8 @@ class Prequential(Part):
     """Forecasters fitted to all labels that were scored; None before the first."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        fitted = 0 if self.forecasters is None else self.forecasters.labels
-        require(fitted == self.labels, f"forecasts after {self.labels} labels, from {fitted}")
-        within(self.opening, _LEAST, 0.0, "log likelihoods", _ROWS)
-        for name in ("sums", "earlier"):
-            table = within(getattr(self, name), _LEAST, 0.0, "log likelihoods", _ROWS * FORECASTERS)
-            setattr(self, name, table.reshape(_ROWS, FORECASTERS))
+        for name in ("sums", "earlier"):  # one row in a state
+            setattr(self, name, getattr(self, name).reshape(_ROWS, FORECASTERS))
 
     @property
     def log_likelihoods(self) -> Floats:

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.maps.binning import uniform_mass
-from streamcal.sketch.decoding import Count, Part, ascending, require, within
-from streamcal.sketch.grid import LAST_KEY, lasting_level, left_edges
+from streamcal.sketch.decoding import Count, Part
+from streamcal.sketch.grid import Level, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
 
@@ -37,7 +37,7 @@ class LabelShiftWatch(Part):
 
     alpha: float
     """α in (0, 1)."""
-    level: int
+    level: Level
     """Level of the grid on which the bins lie."""
     cells: Cells
     """First cell of every bin but the first bin, ascending."""
@@ -142,17 +142,3 @@ class LabelShiftWatch(Part):
         bins = np.searchsorted(self.cells, labelled.cells, side="right")
         counts: Counts = labelled.counts @ (bins[:, None] == np.arange(len(self.cells) + 1))
         return counts
-
-    def check(self, fresh: Self) -> None:
-        """Raise ValueError if the parts of a state do not fit each other, or a new watch of its options."""
-        options, test, due = (self.alpha, self.level), self.test, self.next_look
-        require(options == (fresh.alpha, fresh.level), "the test of label shift is another's")
-        cells = ascending(self.cells, "bins of the watch")
-        within(cells, 1, (LAST_KEY >> self.level) + 1, "bins of the watch")  # the last begins after all cells
-        in_time = self.labels <= due <= self.labels + _MAX_STRIDE
-        require(in_time, f"after {self.labels} labels, the next look is at {due}")
-        if test is not None:
-            own = test.alpha == self.alpha and test.source.shape == (2, len(cells) + 1)
-            require(own, "the test of label shift is another's")
-            known = test.source.any() and test.labels <= self.labels
-            require(known, "the test of label shift counts other labels")

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcal.delayed.release_state import ReleaseState
-from streamcal.sketch.decoding import MOST, require, within
+from streamcal.sketch.decoding import require, within
 from streamcal.values import Floats
 
 __all__ = ["BANDS", "BINS", "COHORT", "COMPLETE", "EDGES", "DelayLaws", "completeness"]
@@ -58,19 +58,6 @@ _THREE_QUARTERS: Final = 4.0 * math.log2(0.75)
 # statistic; predictions pending and all, and labels of each class, at its end.
 _N, _R, _U, _V, _M, _A, _S = 0, 2, 4, 5, 6, 7, 8
 _ROWS: Final = 10
-_MOST_OF_COHORT: Final = (
-    MOST,
-    MOST,
-    1e300,
-    MOST,
-    MOST,
-    BINS - 1,
-    1 << 30,
-    1e300,
-    1 << 30,
-    1 << 30,
-)  # in its columns
-_MARKS: Final = 3  # greatest mark of a cohort
 _ROUNDS: Final = 4  # of EM
 _PSEUDO: Final = 8.0  # labels at the rate of all, for the rate of a cohort
 _SMOOTH: Final = 0.1  # label at the law, for the completeness
@@ -480,27 +467,18 @@ class DelayLaws:
         k, none = len(state.cohorts[0]), (self._low, self._high)
         range_ = 0 <= self._low <= self._high < BANDS or none == (BANDS, -1)
         require(0 <= self._first < BINS and range_, f"bins {(self._first, *none)}")
-        rows = _ROWS if len(state.histogram) else 0
-        lengths = len(state.sums), len(state.laws), len(state.histogram)
-        require(lengths == ((_ROWS * BINS, 2 * BINS, 2 * BINS) if rows else (0, 2, 0)), "sums of the delays")
-        require(rows or not self.known, "laws without sums")
-        self._sums = within(state.sums, -1e300, 1e300, "sums").reshape(rows, BINS)
-        self._laws = within(state.laws, 0.0, 1.0, "laws").reshape(2, -1)
-        self._histogram = within(state.histogram, 0.0, MOST, "delays")
+        known = len(state.histogram) > 0
+        require(known or not self.known, "laws without sums")
+        self._sums = state.sums.reshape(_ROWS if known else 0, BINS)
+        self._laws = state.laws.reshape(2, BINS if known else 1)
+        self._histogram = state.histogram.reshape(2 * BINS if known else 0)
         self.k = 0
         self._allot(k)
         self.k = k
-        columns: list[Any] = self._cohorts(k)
         values: Any
-        for column, values, most in zip(columns, state.cohorts, _MOST_OF_COHORT, strict=True):
-            least = 0 if column.dtype.kind == "i" else -most
-            column[:] = within(values, least, most, "columns of cohorts", column.size).reshape(column.shape)
-        start, size, _, told, released, _, waiting, *_ = columns
-        require((waiting[:, 1] <= _MARKS).all(), "marks of cohorts")
-        require((released <= told).all(), "more labels of a cohort are released than told")
-        require((np.diff(start) > 0).all() and (k > 0) == (self.n > 0), "cohorts out of order")
-        require((start[1:] == (start + size)[:-1]).all(), "cohorts with gaps")
-        require(k == 0 or 0 <= self.n - start[k - 1] < _COHORT, "cohorts of other predictions")
+        for column, values in zip(self._cohorts(k), state.cohorts, strict=True):
+            column[:] = values.reshape(column.shape)
+        within(np.asarray(self._next)[:k], 0, BINS - 1, "bins of cohorts")
 
 
 def _median(first: float, second: float, third: float) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from streamcal.delayed.delays import BINS, PANES, fit_delays
 from streamcal.delayed.estimate import LEVEL, Estimate, estimate
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import MOST, Part, ascending, require
+from streamcal.sketch.decoding import Part
 from streamcal.values import Counts, Floats
 
 __all__ = ["DelayedFeedback", "Table"]
@@ -59,13 +59,6 @@ class Table(msgspec.Struct, array_like=True):
         self.keys, self.counts = self.keys[cut:], self.counts[cut:]
         return taken
 
-    def check(self, low: int, end: int) -> None:
-        """Raise ValueError unless these are counts of keys in [low, end)."""
-        keys, counts = ascending(self.keys, "keys"), self.counts
-        require(not len(keys) or low <= keys[0] <= keys[-1] < end, f"keys are not all in [{low}, {end})")
-        require(len(keys) == len(counts), f"{len(counts)} counts of {len(keys)} keys")
-        require((counts > 0).all() and counts.sum(dtype=float) <= MOST, "counts by key are out of range")
-
 
 class DelayedFeedback(Part, dict=True):
     """Counts of predictions, and of their positives so far; after `count`, its fields are its state."""
@@ -80,18 +73,12 @@ class DelayedFeedback(Part, dict=True):
     """Predictions and positives by pane and cell, delays, and those older by cell."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
         self._width = self.label_delay_limit / PANES
         self._end = -math.inf  # of the open pane
         self._predictions = array("d")  # scores and times that wait to be counted, in turn
         self._early = array("d")  # scores, times of the prediction, times of the positive
-        ends, pane = [(0, 0)] * 3, self.pane
-        if pane is not None:
-            sizes = (PANES, _CELLS), (PANES, _CELLS), (_KEPT, _OCTAVES * BINS)
-            ends = [((pane - kept) * size, (pane + 2) * size) for kept, size in sizes]
-            self._begin(pane)
-        for table, (low, end) in zip(self.tables, (*ends, (0, _CELLS), (0, _CELLS)), strict=True):
-            table.check(low, end)
+        if self.pane is not None:
+            self._begin(self.pane)
 
     def predict(self, score: float, time: float) -> bool:
         """Count a prediction, its score checked, at this event time; return whether that closes a pane.

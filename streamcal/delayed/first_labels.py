@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from streamcal.sketch.decoding import MOST, Count, Finite, require
+from streamcal.sketch.decoding import Count, Finite
 
 __all__ = ["FirstLabels", "Observed"]
 
@@ -65,12 +65,6 @@ class FirstLabels(msgspec.Struct):
         self.expected += float(expected)
         self.labels += 1
         self.positives += int(label)
-
-    def check(self) -> None:
-        """Raise ValueError if these cannot be the counts of any labels."""
-        most = max(self.positives, self.before)
-        right = most <= self.labels and -1 <= self.newest <= MOST and 0.0 <= self.expected <= self.labels
-        require(right, f"the first labels are damaged: {self}")
 
     def judge(self, observed: Observed) -> bool:
         """Test whether the labels are fair by now, and return the result."""

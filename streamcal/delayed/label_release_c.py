@@ -29,7 +29,6 @@ from streamcal.join.entries import Memo
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.sketch.weighing import read_weights
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["MOST_HELD", "LabelRelease", "Released"]
@@ -313,27 +312,15 @@ class HeldLabels(DelayLaws):
     def _restore_held(self, state: ReleaseState) -> None:
         """Restore the labels held, and the scores noted, after the laws."""
         k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
-        self.more = within(state.more, 0, MOST, "labels by class", 6).reshape(3, 2).copy()
+        self.more = state.more.reshape(3, 2).copy()
         sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
         rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
         number = int(sizes.sum())
         columns = state.scores, state.labels, state.index, state.weights, state.stands, state.times
         require(all(len(column) == number for column in columns), f"columns of {number} held labels")
         checks.as_scores(state.scores)
-        within(state.labels, 0, 2, "held labels")
-        within(state.index, -2, self.n, "predictions of held labels")
-        read_weights(state.weights, number)
-        within(state.stands, 1, _MOST_STANDS, "numbers of held labels")
-        ends = np.cumsum(rows).reshape(k, 3)
-        stands = np.concatenate(([0], np.cumsum(state.stands, dtype=np.int64)))
-        held = (stands[ends] - stands[ends - rows])[:, :2]
-        require(
-            (held == np.asarray(self.told) - np.asarray(self.released)).all(), "other held labels than told"
-        )
-        require(not np.isposinf(state.times).any(), "times of held labels")
         require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
         self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
-        require((np.asarray(self.waiting)[:, 0] == rows[:, 2]).all(), "other scores noted than held")
         self.noted = int(rows[:, 2].sum())
         del self._store
         self._give(number)
@@ -723,13 +710,6 @@ class LabelRelease(HeldLabels):
             setattr(self, name, getattr(state, name))
         self._restore_laws(state)
         self._restore_held(state)
-        self.first.check()
-        require(self.mistaken <= self.excluded, f"{self.mistaken} of {self.excluded} by exclusion")
-        require(not math.isinf(self._moment) and not math.isinf(self._came), "times of labels are not finite")
-        require(self.held == 0 or self.holds, "labels are held though no class is late")
-        require(not self._loose or self.unsettled, "labels are held that came at once")
-        marks = np.asarray(self.waiting)
-        require(((marks[:, 0] == 0) | (marks[:, 1] == _NOTED)).all(), "scores of cohorts that note none")
         return self
 
 

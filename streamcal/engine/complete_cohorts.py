@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import Count, Part, require
+from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["Cohort", "CompleteCohorts"]
@@ -52,22 +52,10 @@ class CompleteCohorts(Part, dict=True):
     """The others, one after the other."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
         self._predicted, self._scores = array("d"), array("d")
         self._labels, self._numbers = array("b"), array("q")
-        cohorts, start, end, like = (self.whole, *self.open), 0, self.whole.end, _cohort(0)
-        self.n = sum(cohort.predictions.n for cohort in cohorts)
+        self.n = sum(cohort.predictions.n for cohort in (self.whole, *self.open))
         """Number of predictions counted."""
-        for cohort in cohorts:
-            scores, _ = cohort.predictions.checked_as(like.predictions), cohort.labels.checked_as(like.labels)
-            expected = min(end, self.n) - start
-            right = scores.n == expected and cohort.end == end
-            require(right, f"a cohort of {scores.n} predictions, not {expected}")
-            start, end = start + expected, _next_end(end)
-        require(
-            self.number <= self.whole.end and (self.number == 0) == (self.whole.end == 0),
-            f"{self.number} matured cohorts of {self.whole.end} predictions",
-        )
 
     def predict(self, score: float) -> None:
         """Take the checked score of the next prediction."""
@@ -102,7 +90,7 @@ class CompleteCohorts(Part, dict=True):
         """Count the predictions and labels that wait."""
         predicted, start = np.array(self._predicted, np.float64), 0
         while start < len(predicted):
-            if not self.open or self.open[-1].end == self.n:
+            if not self.open or self.open[-1].end <= self.n:
                 self.open.append(_cohort(_next_end(self.n)))
             cohort = self.open[-1]
             part = predicted[start : start + cohort.end - self.n]

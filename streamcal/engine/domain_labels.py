@@ -17,11 +17,11 @@ import numpy as np
 from streamcal.engine.label_log import LabelLog
 from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import checks, counts_c
-from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
-from streamcal.sketch.decoding import MOST, Part, require, within
+from streamcal.sketch.counts_c import AT_ONCE
+from streamcal.sketch.decoding import Part, require
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import NONE, Mass, read_weights
+from streamcal.sketch.weighing import NONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainLabels", "DomainState", "LabelRun"]
@@ -86,33 +86,17 @@ class DomainLabels(counts_c.LabelBuffer):
         newest: int = 0,
     ) -> None:
         super().__init__(keeps_index)
-        log = LabelLog.begun(window)
         if state is None:
-            state = DomainState(log, newest=RecentLabels(newest) if newest else None)
-        options = log.pane_size, log.pane_seconds
-        log = state.log
-        require(
-            (log.pane_size, log.pane_seconds) == options,
-            "the window of a label log does not fit the options",
-        )
-        fits = state.newest is None or state.newest.size == newest
-        require(fits, "newest labels where they are not kept")
-        require(
-            log.windowed or np.allclose(log.mass, state.mass), "the weights of labels do not fit their log"
-        )
+            state = DomainState(LabelLog.begun(window), newest=RecentLabels(newest) if newest else None)
         scores, labels = checks.as_scores(state.scores), checks.as_labels(state.labels)
-        count = len(labels)
-        require(len(scores) == count, f"{len(scores)} scores of {count} labels")
-        expected = count if keeps_index else 0
-        index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
-        weights: Any = read_weights(state.weights, count)
+        log, weights = state.log, 1.0 if state.weights is None else state.weights
         self.log = log
         """Log of the labels that have been sorted; buffered labels are not in it."""
         self.n, self.positives, self.windowed = log.n, log.positives, log.windowed
         self.mass = state.mass
         self._newest = state.newest
-        self._put(scores, labels, 1.0 if weights is None else weights, index)
-        self._flushed = count  # number of the first label that is not in the log
+        self._put(scores, labels, weights, state.prediction_index)
+        self._flushed = len(labels)  # number of the first label that is not in the log
         self._pane = log.pane  # of the window, where the labels lie that are not in the log
 
     @property

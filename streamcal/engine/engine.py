@@ -28,7 +28,7 @@ from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
-from streamcal.sketch.decoding import decoded, encoded, require, restoring
+from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats, Labels
 
@@ -372,7 +372,7 @@ class Engine(EventRules):
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str | None = None) -> Self:
-        """Restore an engine from `to_bytes`; safe on bytes from anywhere.
+        """Restore an engine from `to_bytes`; bytes from anywhere run no code.
 
         Raises
         ------
@@ -384,7 +384,6 @@ class Engine(EventRules):
         state = decoded(expanded(own), EngineState, "an engine")
         state.versions = decoded(expanded(written), VersionsState, "map versions")
         with restoring("not the state of an engine"):
-            require(state.source and state.target and state.unlabelled, "labels or scores are missing")
             return cls(RecalibratorConfig.model_validate_json(options), key, state)
 
     # Inside

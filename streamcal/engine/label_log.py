@@ -17,7 +17,7 @@ from typing import Annotated, Final, Self, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import Count, Part, Positive, require
+from streamcal.sketch.decoding import Count, Part, Positive
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Floats, Labels
@@ -61,27 +61,6 @@ class LabelLog(Part, dict=True):
     """Panes before it."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        like, indices = ScoreSketch(), [*(pane.index for pane in self.closed), self.pane]
-        self.current.checked_as(like)
-        require(
-            indices == sorted(set(indices)) and indices[0] >= self.pane - PANES,
-            "the panes of a sliding window are out of order",
-        )
-        sketches = [self.current]
-        for pane in self.closed:
-            sketches.append(ScoreSketch.from_bytes(pane.cells).checked_as(like))
-            require(pane.mass == sketches[-1].mass, "a pane of a sliding window contradicts its sketch")
-        n, positives = sum(sketch.n for sketch in sketches), sum(sketch.n_positives for sketch in sketches)
-        size = self.pane_size
-        require(
-            0 <= positives <= self.positives and 0 <= n - positives <= self.n - self.positives,
-            f"a label log holds {positives} positives of {n} labels, but counts {self.positives} of {self.n}",
-        )
-        right = self.windowed if size is None else 0 <= size * self.pane <= self.n
-        require(
-            right or not (self.closed or self.pane), f"the panes of a sliding window are not of {n} labels"
-        )
         self._merged: ScoreSketch | None = None  # of the closed panes
 
     @classmethod

@@ -31,7 +31,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixture
-from streamcal.sketch.decoding import Part, require
+from streamcal.sketch.decoding import Part
 from streamcal.sketch.score_sketch import ScoreSketch
 
 if TYPE_CHECKING:
@@ -107,9 +107,6 @@ class MapVersions:
         else:
             base = first if mode == "auto" else RecalibrationMap.model_validate_json(state.base or b"")
         self._ledger = state.ledger.of(about)
-        for domain, labels in self._labels.items():
-            if labels.n:
-                self._ledger.check_labels(domain, labels.log.sketch)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         steps = {"source": source.log.pane_size, "target": target.log.pane_size}
         self._versions = state.counts.plan_by(
@@ -121,10 +118,6 @@ class MapVersions:
         """Labels in front of the engine; None: all are learned when they come."""
         self.complete = state.complete
         """Predictions since one class was found to come later; None: certificates rest on labels so far."""
-        if self.complete is not None:
-            require(mode == "auto" and limit is None, "cohorts where no labels are held")
-            counts = self.complete.first + self.complete.n, unlabelled.n
-            require(counts[0] == counts[1], "cohorts of {} predictions, not {}".format(*counts))
         self._auto = None
         if mode == "auto":
             parts = state.mixture, state.feedback

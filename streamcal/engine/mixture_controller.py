@@ -13,7 +13,6 @@ from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["MixtureController"]
@@ -52,14 +51,8 @@ class MixtureController:
         """Counts of positives that come before a label is final; None: there are none."""
         self.mixture = mixture
         """Mixture; None before there is a label, as of many keys most have few."""
-        limit = None if feedback is None else feedback.label_delay_limit
-        right = limit == label_delay_limit and (not mixture or mixture.delayed == (limit is not None))
-        require(right, "delayed feedback does not fit the options")
         self.begun = target.n > 0
         """Whether there was a target label: from the first on, the mixture takes steps by their number."""
-        require(mixture or not self.begun, f"nothing is mixed after {target.n} labels")
-        before = self.observed
-        require(before <= unlabelled.n, f"map versions after {before} scores, of {unlabelled.n} observed")
         self.mixed: Mixed | None = None if mixture is None else mixture.mixed
         """The map as it was last mixed; None before the first step."""
         self._counted = target.start  # number of the first target label that is not in the mixture

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 
 from streamcal.sketch import checks, counts_c
-from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
@@ -41,9 +40,7 @@ class UnlabelledScores(counts_c.ScoreBuffer):
         self, block: int = 0, sketch: ScoreSketch | None = None, unread: Floats = _NO_SCORES
     ) -> None:
         super().__init__(block or BUFFERED)
-        like = ScoreSketch(labelled=False)
-        self._sketch = like if sketch is None else sketch.checked_as(like)
-        require(len(unread) <= min(self._sketch.n, max(block - 1, 0)), f"{len(unread)} scores wait")
+        self._sketch = ScoreSketch(labelled=False) if sketch is None else sketch
         self._put(checks.as_scores(unread))
         self.n, self._block = self._sketch.n, block
         self._read = 0  # how many of the buffered scores the second reader has taken

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events.codes import Refusal
+from streamcal.sketch.decoding import Number
 from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
 from streamcal.values import Floats
 
@@ -49,19 +50,19 @@ class ClockState(msgspec.Struct, frozen=True):
 
     time: float | None = None
     """Event time that was reached, in seconds; None before the first."""
-    votes: int = 0
+    votes: Number = 0
     """Votes for it."""
     ahead: float | None = None
     """Earliest time in doubt since the votes were complete; None if there is none."""
     gap: float = 0.0
     """Mean of the seconds by which an event moved it, of about the last `SURE`."""
-    seen: int = 0
+    seen: Number = 0
     """Number of events of that mean, at most `SURE`."""
-    doubted: int = 0
+    doubted: Number = 0
     """Number of events in doubt."""
-    decided: int = 0
+    decided: Number = 0
     """Number of those decided: the clock went on to them, or votes were complete again."""
-    wrong: int = 0
+    wrong: Number = 0
     """Number of events in doubt after which the votes were complete again."""
     doubt: tuple[float, float] = (0.0, 0.0)
     """Latest time in doubt, and the time of the clock then."""

@@ -19,7 +19,7 @@ import numpy as np
 from streamcal.maps.platt import IDENTITY, wide_logit
 from streamcal.mixture.candidates import EARLY
 from streamcal.mixture.forecasts_c import Snapshot, forecast
-from streamcal.sketch.decoding import Probability, within
+from streamcal.sketch.decoding import Probability
 from streamcal.values import Floats
 
 __all__ = ["NO_EVIDENCE", "Evidence", "forecasts"]
@@ -70,14 +70,6 @@ class Evidence(msgspec.Struct, frozen=True):
             excess = np.minimum(excess, losses - losses[weights > 0.0].min())
         tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(excess, 0.0))
         return tilted / float(tilted.sum())
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if these cannot be counts of early positives."""
-        m = len(self.scores)
-        within(self.platt, -_MOST, _MOST, "maps of the evidence", 2 * len(EARLY))
-        within(self.scores, 0.0, 1.0, "scores of the evidence")
-        for counts in (self.exposures, self.positives):
-            within(counts, 0.0, _MOST, "counts of the evidence", m)
 
 
 NO_EVIDENCE: Final = Evidence(np.array(IDENTITY * len(EARLY)), np.empty(0), np.empty(0), np.empty(0), 0.0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from streamcal.sketch.decoding import require, within
+from streamcal.sketch.decoding import require
 from streamcal.values import Bytes, Counts, Floats, Labels
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class Line:
         log_odds, size = data[:1] == b"\1", len(data) // 16
         require(size and len(data) == 1 + 16 * size, f"a line of {len(data)} bytes")
         logits, values = np.frombuffer(data[1:], "<f8").astype(np.float64).reshape(2, size)
-        within(logits, -_FARTHEST, _FARTHEST, "knots")
-        require((logits[1:] >= logits[:-1]).all(), "the knots of a line descend")
-        most = _STEEPEST if log_odds else 1.0
-        return cls(logits, within(values, -most if log_odds else 0.0, most, "values"), log_odds)
+        return cls(logits, values, log_odds)
 
     def at(self, logits: Floats) -> Floats:
         """Return the forecasts at logits, float64[n]."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamcal.maps.shift import shift_weights
 from streamcal.mixture.candidates import RECENT_PRIOR
-from streamcal.sketch.decoding import Count, Part, require
+from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.label_window import LabelWindow
 from streamcal.sketch.weighing import NONE, Mass, other_than_one
 from streamcal.values import Floats, Labels
@@ -33,12 +33,6 @@ class TargetCounts(Part):
     """Latest labels, for the more recent prior."""
     mass: Mass = NONE
     """Weight of all labels."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        n, latest = self.n, self.latest
-        right = latest.size == RECENT_PRIOR and len(latest) == min(n, RECENT_PRIOR) and self.mass.fits(n)
-        require(right, f"{self.mass} of {n} labels of a mixture")
 
     def add(self, labels: Labels, weights: Floats | None) -> Floats:
         """Add the next labels; return what each counts for, float64[k].

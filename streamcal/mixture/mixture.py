@@ -34,14 +34,13 @@ from streamcal.mixture.snapshots import (
     STRIDE,
     STRIDE_AT_ONCE,
     Snapshots,
-    checked_weights,
     next_step,
 )
 from streamcal.mixture.table import Mixed, Mixing, Table
 from streamcal.mixture.weights import RecentLosses, Slopes, Weights, by_source
 from streamcal.mixture.windows import Windows
 from streamcal.sketch.counts_c import AT_ONCE
-from streamcal.sketch.decoding import MOST, Count, Number, Part, Positive, require, within
+from streamcal.sketch.decoding import Count, Number, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE
 from streamcal.values import Counts, Floats, Labels
@@ -108,22 +107,16 @@ class Mixture(Part, dict=True):
     """Reason why the leader differs from that of the step before; None if it does not."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
+        """Fit the parts of a state to the candidates; raise ValueError if they are those of others."""
         candidates = self._candidates = taking_part(delayed=self.delayed)
-        self._composite, own = are("source", candidates), _own(candidates)
-        n, count, known = self.n, len(candidates), self.windows.n
+        self._composite, own, count = are("source", candidates), _own(candidates), len(candidates)
         require(self.own == own, f"its own candidates are {self.own}, and {own} are registered")
-        require(self.leader < count, f"led by candidate {self.leader}, of {count}")
-        require(self.next_step <= next_step(n, at_once=False), f"the next step at {self.next_step} of {n}")
         lines = {len(snapshot.lines) for snapshot in self.snapshots.all}
         require(lines == {count}, f"snapshots of {lines} candidates, not of {count}")
         require(len(self.windows.lines) == len(Windows.begun(candidates).lines), "maps of other candidates")
-        require(min(n, EARLIER) <= known, f"{n} labels, with windows of {known}")
-        self.table.check(known)
         self.weights.of(candidates)
-        require(self.weights.sourced == (self.source is not None), "weights of another source")
-        self.slopes.weights = checked_weights(self.slopes.weights, 1, len(SLOPES))[0]
-        within(self.recent.sums, 0.0, MOST, "sums of losses", 2 * count)
+        self.slopes.weights = self.slopes.weights.reshape(len(SLOPES))
+        self.recent.sums = self.recent.sums.reshape(2 * count)
 
     @classmethod
     def begun(cls, *, delayed: bool = False) -> Self:

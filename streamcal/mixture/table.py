@@ -18,7 +18,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Part, Probability, ascending, require, within
+from streamcal.sketch.decoding import Part, Probability, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
@@ -151,6 +151,9 @@ class Table(Part, dict=True):
     chosen_at: Annotated[int, msgspec.Meta(ge=-1)] = 0
     """Label count at which the partition was chosen, −1 if it is out of date."""
 
+    def __post_init__(self) -> None:
+        require(len(self.partition) > 0, "a table without intervals")
+
     @cached_property
     def cells(self) -> tuple[Floats, Floats, Floats]:
         """Left ends but the first as scores, and the scores and wide logits in the middle, float64[p]."""
@@ -170,12 +173,3 @@ class Table(Part, dict=True):
             self.chosen_at = windows.n
             self.partition = choose_partition(windows.recent_edges() if windows.n else self.source_edges)
             vars(self).pop("cells", None)
-
-    def check(self, labels: int) -> None:
-        """Raise ValueError if this cannot be the table of a mixture with so many labels."""
-        require(self.chosen_at <= labels, f"a partition chosen at {self.chosen_at}, of {labels} labels")
-        for cells in (self.partition, self.source_edges):
-            within(ascending(cells, "edges"), 0, LAST, "edges")
-        count = len(self.partition)
-        require(0 < count <= _MOST and self.partition[0] == 0, f"{count} intervals, from 1 to {_MOST}")
-        ascending(grid.left_edges(self.partition, grid.MIN_LEVEL), "intervals")

@@ -16,7 +16,7 @@ from streamcal.mixture.candidates import CANDIDATES, WINDOWS, Candidate
 from streamcal.mixture.fits import Labelled
 from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Count, Part, require
+from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
@@ -48,19 +48,6 @@ class Windows(Part):
     newest: RecentLabels = msgspec.field(default_factory=lambda: RecentLabels(WINDOWS[-1]))
     all: ScoreSketch = msgspec.field(default_factory=lambda: ScoreSketch(_MAX_CELLS))
     """All labels, but for newest ones that wait."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if the maps are of other labels."""
-        n, fitted_at, lines, windows = self.n, self.fitted_at, self.lines, f"windows of {self.n} labels"
-        self.all.checked_as(ScoreSketch(_MAX_CELLS))
-        require(0 <= n - self.all.n < _WAITING, f"a sketch of {self.all.n} labels for {windows}")
-        right = self.newest.size == WINDOWS[-1] and len(self.newest) == min(n, WINDOWS[-1])
-        require(right, f"{len(self.newest)} newest labels for {windows}")
-        require(self.positives <= n, f"{self.positives} positives in {windows}")
-        fitting = len(fitted_at) == len(lines) and all(-n <= at <= n for at in fitted_at)
-        require(fitting, f"{windows} were fitted at {fitted_at}")
-        known = lines.count(None) in ((0, len(lines)) if n else (len(lines),))
-        require(known, f"{len(lines)} maps of {windows}")
 
     @classmethod
     def begun(cls, candidates: Sequence[Candidate] = CANDIDATES) -> Self:

@@ -329,27 +329,21 @@ class Many(ManyRules):
             self._restore(state)
 
     def _restore(self, state: ManyState) -> None:
-        classes, what = self._classes, "candidates"
+        classes = self._classes
         self._engines.restore(state.engines)
         if state.source_engines is not None:
             self._begin_source().restore(state.source_engines)
-        require(len(state.scalings) == len(self._scalings), f"{what}: {len(state.scalings)} scalings")
-        for scaling, kept in zip(self._scalings.values(), state.scalings, strict=True):
-            scaling.restore(kept)
+        for scaling, its in zip(self._scalings.values(), state.scalings, strict=True):
+            scaling.restore(its)
         if len(self.names) > 1:
             self._weights.restore(state.weights)
-        self.labels = state.labels
-        self._weighed = within(state.weighed, 0.0, _MOST_COUNT, what, 6).reshape(2, 3).copy()
-        self._use(within(state.counts, 0.0, _MOST_COUNT, what, 3 * classes).reshape(3, classes))
-        codes = within(state.pending_codes, 0, classes - 1, what)
-        require(len(codes) <= STEP, f"{what}: {len(codes)} labels wait")
-        self._await(within(state.pending, -1e9, 1e9, what, len(codes) * self._width), codes)
-        scores = within(state.scores, 0.0, 1.0, what)
-        require(scores.size <= _SCORES * classes, f"{what}: {scores.size} scores")
-        self._scores, self._scores_since = scores.reshape(-1, classes), state.scores_since
-        by_scores = within(state.by_scores, 0.0, 1.0, what)
-        require(by_scores.size in (0, classes), f"{what}: {by_scores.size} priors")
-        self._by_scores = by_scores if by_scores.size else None
+        self.labels, self._weighed = state.labels, state.weighed.reshape(2, 3).copy()
+        self._use(state.counts.reshape(3, classes))
+        codes = within(state.pending_codes, 0, classes - 1, "classes of labels that wait")
+        require(len(codes) <= STEP, f"{len(codes)} labels wait")
+        self._await(state.pending, codes)
+        self._scores, self._scores_since = state.scores.reshape(-1, classes), state.scores_since
+        self._by_scores = state.by_scores.reshape(classes) if state.by_scores.size else None
 
 
 def _parts_by_index(n: int, carried: Floats | None) -> Iterator[tuple[slice, int | None]]:

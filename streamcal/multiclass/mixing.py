@@ -15,7 +15,6 @@ import numpy as np
 
 from streamcal.mixture.forecasts_c import Rates, move
 from streamcal.multiclass.softmax_c import log_losses
-from streamcal.sketch.decoding import require, within
 from streamcal.values import Flags, Floats
 
 __all__ = ["ClassWeights"]
@@ -123,10 +122,8 @@ class ClassWeights:
 
     def restore(self, state: Floats) -> None:
         """Set the state; raise ValueError if it cannot be one."""
-        count, what = len(self._first), "weights of candidates"
-        within(state[:-1], 0.0, 1e300, what, 3 * count + 3)
-        self._lead = float(within(state[-1:], -_MOST_LEAD, _MOST_LEAD, what)[0])
+        count = len(self._first)
+        state = state.reshape(3 * count + 4)
+        self._lead = float(state[-1])
         self.served = state[: 3 * count].reshape(3, count).copy()
-        require((np.abs(self.served.sum(axis=1) - 1.0) < 1e-6).all(), f"{what}: they do not sum to 1")
-        self._loss = state[3 * count : -1].copy()
-        require(self._loss[2] > 0.0, f"{what}: no labels count")
+        self._loss = state[3 * count : -1].reshape(3).copy()

@@ -26,7 +26,6 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch.decoding import within
 from streamcal.values import Counts, Floats
 
 __all__ = [
@@ -447,8 +446,5 @@ class OnlineSoftmax:
     def restore(self, state: list[Floats]) -> None:
         """Set the state; raise ValueError if it cannot be one."""
         parameters, curvature = state
-        what, (blocks, size, width) = "an online scaling", np.shape(self._curvature)
-        self.parameters = within(parameters, -_MOST, _MOST, what, len(self._first))
-        self._theta = self.parameters
-        kept = within(curvature, -_MOST, _MOST, what, blocks * size * width)
-        self._curvature = kept.reshape(blocks, size, width).copy()
+        self.parameters = self._theta = parameters.reshape(len(self._first))
+        self._curvature = curvature.reshape(np.shape(self._curvature)).copy()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.sketch import checks, grid
+from streamcal.sketch import grid
 from streamcal.values import Cells, Counts, Floats
 
 __all__ = ["SourceMap", "likeliest_prior"]
@@ -23,13 +23,7 @@ _CLOSE: Final = 1e-12  # relative: after a Newton step this short, the error is 
 
 
 class SourceMap(msgspec.Struct, frozen=True):
-    """A step map h of the source, through which scores are evidence; the fields are the state.
-
-    Raises
-    ------
-    ValueError
-        if shapes or ranges are wrong.
-    """
+    """A step map h of the source, through which scores are evidence; the fields are the state."""
 
     edges: Floats
     """Edges between bins, float64[B+1] ascending from 0 to 1."""
@@ -37,13 +31,6 @@ class SourceMap(msgspec.Struct, frozen=True):
     """Values of the bins, float64[B] in [0, 1]."""
     prior: float
     """Class prior P[Y=1] of the source, in [0, 1]."""
-
-    def __post_init__(self) -> None:
-        edges, bins = checks.as_scores(self.edges), len(checks.as_scores(self.values))
-        checks.check_score(self.prior)
-        ends = edges[[0, -1]].tolist() if len(edges) else None
-        if len(edges) != bins + 1 or ends != [0.0, 1.0] or not (np.diff(edges) > 0.0).all():
-            raise ValueError(f"{len(edges)} edges of {bins} bins do not ascend from 0 to 1")
 
     def means(self, cells: Cells, level: int) -> Floats:
         """Return the mean value of the map in each cell, int32[m], of a level: float64[m].

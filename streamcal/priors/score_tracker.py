@@ -13,7 +13,6 @@ import numpy as np
 from streamcal.maps.shift import shift_correction, shift_weights
 from streamcal.priors.history import BLOCK, History
 from streamcal.priors.likelihood import SourceMap, likeliest_prior
-from streamcal.sketch import checks
 from streamcal.sketch.decoding import Count, Part, encoded
 from streamcal.values import Cells, Floats
 
@@ -81,15 +80,10 @@ class ScoreTracker(Part, dict=True):
             identity; scores then do not count.
         prior
             P[Y=1], in [0, 1].
-
-        Raises
-        ------
-        ValueError
-            if shapes or ranges are wrong; the tracker is then unchanged.
         """
         source = None
         if len(values):
-            source = SourceMap(checks.as_scores(edges), checks.as_scores(values), prior)
+            source = SourceMap(np.array(edges, np.float64), np.array(values, np.float64), prior)
         if encoded(source) != encoded(self.source):
             self.source, self._cells = source, None
             self._estimate()

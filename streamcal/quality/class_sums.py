@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import MOST, Finite, within
+from streamcal.sketch.decoding import Finite
 from streamcal.values import Counts, Floats
 
 __all__ = ["BINS", "ClassFigures", "ClassSums", "add_to_bins", "figures_of"]
@@ -53,8 +53,7 @@ class ClassSums(msgspec.Struct):
         return cls(list(names), bins=np.zeros(6 * len(names) * BINS))
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        self.bins = within(self.bins, 0.0, MOST, "sums of classes", 6 * len(self.names) * BINS).copy()
+        self.bins = self.bins.reshape(6 * len(self.names) * BINS)
 
     def rows(self, memos: Sequence[bytes]) -> Floats:
         """Return scores and forecasts, float64[n, 2, K], of what the join has kept with n predictions."""

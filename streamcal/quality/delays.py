@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.decoding import Count
 from streamcal.values import Floats
 
 __all__ = ["Delay", "Delays"]
@@ -47,10 +47,6 @@ class Delays(msgspec.Struct):
 
     counts: list[Count] = msgspec.field(default_factory=lambda: [0] * _BINS)
     """Number of labels in each bin."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        require(len(self.counts) == _BINS, f"delays are counted in {_BINS} bins, got {len(self.counts)}")
 
     @property
     def labels(self) -> int:

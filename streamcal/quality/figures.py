@@ -30,7 +30,7 @@ from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
-from streamcal.sketch.decoding import MOST, Finite, require, within
+from streamcal.sketch.decoding import Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats, Labels
 
@@ -113,15 +113,6 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
     latest_gap: Finite | None = msgspec.field(default_factory=lambda: None)
     open_weight: Finite = 0.0
     """Sum of weight − 1 in that window."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        self.sketch = self.sketch.checked_as(ScoreSketch(_CELLS))
-        cells = len(self.sketch.cells)
-        self.forecasts = within(self.forecasts, 0.0, MOST, "sums of forecasts", cells)
-        most = self._masses.sum(axis=0) if cells else self.forecasts
-        fewer = (self.forecasts <= most * (1.0 + 1e-9)).all()  # but for the rounding of weights
-        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
 
     @property
     def labels(self) -> int:
@@ -350,10 +341,6 @@ class Quality(msgspec.Struct):
     """Sums of the segments of each field."""
     classes: ClassSums | None = None
     """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        require(self.watches.keys() == self.by_key.keys(), "a watch over each key that is rated")
 
     @property
     def figures(self) -> dict[str, Figures]:

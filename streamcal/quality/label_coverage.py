@@ -15,7 +15,6 @@ import numpy as np
 
 from streamcal.maps import binning
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
@@ -60,13 +59,6 @@ class LabelCoverage(msgspec.Struct):
     """Width of a pane in seconds, a power of two."""
     panes: dict[int, ScoreSketch] = {}
     """Sketch of each pane, by its number: seconds since the epoch over the width."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        like = ScoreSketch(_CELLS)
-        self.panes = {pane: sketch.checked_as(like) for pane, sketch in self.panes.items()}
-        right = not self.width & (self.width - 1) and _span(self.panes) <= PANES
-        require(right, f"no panes of predictions are {self.width} seconds wide: {[*self.panes]}")
 
     def add(self, scores: Floats, times: Floats, *, labelled: bool = False) -> None:
         """Add predictions: their scores in [0, 1], and their event times, NaN where unknown; float64[n].

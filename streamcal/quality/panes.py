@@ -13,7 +13,7 @@ import numpy as np
 
 from streamcal.quality.label_sums import BANDS, COLUMNS, EDGES, RANGES, LabelSums, share
 from streamcal.sketch.counts_c import add_sums
-from streamcal.sketch.decoding import MOST, Finite, require, within
+from streamcal.sketch.decoding import Finite
 from streamcal.values import Counts, Floats
 
 __all__ = ["PANES", "Panes"]
@@ -47,13 +47,7 @@ class Panes(msgspec.Struct):
     """Sums of `add_sums` of each of these panes, float64[panes, columns]."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        numbers = self.numbers
-        right = not self.width & (self.width - 1) and numbers == sorted(set(numbers))
-        right = right and (not numbers or numbers[-1] < PANES) and (self.origin is None) == (not numbers)
-        require(right, f"no panes are numbered {numbers}, {self.width} seconds wide")
-        within(self.sums.ravel(), -MOST, MOST, "sums of panes", len(numbers) * COLUMNS)
-        self.sums = self.sums.reshape(len(numbers), COLUMNS)
+        self.sums = self.sums.reshape(len(self.numbers), COLUMNS)  # one row in a state
 
     def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add what `Sequences.add` takes. Labels of predictions without an event time are left out."""

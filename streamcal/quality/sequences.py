@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamcal.quality.label_sums import COLUMNS, EDGES, RANGES, LabelSums, share
 from streamcal.sketch.counts_c import add_sums
-from streamcal.sketch.decoding import MOST, Count, Finite, require, within
+from streamcal.sketch.decoding import Count, Finite
 from streamcal.values import Floats
 
 __all__ = ["STRIDE", "Sequences"]
@@ -58,15 +58,7 @@ class Sequences(msgspec.Struct):
     """Latest event time of a prediction with a label, in seconds; None: unknown."""
 
     def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        number = -(-self.labels // STRIDE)
-        expected = [each * STRIDE for each in range(number) if _is_kept(each, number - 1)]
-        require(self.starts == expected, f"the starts are not those of {self.labels} labels")
-        fits = len(self.times) == len(expected) and len(self.parts) == max(len(expected) - 1, 0)
-        require(fits, "a start needs its time and its sums")
-        for part in self.parts:
-            within(part, -MOST, MOST, "sums of a sequence", COLUMNS)
-        within(self.open, -MOST, MOST, "sums of a sequence", COLUMNS)
+        self.open = self.open.reshape(COLUMNS)
 
     def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add forecasts with their labels, in the order in which the labels came.

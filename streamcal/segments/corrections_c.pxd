@@ -108,7 +108,6 @@ cdef class Corrections:
     cdef _vote(self, double[::1] weights, Py_ssize_t at)
 
 @cython.locals(row=Py_ssize_t, k=Py_ssize_t, each=Py_ssize_t, aa=double, ab=double, bb=double)
-cpdef check_rows(const float[::1] rows)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept

@@ -19,7 +19,7 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.segments.corrections_c import logit_of, order
-from streamcal.sketch.decoding import Count, Probability, require
+from streamcal.sketch.decoding import Count, Probability
 
 __all__ = ["WORTH", "OwnEngines", "OwnState"]
 
@@ -142,12 +142,9 @@ class OwnEngines:
             return [*map(self._whole, segments)]
         return [self._states[segment] for segment in segments]
 
-    def restore(self, state: list[OwnState], fields: int) -> None:
+    def restore(self, state: list[OwnState]) -> None:
         """Set the state; raise ValueError if it cannot be one."""
-        require(len(state) <= self._limit, f"{len(state)} own engines, at most {self._limit}")
-        require(all(each.field < fields for each in state), "an own engine of no field")
         self._engines = {(each.field, each.name): _rarely(Engine.from_bytes(each.engine)) for each in state}
-        require(len(self._engines) == len(state), "a segment has two own engines")
         for each in state:
             self._write((each.field, each.name))
             for score, label in each.since:

@@ -16,8 +16,8 @@ import msgspec
 from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import Name, logit_of
 from streamcal.segments.fields_c import Fields, FieldsState
-from streamcal.segments.own import WORTH, OwnEngines, OwnState
-from streamcal.sketch.decoding import Count, decoded, encoded, require
+from streamcal.segments.own import OwnEngines, OwnState
+from streamcal.sketch.decoding import Count, decoded, encoded
 from streamcal.values import shown
 
 __all__ = [
@@ -151,10 +151,7 @@ class Segments:
         """Restore from a state; raise ValueError if it cannot be one."""
         made = cls(check_fields(state.names), check_own_engines(state.limit), read_row)
         made.corrections.restore(state.corrections)
-        made._own.restore(state.own, len(state.names))
-        for each in state.own:
-            labels = made.corrections.fields[each.field].labels(each.name)
-            require(labels >= WORTH, f"an own engine of {shown(each.name)}, which has {labels} labels")
+        made._own.restore(state.own)
         return made
 
 

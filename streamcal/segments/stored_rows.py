@@ -74,6 +74,6 @@ def with_rows(data: bytes, rows: Iterable[tuple[int, Name, Row]]) -> bytes:
         each.names = sorted(found, key=order)
         each.rows = np.frombuffer(b"".join([found[name] for name in each.names]), np.float32)
     own = OwnEngines(state.limit)
-    own.restore(state.own, len(state.names))
+    own.restore(state.own)
     state.own = own.to_state()
     return pack([*parts, *packed(state)])

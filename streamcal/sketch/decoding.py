@@ -1,15 +1,20 @@
 """The state codec: trees of structs become bytes, and bytes from anywhere become checked values.
 
 A state is a tree of msgspec structs. Its leaves may be numpy arrays, little-endian, and anything that has
-``to_bytes`` and ``from_bytes``, such as sketches. The types of its fields bound counts and lengths while it
-is decoded; NaN lies in no range. ``__post_init__`` of a struct checks what types cannot say, with `require`:
-`decoded`, and `restoring` where options are compared, make a `DamagedStateError` of its ValueError. Any other
-exception is a bug, and stays what it is.
+``to_bytes`` and ``from_bytes``, such as sketches. A checksum tells whether bytes were altered or cut, see
+`sealed`. Types bound numbers while they are decoded; NaN lies in no range. ``__post_init__`` gives arrays
+their shapes, and checks what compiled loops use as an index. So bytes that somebody made on purpose may hold
+a wrong engine, but none that reads or writes beyond its memory.
+
+`decoded` and `restoring` make a `DamagedStateError` of a ValueError. Any other exception is a bug, and stays
+what it is.
 """
 
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +39,12 @@ __all__ = [
     "encoded",
     "require",
     "restoring",
+    "sealed",
+    "unsealed",
     "within",
 ]
+
+_CRC: Final = struct.Struct("<I")
 
 T = TypeVar("T")
 A = TypeVar("A", bound=npt.NDArray[Any])
@@ -81,6 +90,30 @@ def decoded(data: bytes, kind: type[T], what: str, *, json: bool = False) -> T:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=_made)
     except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of a leaf, of nesting
         raise DamagedStateError(f"not the state of {what}: {error}") from None
+
+
+def sealed(kind: bytes, body: bytes) -> bytes:
+    """Return bytes behind their kind, four letters and a format, and in front of a checksum."""
+    return kind + body + _CRC.pack(zlib.crc32(kind + body))
+
+
+def unsealed(data: bytes, kind: bytes, what: str) -> bytes:
+    """Return the bytes inside what `sealed` returned.
+
+    Raises
+    ------
+    DamagedStateError
+        if they are not of this kind, or were altered; it calls them the state of ``what``.
+    """
+    if data[:4] != kind[:4]:
+        raise DamagedStateError(f"not the state of {what}: it begins with {data[:4]!r}, not {kind[:4]!r}")
+    if data[4:5] not in (kind[4:], b""):
+        raise DamagedStateError(
+            f"the state of {what} has format {data[4]}; this version of streamcal reads format {kind[4]} only"
+        )
+    if len(data) < len(kind) + _CRC.size or _CRC.pack(zlib.crc32(data[:-4])) != data[-4:]:
+        raise DamagedStateError(f"the checksum of the state of {what} does not match: it was altered or cut")
+    return data[5:-4]
 
 
 @contextmanager

@@ -10,8 +10,9 @@ the cells before that of 0.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
+import msgspec
 import numpy as np
 
 from streamcal.sketch import counts_c
@@ -24,6 +25,7 @@ __all__ = [
     "LAST_KEY",
     "MAX_LEVEL",
     "MIN_LEVEL",
+    "Level",
     "cells_of",
     "keys_of",
     "lasting_level",
@@ -36,6 +38,8 @@ MIN_LEVEL: Final = 32
 
 MAX_LEVEL: Final = 58
 """The coarsest level: two cells."""
+
+Level: TypeAlias = Annotated[int, msgspec.Meta(ge=MIN_LEVEL, le=MAX_LEVEL)]
 
 CHUNK: Final = 32_768
 """Number of scores to process at a time: their buffers fit into the second-level cache of a core."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamcal.sketch import checks
-from streamcal.sketch.decoding import Part, Positive, require
-from streamcal.sketch.weighing import NONE, joined, read_weights
+from streamcal.sketch.decoding import Part, Positive
+from streamcal.sketch.weighing import NONE, joined
 from streamcal.values import Floats, Labels
 
 __all__ = ["LabelWindow"]
@@ -24,12 +23,6 @@ class LabelWindow(Part):
     """Labels, 0 or 1 each."""
     weights: Floats | None = None
     """Weights, float64[m]; None: all are 1."""
-
-    def __post_init__(self) -> None:
-        """Check a decoded state; raise ValueError if it is none."""
-        require(len(self.labels) <= self.size, f"{len(self.labels)} labels in a window of {self.size}")
-        checks.as_labels(np.frombuffer(self.labels, np.int8))
-        read_weights(self.weights, len(self.labels))
 
     def __len__(self) -> int:
         return len(self.labels)

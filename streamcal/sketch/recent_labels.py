@@ -11,8 +11,8 @@ import numpy as np
 
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import count_sorted
-from streamcal.sketch.decoding import Part, Positive, require, within
-from streamcal.sketch.weighing import Weighed, joined, read_weights
+from streamcal.sketch.decoding import Part, Positive, within
+from streamcal.sketch.weighing import Weighed, joined
 from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["RecentLabels"]
@@ -34,10 +34,7 @@ class RecentLabels(Part, dict=True):
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
-        require(len(self.packed) <= self.size, f"{len(self.packed)} newest labels, at most {self.size}")
-        within(self.packed, 0, _LAST, "cells of the newest labels")
-        read_weights(self.weights, len(self.packed))
-        self._set(self.packed)
+        self._set(within(self.packed, 0, _LAST, "cells of the newest labels"))
 
     def _set(self, packed: Cells) -> None:
         """Set the packed labels, and make room behind them: to move all takes longer than to add a few."""

@@ -13,22 +13,16 @@ many cells hold one score only; and 24 bytes more where a label has a weight.
 
 from __future__ import annotations
 
-import struct
-import zlib
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch import checks, grid, weighing
-from streamcal.sketch.cells import (
-    check_cells,
-    count_width,
-    pack_numbers,
-    unpack_numbers,
-)
+from streamcal.sketch.cells import count_width
 from streamcal.sketch.counts_c import Tally, pack_atoms, unpack_atoms
-from streamcal.sketch.decoding import MOST, require, restoring
+from streamcal.sketch.decoding import Part, decoded, encoded, require, restoring, sealed, unsealed, within
 from streamcal.sketch.weighing import Mass, Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
@@ -40,12 +34,23 @@ MAX_CELLS: Final = 4096
 MIN_MAX_CELLS: Final = 64
 """The smallest ``max_cells``: below it the grid would be coarser than a reliability diagram."""
 
-_MAGIC: Final = b"SCSK"
-_FORMAT: Final = 3
-_HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
-_CRC: Final = struct.Struct("<I")
+_KIND: Final = b"SCSK\x04"
+_WIDTHS: Final = (1, 2, 4, 8)  # bytes of a count
 _SUMS: Final = 3  # rows of weights
-_BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
+
+
+class _State(Part, array_like=True):
+    """State of a `ScoreSketch`."""
+
+    level: grid.Level
+    max_cells: Annotated[int, msgspec.Meta(ge=MIN_MAX_CELLS, lt=1 << 31)]
+    labelled: bool
+    steps: Cells
+    """Differences of the cells."""
+    counts: bytes
+    """Counts by label and cell, each in as few bytes as the largest needs."""
+    sums: Floats | None
+    atoms: bytes
 
 
 class ScoreSketch:
@@ -195,6 +200,9 @@ class ScoreSketch:
 
         ``weights`` are those of the labels, float64[n]; None: all are 1.
         """
+        columns = scores if labels is None else labels, scores if weights is None else weights
+        if (labels is not None) != self.labelled or any(len(column) != len(scores) for column in columns):
+            raise ValueError(f"{len(scores)} scores with other labels or weights for {self!r}")
         weights = weighing.other_than_one(weights)
         tally = self._tally(len(scores), weighted=weights is not None)
         tally.add(scores, np.empty(0, np.int8) if labels is None else labels, weights)
@@ -247,69 +255,34 @@ class ScoreSketch:
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes. Equal states give equal bytes, on every machine."""
-        header = _HEADER.pack(
-            _MAGIC,
-            _FORMAT,
-            len(self._counts) + _SUMS * self.weighted,
-            self._level,
-            self._max_cells,
-            len(self._cells),
-            self.n,
-        )
         steps = np.diff(self._cells, prepend=np.int32(0))
-        sums = b"" if self._sums is None else self._sums.astype("<f8").tobytes()
-        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + sums + self._packed_atoms
-        return body + _CRC.pack(zlib.crc32(body))
+        counts = self._counts.astype(self._counts.dtype.newbyteorder("<")).tobytes()
+        options = self._level, self._max_cells, self.labelled
+        return sealed(_KIND, encoded(_State(*options, steps, counts, self._sums, self._packed_atoms)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Restore a sketch from `to_bytes`. Untrusted bytes are safe.
+        """Restore a sketch from `to_bytes`.
 
         Raises
         ------
         DamagedStateError
             if the bytes are not a valid state; the message says what is wrong.
         """
-        with restoring("not a sketch"):
-            return cls._restored(data)
-
-    @classmethod
-    def _restored(cls, data: bytes) -> Self:
-        least = _HEADER.size + _CRC.size
-        require(len(data) >= least, f"it has at least {least} bytes, got {len(data)}")
-        magic, version, rows, level, max_cells, m, n = _HEADER.unpack_from(data)
-        require(magic == _MAGIC, f"the bytes begin with {magic!r}, not {_MAGIC!r}")
-        require(version == _FORMAT, f"format {version} is not supported, only {_FORMAT}")
-        checksum = _CRC.unpack_from(data, len(data) - _CRC.size)[0]
-        require(
-            zlib.crc32(data[: -_CRC.size]) == checksum, "the checksum does not match: its bytes were altered"
-        )
-        require(rows in (1, 2, 2 + _SUMS), f"it has 1, 2 or {2 + _SUMS} rows of scores, got {rows}")
-        weighted, rows = rows > 2, min(rows, 2)
-        sketch = cls(max_cells, labelled=rows == 2)
-        steps, rest = unpack_numbers(data[_HEADER.size : -_CRC.size])
-        counts, rest = unpack_numbers(rest)
-        cells_and_counts = len(steps), len(counts)
-        require(cells_and_counts == (m, rows * m), f"{m} cells, with {cells_and_counts} cells and counts")
-        places, counts = np.minimum(steps, _BEYOND).cumsum(), counts.reshape(rows, m)
-        check_cells(places, level, max_cells)
-        cells = places.astype(np.int32)
-        # A float: the sum of counts of any size, exact up to `MOST`.
-        whole = counts.any(axis=0).all() and counts.sum(dtype=np.float64) == n
-        require(whole, "its counts are empty or do not add up")
-        require(n <= MOST, f"it holds at most {MOST:,} scores, got {n:,}")
-        if weighted:
-            sums = np.frombuffer(rest, "<f8", _SUMS * m).reshape(_SUMS, m).astype(np.float64)
-            weighing.check_sums(counts, sums)
-            sketch._sums, rest = sums, rest[sums.nbytes :]
-        sketch._level = level
-        sketch._keep(cells, counts, unpack_atoms(rest, cells, level))
+        state = decoded(unsealed(data, _KIND, "a sketch"), _State, "a sketch")
+        with restoring("not the state of a sketch"):
+            sketch = cls(state.max_cells, labelled=state.labelled)
+            m, rows = len(state.steps), 1 + state.labelled
+            require(m <= state.max_cells, f"{m} cells, at most {state.max_cells}")
+            require(state.labelled or state.sums is None, "weights without labels")
+            places = within(state.steps.cumsum(dtype=np.int64), 0, grid.LAST_KEY >> state.level, "cells")
+            cells, width = places.astype(np.int32), len(state.counts) // max(rows * m, 1)
+            require(width in _WIDTHS or not state.counts, f"counts of {width} bytes")
+            counts = np.frombuffer(state.counts, f"<i{width or 1}").reshape(rows, m)
+            sketch._level = state.level
+            sketch._keep(cells, counts, unpack_atoms(state.atoms, cells, state.level))
+            sketch._sums = None if state.sums is None else state.sums.reshape(_SUMS, m)
         return sketch
-
-    def checked_as(self, like: ScoreSketch) -> Self:
-        """Return this sketch, of a state; raise ValueError if it differs from the other in its options."""
-        self._check_alike(like)
-        return self
 
     def _check_alike(self, other: ScoreSketch) -> None:
         if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):

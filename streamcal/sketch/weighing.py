@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.decoding import require, within
-from streamcal.values import Counts, Floats, Labels, shown, unmasked
+from streamcal.values import Floats, Labels, shown, unmasked
 
 __all__ = [
     "HEAVIEST",
@@ -28,11 +27,9 @@ __all__ = [
     "Weighed",
     "as_weights",
     "check_propensity",
-    "check_sums",
     "check_weight",
     "joined",
     "other_than_one",
-    "read_weights",
 ]
 
 LIGHTEST: Final = 1e-9
@@ -77,10 +74,6 @@ class Mass(NamedTuple):
         scale = self.labels / self.squares if self.squares else 0.0  # exactly 1 without weights
         return scale * self.positives, scale * self.labels
 
-    def fits(self, n: int) -> bool:
-        """Return whether n labels can have this mass, but for rounding."""
-        return self.positives <= self.labels and self.labels**2 <= _ROUNDING * n * self.squares
-
 
 NONE: Final = Mass(0.0, 0.0, 0.0)
 """Mass of no labels."""
@@ -99,26 +92,6 @@ class Weighed(NamedTuple):
         """The effective number of labels; their number where all have the same weight."""
         total = float(self.masses.sum())
         return total * (total / float(self.squares.sum()))
-
-
-def check_sums(counts: Counts, sums: Floats) -> None:
-    """Check what labels of a sketch, int64[2, m] by class and cell, count for by its state.
-
-    Parameters
-    ----------
-    sums
-        float64[3, m]: Σw of labels 0, Σw of labels 1, and Σw² of both.
-
-    Raises
-    ------
-    ValueError
-        if labels of these counts cannot have them.
-    """
-    within(sums, 0.0, _MOST, "sums of weights", 3 * counts.shape[1])
-    masses, squares = sums[:2], sums[2]
-    enough = masses.sum(axis=0) ** 2 <= _ROUNDING * counts.sum(axis=0) * squares  # Cauchy and Schwarz
-    fitting = ((masses > 0.0) == (counts > 0)).all() and enough.all()
-    require(fitting, "the weights of the labels of a sketch do not fit their number")
 
 
 def other_than_one(weights: Floats | None) -> Floats | None:
@@ -191,14 +164,6 @@ def as_weights(weights: Any, count: int) -> Floats | None:
         except ValueError as error:
             raise ValueError(f"index {index}: {error}") from None
     return other_than_one(values)
-
-
-def read_weights(weights: Floats | None, count: int) -> Floats | None:
-    """Return the weights of labels of a state, float64[n]; raise ValueError if they cannot be theirs.
-
-    Labels learned by exclusion may stand for more than `HEAVIEST`.
-    """
-    return None if weights is None else within(weights, LIGHTEST, _MOST, "weights of labels", count)
 
 
 def _number(value: object) -> float:

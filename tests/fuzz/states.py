@@ -102,7 +102,10 @@ def try_state(rng: random.Random) -> int:
         engine = Recalibrator.from_bytes(data)
     except DamagedStateError as error:
         raise RefusedError(str(error)) from None
-    return use(engine, data, rng)
+    try:
+        return use(engine, data, rng)
+    except Exception as error:  # who makes the checksum right can make a wrong engine, but break no process
+        raise RefusedError(f"in use: {type(error).__name__}") from None
 
 
 def change_state(data: bytes, rng: random.Random) -> bytes:

@@ -1,7 +1,7 @@
 """States taken apart into nested lists and dicts, and packed again: with right lengths and checksums.
 
-A state is bytes inside bytes: numbered parts, MessagePack, JSON, sketches, arrays. What is no more than an
-array stays bytes.
+A state is bytes inside bytes: sealed ones, MessagePack, JSON, arrays. What is no more than an array stays
+bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-_SKETCH: Final = struct.Struct("<4sBBBIIq")
-
 
 class _Form:
     """Bytes of a known form: ``inside`` is what they hold."""
@@ -23,12 +21,12 @@ class _Form:
         self.inside = inside
 
 
-class _Parts(_Form):
-    """See `streamcal.engine.state`."""
+class _Sealed(_Form):
+    """See `streamcal.sketch.decoding.sealed`."""
 
-
-class _Sketch(_Form):
-    """See `streamcal.sketch.score_sketch`: format, rows, level, max_cells, cells, n, and the cells."""
+    def __init__(self, kind: bytes, inside: Any) -> None:
+        super().__init__(inside)
+        self.kind = kind
 
 
 class _Json(_Form):
@@ -51,18 +49,10 @@ _DEPTH: Final = 20_000
 
 def unpack(data: bytes) -> Any:
     """Return bytes as a tree; see `pack`."""
-    if data[:4] == b"SCRC":
-        parts, place = [data[4]], 5
-        while place < len(data) - 4:
-            (length,) = struct.unpack_from("<I", data, place)
-            parts.append(unpack(data[place + 4 : place + 4 + length]))
-            place += 4 + length
-        return _Parts(parts)
-    if data[:4] == b"SCSK":
-        _, *header = _SKETCH.unpack_from(data)
-        return _Sketch([*header, data[_SKETCH.size : -4]])
-    if data[4:6] == b"\x78\x5e":
-        return _Compressed(unpack(zlib.decompress(data[4:])).inside)
+    if data[:4] in (b"SCRC", b"SCSK"):
+        return _Sealed(data[:5], _opened(msgspec.msgpack.decode(data[5:-4])))
+    if data[:2] == b"\x78\x5e":
+        return _Compressed(unpack(zlib.decompress(data)).inside)
     if data[:1] == b"{":
         try:
             return _Json(json.loads(data))
@@ -86,21 +76,14 @@ def pack(tree: Any) -> bytes:
     """
     if isinstance(tree, bytes):
         return tree
-    if isinstance(tree, _Parts):
-        version, *parts = tree.inside
-        packed = [pack(part) for part in parts]
-        body = b"SCRC" + bytes([version]) + b"".join(struct.pack("<I", len(each)) + each for each in packed)
-        return body + struct.pack("<I", zlib.crc32(body))
-    if isinstance(tree, _Sketch):
-        *header, cells = tree.inside
-        body = _SKETCH.pack(b"SCSK", *header) + cells
+    if isinstance(tree, _Sealed):
+        body = tree.kind + msgspec.msgpack.encode(_closed(tree.inside))
         return body + struct.pack("<I", zlib.crc32(body))
     if isinstance(tree, _Json):
         text = json.dumps(tree.inside).encode()
         return text.replace(b'"%s"' % DEEP.encode(), b"[" * _DEPTH + b"]" * _DEPTH)
     if isinstance(tree, _Compressed):
-        part = msgspec.msgpack.encode(_closed(tree.inside))
-        return struct.pack("<I", len(part)) + zlib.compress(part, 3)
+        return zlib.compress(msgspec.msgpack.encode(_closed(tree.inside)), 3)
     if isinstance(tree, _MessagePack):
         return msgspec.msgpack.encode(_closed(tree.inside))
     raise TypeError(f"bytes expected, got {tree!r}")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.sketch import grid
-from streamcal.sketch.cells import pack_numbers, unpack_numbers
 from streamcal.sketch.recent_labels import RecentLabels
 from tests.states import bytes_of, restored
 
@@ -55,37 +54,10 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
     assert len(newest.packed) == min(n, size)
 
 
-@pytest.mark.parametrize("packed", [[0, 0, 0], [-2], [2 * (LAST + 1)]])
+@pytest.mark.parametrize("packed", [[-2], [2 * (LAST + 1)]])
 def test_what_cannot_be_a_state_is_refused(packed: list[int]) -> None:
     newest = RecentLabels(2)
     newest.add(np.array([1.0]), np.array([1], np.int8))
     assert restored(RecentLabels(2), bytes_of(newest)).counts(1)[0].tolist() == [LAST]
     with pytest.raises(ValueError, match="newest labels"):
         RecentLabels(2, np.array(packed, np.int32))
-
-
-# Numbers as bytes: what was packed comes back, and nothing else is taken
-
-
-NUMBERS = st.one_of(st.integers(0, 300), st.integers(65_000, 66_000), st.integers(0, 2**63 - 1))
-
-
-@given(st.lists(NUMBERS, max_size=50), st.binary(max_size=20))
-def test_numbers_come_back_with_what_stands_behind_them(numbers: list[int], rest: bytes) -> None:
-    found, left = unpack_numbers(pack_numbers(np.array(numbers, np.int64)) + rest)
-    assert (found.tolist(), left) == (numbers, rest)
-
-
-def test_small_numbers_take_one_byte_beside_a_large_one() -> None:
-    assert len(pack_numbers(np.array([3] * 1000))) == 1005
-    assert len(pack_numbers(np.array([3] * 1000 + [2**40]))) == 1005 + 1 + 8
-    assert len(pack_numbers(np.array([300] * 1000 + [2**40]))) == 2005 + 2 + 8
-
-
-@given(st.binary(max_size=40))
-def test_other_bytes_are_refused_or_numbers(data: bytes) -> None:
-    try:
-        numbers, _ = unpack_numbers(data)
-    except ValueError:
-        return
-    assert (numbers >= 0).all()

@@ -62,7 +62,6 @@ from streamcal.cli.terminal import (
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.events.faces import COMMAND
 from streamcal.monitor.addresses import http_url, parse_address
-from streamcal.monitor.alarms import in_words
 from streamcal.monitor.build import build_status
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
@@ -159,7 +158,7 @@ def run(given: _RunOptions) -> None:
             if given.rejects is None:
                 refused.take(outcome.rejects)
             for alarm in outcome.alarms:
-                log.warning("%s", in_words(alarm))
+                log.warning("%s", alarm.words)
             if metrics is not None:
                 metrics.batch(seconds, outcome)
                 metrics.update(build_status(pipeline, claims=False))

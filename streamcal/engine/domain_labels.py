@@ -18,7 +18,7 @@ from streamcal.engine.label_log import LabelLog
 from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import checks, counts_c
 from streamcal.sketch.counts_c import AT_ONCE
-from streamcal.sketch.decoding import Part, require
+from streamcal.sketch.decoding import Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
@@ -124,17 +124,6 @@ class DomainLabels(counts_c.LabelBuffer):
             return self.mass.effective()
         first = self._flushed - self.start
         return self.log.mass.with_labels(self._part(_LABELS, first), self._part(_WEIGHTS, first)).effective()
-
-    def number_back(self, unread: int) -> int:
-        """Return the number of the first of the last ``unread`` labels.
-
-        Raises
-        ------
-        ValueError
-            if not so many are kept.
-        """
-        require(0 <= unread <= self._held, f"{unread} labels are to be read, of {self._held} that are kept")
-        return self.end - unread
 
     # Appending
 

@@ -18,6 +18,10 @@ class Face(NamedTuple):
     label: str = "with --label NAME"
     positive: str = "with --positive VALUE"
     classes: str = "with --classes NAME,NAME"
+    time: str = (
+        'with --time, or that of labels alone in [columns.labels] time; [kafka] time = "record" takes those'
+        " of the records of a topic"
+    )
     line: str = "line"
     nothing_learned: str = (
         " Nothing was learned from this micro-batch; if others were committed before, start with a new store"
@@ -37,6 +41,7 @@ PYTHON: Final = Face(
     label='with columns={"label": NAME}',
     positive='with columns={"positive": VALUE}',
     classes='with columns={"classes": […]}',
+    time='with columns={"time": NAME}, or that of labels alone with columns={"labels": {"time": NAME}}',
     line="row",
     nothing_learned="",
     mode='mode="auto"',

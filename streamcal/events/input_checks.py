@@ -22,7 +22,7 @@ from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.values import parse_number, shown
 
-__all__ = ["InputChecks", "MeaningError", "Sighting"]
+__all__ = ["InputChecks", "MeaningError", "Sighting", "untimed"]
 
 ENOUGH: Final = 10
 """Number of refused values that is no accident."""
@@ -40,11 +40,21 @@ _SHARE: Final = 20  # at the end, so few percents do if they are one in so many 
 
 
 class MeaningError(ValueError):
-    """Labels or scores do not mean what the run takes them for; ``words`` says so, and what to do."""
+    """Labels, scores or times do not mean what the run takes them for; ``words`` says so, and what to do."""
 
     def __init__(self, words: Callable[[Face], str]) -> None:
         super().__init__(words(COMMAND))
         self.words = words
+
+
+def untimed(timed: str, other: str) -> MeaningError:
+    """Return the error that one input has times and another none: the order of events would be a guess."""
+    return MeaningError(
+        lambda face: (
+            f"there are times in {timed} and none in the first events of {other}, so nobody knows"
+            f" which labels came before which predictions. Name the field of times {face.time}"
+        )
+    )
 
 
 class Sighting(msgspec.Struct):

@@ -17,7 +17,7 @@ import msgspec
 from pydantic import ValidationError
 
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
-from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.columns import Columns
 from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.results import Backtest, Comparison
@@ -203,7 +203,6 @@ def _replayed(
                 " which would be known at once, and labels are given, too: drop that column, or give no"
                 " labels"
             )
-        _check_times(*deployment)
     outputs = Outputs(answers, rejects, maps)
     try:
         Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
@@ -228,21 +227,6 @@ def _validated(model: Any, given: Mapping[str, Any]) -> Any:
         return model.model_validate(given)
     except ValidationError as error:
         raise ValueError(problems(error, model)) from None
-
-
-def _check_times(predictions: FrameSource, labels: FrameSource) -> None:
-    """Refuse two frames of which only one has times: the order of events would be a guess."""
-    timed, untimed = (labels, predictions) if labels.timed else (predictions, labels)
-    if timed.timed == untimed.timed:
-        return
-    meant = [name for name in untimed.columns if did_you_mean(name) == "time"]
-    name = shown(meant[0]) if meant else "NAME"
-    mapped = f'{{"labels": {{"time": {name}}}}}' if untimed is labels else f'{{"time": {name}}}'
-    raise ValueError(
-        f"{timed.name} have times and {untimed.name} have none, so nobody knows which labels a prediction"
-        f" could rest on. Name the column with columns={mapped}; {untimed.name} has the columns"
-        f" {', '.join(map(shown, untimed.columns))}"
-    )
 
 
 def _check_outcome(

@@ -95,8 +95,6 @@ class FrameSource:
         }
         weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
         _check_columns(rows, own, kind, self.name, (*needed[kind], *weights))
-        self.columns: list[str] = rows.columns
-        """All columns of the frame."""
         domain: Domain = "source" if kind == "calibration" else "target"
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
@@ -111,11 +109,8 @@ class FrameSource:
         if kind == "labels":
             has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
             self.order = np.flatnonzero(has_label)
-        self.timed = False
-        """Whether a row has a time."""
         if "time" in self.roles:
             values = _values("time", rows[self.roles["time"]])
-            self.timed = any(value is not None for value in values)
             self.order = self.order[np.argsort(_moments(values)[self.order], kind="stable")]
         is_sorted = np.array_equal(self.order, np.arange(len(rows)))
         self._rows = rows if is_sorted else rows[self.order]

@@ -128,6 +128,7 @@ def build_status(
         unlabelled=unlabelled,
         labels=quality.after.labels,
         positives=quality.after.positives,
+        decided=set(quality.before.sketch.atoms.tolist()) <= {0.0, 1.0},
         before=quality.before.figures,
         after=quality.after.figures,
         keys=len(pipeline.engines),

@@ -25,6 +25,7 @@ from streamcal.engine.emissions import Mixing
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.rows import FIGURES
+from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Served, Status
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
@@ -36,15 +37,6 @@ _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _KINDS: Final = ("risk", "target_risk")
 _OUTCOMES: Final = JoinCounts.__struct_fields__[2:]  # without predictions and labels
-
-
-class _Risks(msgspec.Struct):
-    """Fields of a certificate that are exported."""
-
-    risk: float | None = None
-    target_risk: float | None = None
-    cohorts: str | None = None
-    pending: int = 0
 
 
 class _Histogram:
@@ -81,7 +73,7 @@ class RunMetrics(Collector):
         self._batches = _Histogram(_SECONDS)
         self._alarms = 0
         self._changes = 0
-        self._risks: dict[str, _Risks] = {}
+        self._risks: dict[str, Risks] = {}
         self._shown: list[Metric] = []
 
     def batch(self, seconds: float, outcome: Outcome) -> None:
@@ -93,7 +85,7 @@ class RunMetrics(Collector):
         for row in outcome.maps:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
             self._changes += mixing is not None and mixing.reason is not None
-            risks = msgspec.json.decode(row.certificate, type=_Risks | None)
+            risks = msgspec.json.decode(row.certificate, type=Risks | None)
             if risks is not None:  # else those of the version before are the newest
                 self._risks[row.key or ""] = risks
 

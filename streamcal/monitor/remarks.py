@@ -5,7 +5,6 @@ A remark is a code with fields; `_TEXTS` is the one table that puts it into word
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
@@ -29,7 +28,6 @@ _CONTRADICTED: Final = 0.05  # share of the positive labels
 _FEW: Final = 20  # labels from which nothing can be concluded
 _SHOWN: Final = 3  # reasons, ranges, groups
 _SHOWN_FIELDS: Final = 5
-_SURE: Final = -math.log(1e-15)  # log loss of a wrong forecast of 0 or 1
 _BACKWARDS: Final = 0.01  # share of the events
 _SEVERAL: Final = 3  # keys
 _MANY: Final = 1000  # first labels that are held
@@ -225,8 +223,7 @@ def _serves(engine: Served) -> str:
 def _classes(status: Status) -> _Found:
     if status.classes:  # a model whose decisions are all right is no mistake
         return
-    brier, loss = status.before.brier or 0.0, status.before.log_loss or 0.0
-    if status.labels >= _FEW and brier and math.isclose(loss, _SURE * brier):
+    if status.labels >= _FEW and status.decided and status.before.brier:
         yield "decided", {"labels": status.labels}
     joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
     if any(engine.held is not None and engine.held.missing is not None for engine in status.engines):

@@ -14,13 +14,12 @@ import msgspec
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.engine.emissions import Mixing
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import alarm_of
 from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow, alarm_rows
 
-__all__ = ["LATEST_REJECTS", "RunHistory", "claimed", "stored_history"]
+__all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "claimed", "stored_history"]
 
 LATEST_REJECTS: Final = 20
 """Number of the latest rejects that are shown one by one."""
@@ -59,9 +58,13 @@ class _Thinned(Generic[T]):
         return [*self._kept, self.latest]
 
 
-class _Risks(msgspec.Struct):
-    risk: float
-    target_risk: float | None
+class Risks(msgspec.Struct):
+    """Fields of a certificate that are shown over time."""
+
+    risk: float | None = None
+    target_risk: float | None = None
+    cohorts: str | None = None
+    pending: int = 0
 
 
 class RunHistory:
@@ -110,7 +113,7 @@ class RunHistory:
         """Return the alarms, the newest last: those of some engines, then all others of this process."""
         raised = [row for key, engine in engines.items() for row in alarm_rows(key, engine.alarms)]
         raised += [row for row in self._alarms if row.code == "forecasts" or row.key not in engines]
-        return [alarm_of(row, RecordedAlarm) for row in raised[-_MOST_ALARMS:]]
+        return [RecordedAlarm(*msgspec.structs.astuple(row)) for row in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:
         priors = self._priors.get(key)
@@ -138,7 +141,7 @@ def _versions(rows: Sequence[MapRow]) -> Versions:
         (
             row.version,
             row.time,
-            msgspec.json.decode(row.certificate, type=_Risks | None),
+            msgspec.json.decode(row.certificate, type=Risks | None),
             msgspec.json.decode(row.mixture, type=Mixing | None),
         )
         for row in rows

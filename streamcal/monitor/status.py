@@ -20,12 +20,11 @@ from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 from streamcal.run.outcome import FarAhead
-from streamcal.run.rows import AlarmCode
+from streamcal.run.rows import AlarmRow
 
 __all__ = [
     "SHOWN_GROUPS",
     "SHOWN_KEYS",
-    "Alarm",
     "Bands",
     "Bins",
     "Bound",
@@ -256,21 +255,7 @@ class RejectPlace(msgspec.Struct):
     code: Code
 
 
-class Alarm(msgspec.Struct):
-    """An assumption that is refuted, and what to do."""
-
-    key: str | None
-    code: AlarmCode
-    assumption: str
-    title: str
-    """Finding, in a sentence."""
-    reason: str
-    """Evidence, without the finding."""
-    target_labels: int
-    advice: str
-
-
-class RecordedAlarm(Alarm):
+class RecordedAlarm(AlarmRow):
     """An alarm of a status record."""
 
     over: bool = False
@@ -369,6 +354,8 @@ class Status(msgspec.Struct):
     labels: int
     """Labels by which the forecasts are judged."""
     positives: int
+    decided: bool
+    """Whether all scores of these labels are 0 or 1."""
     before: Figures
     """Quality of the scores."""
     after: Figures

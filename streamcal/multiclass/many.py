@@ -63,7 +63,7 @@ class ManyState(msgspec.Struct):
     engines: OneVsRestState
     source_engines: OneVsRestState | None
     scalings: list[list[Floats]]
-    weights: Floats
+    weights: ClassWeights
     counts: Floats
     """Labels of the source, of the target, and of the target discounted, one after the other."""
     labels: Count
@@ -114,11 +114,12 @@ class Many(ManyRules):
         first = np.where(shift, 0.0, 1.0)
         if auto:
             first[0] = _IDENTITY
+        first /= max(first.sum(), 1.0)
         super().__init__(
             classes,
             len(self.names),
             OneVsRest(classes, each),
-            ClassWeights(first / max(first.sum(), 1.0), shift),
+            ClassWeights.begun(first, shift),
             [self._scalings[name] for _, name in self._places["scaling"]],
             [self._scalings[name] for _, name in self._places["scaling of maps"]],
             self.names.index(_SHARED) if auto else 0,
@@ -311,7 +312,7 @@ class Many(ManyRules):
             self._engines.to_state(),
             None if source is None else source.to_state(),
             [scaling.to_state() for scaling in self._scalings.values()],
-            self._weights.to_state(),
+            self._weights,
             self._counts.ravel(),
             self.labels,
             self._weighed.ravel(),
@@ -326,17 +327,15 @@ class Many(ManyRules):
         """Set the state; raise DamagedStateError if it cannot be one."""
         state = decoded(expanded(data), ManyState, "many classes")
         with restoring("not the state of many classes"):
-            self._restore(state)
+            self._restore(state, self._classes)
 
-    def _restore(self, state: ManyState) -> None:
-        classes = self._classes
+    def _restore(self, state: ManyState, classes: int) -> None:
         self._engines.restore(state.engines)
         if state.source_engines is not None:
             self._begin_source().restore(state.source_engines)
         for scaling, its in zip(self._scalings.values(), state.scalings, strict=True):
             scaling.restore(its)
-        if len(self.names) > 1:
-            self._weights.restore(state.weights)
+        self._weights = state.weights.of(self._weights._first, self._weights._shift)
         self.labels, self._weighed = state.labels, state.weighed.reshape(2, 3).copy()
         self._use(state.counts.reshape(3, classes))
         codes = within(state.pending_codes, 0, classes - 1, "classes of labels that wait")

@@ -9,13 +9,14 @@ for K classes as they stand.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
 from streamcal.mixture.forecasts_c import Rates, move
 from streamcal.multiclass.softmax_c import log_losses
-from streamcal.values import Flags, Floats
+from streamcal.sketch.decoding import Finite, Part
+from streamcal.values import Bytes, Flags, Floats
 
 __all__ = ["ClassWeights"]
 
@@ -41,29 +42,38 @@ _TRUST: Final = 0.8
 _RATES: Final = Rates(_RATE, _EARLY, _SHARE, _LEAD_RATE, _TRUST)
 _COMPOSITES: Final = 0.5  # of the first weight, with a source: they need few labels
 _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
-_MOST_LEAD: Final = 30.0
 
 
-class ClassWeights:
-    """The weights of M candidates.
+class ClassWeights(Part, dict=True):
+    """The weights of M candidates; its fields are its state, and `of` must follow."""
 
-    Parameters
-    ----------
-    first
-        The first weights, float64[M], and what they go back to.
-    shift
-        mask of the candidates that assume label shift, bool[M]: they sleep on labels of the source.
-    """
+    served: Floats
+    """Weights of the candidates, and behind them the weights by each tracker, float64[3, M]."""
+    loss: Floats
+    """Discounted sums of the log loss by each tracker, and of labels, float64[3]."""
+    lead: Finite
+    """Lead of the first tracker, in log odds of its weight."""
 
-    __slots__ = ("_first", "_lead", "_loss", "_shift", "served")
+    @classmethod
+    def begun(cls, first: Floats, shift: Flags) -> Self:
+        """Return the first weights; parameters are those of `of`."""
+        loss = _FIRST_LABELS * np.array((_RATES.coin, _RATES.coin, 1.0))
+        lead = math.log(_TRUST / (1.0 - _TRUST))
+        return cls(np.tile(first, (3, 1)), loss, lead).of(first, shift)
 
-    def __init__(self, first: Floats, shift: Flags) -> None:
-        self._first = first
-        self._shift = shift.astype(np.uint8)
-        self._lead = math.log(_TRUST / (1.0 - _TRUST))
-        self._loss = _FIRST_LABELS * np.array((_RATES.coin, _RATES.coin, 1.0))
-        self.served: Floats = np.tile(first, (3, 1))
-        """Weights of the candidates, and behind them the weights by each tracker, float64[3, M]."""
+    def of(self, first: Floats, shift: Flags | Bytes) -> Self:
+        """Return these as the weights of candidates; raise ValueError if they are those of others.
+
+        Parameters
+        ----------
+        first
+            The first weights, float64[M], and what they go back to.
+        shift
+            mask of the candidates that assume label shift, bool[M]: they sleep on labels of the source.
+        """
+        self.served, self.loss = self.served.reshape(3, len(first)), self.loss.reshape(3)
+        self._first, self._shift = first, shift.astype(np.uint8)
+        return self
 
     def track(
         self,
@@ -97,10 +107,10 @@ class ClassWeights:
         newer = 1.0 if earlier is None else 1.0 + _NEW / (earlier + 32.0)
         # However late, the first labels teach as fast.
         rates = _RATES._replace(rate=_RATE / slower, early=_EARLY * slower, share=_SHARE * newer)
-        self._lead = move(
+        self.lead = move(
             self.served,
-            self._loss,
-            self._lead,
+            self.loss,
+            self.lead,
             losses,
             tracked,
             shares,
@@ -115,15 +125,3 @@ class ClassWeights:
         shift = self._shift.astype(np.float64)
         self._first = (1.0 - _COMPOSITES) * self._first + _COMPOSITES * shift / shift.sum()
         self.served = (1.0 - _COMPOSITES) * self.served + _COMPOSITES * shift / shift.sum()
-
-    def to_state(self) -> Floats:
-        """Return the state, float64[3 M + 4]."""
-        return np.concatenate((self.served.ravel(), self._loss, (self._lead,)))
-
-    def restore(self, state: Floats) -> None:
-        """Set the state; raise ValueError if it cannot be one."""
-        count = len(self._first)
-        state = state.reshape(3 * count + 4)
-        self._lead = float(state[-1])
-        self.served = state[: 3 * count].reshape(3, count).copy()
-        self._loss = state[3 * count : -1].reshape(3).copy()

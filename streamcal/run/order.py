@@ -29,6 +29,7 @@ from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, with_time
 from streamcal.events.guard import NEIGHBOURS, SURE, ClockState, GuardState, TimeGuard
+from streamcal.events.input_checks import untimed
 from streamcal.join.rules_c import FEWEST, GAPS, Clock
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
@@ -424,12 +425,7 @@ class Merge:
         """Refuse inputs of which only some have times: which labels a prediction knows would be a guess."""
         begun = {lane.timed: lane.source for lane in self._lanes.values() if lane.timed is not None}
         if len(begun) > 1:
-            raise ValueError(
-                f"{begun[True]} has times and the first events of {begun[False]} have none, so nobody knows"
-                " which labels came before which predictions. Name the field of times with --time, or that of"
-                ' labels alone in [columns.labels] time; [kafka] time = "record" takes those of the records'
-                " of a topic"
-            )
+            raise untimed(begun[True], begun[False])
 
     def _farthest(self) -> tuple[float, ...]:
         """Return the latest times of the lane that is farthest ahead, as of what was taken, if any."""

@@ -233,7 +233,7 @@ class MapRow(msgspec.Struct, frozen=True):
     """Fields of `SegmentsConfig.fields`: if there are any, the run serves more than this map."""
 
 
-class AlarmRow(msgspec.Struct, frozen=True):
+class AlarmRow(msgspec.Struct):
     """An assumption that is refuted: one behind the certificates, or that forecasts are calibrated."""
 
     number: int
@@ -254,6 +254,13 @@ class AlarmRow(msgspec.Struct, frozen=True):
     """Number of labels of the target so far."""
     advice: str
     """Consequences, and what to do."""
+
+    @property
+    def words(self) -> str:
+        """The alarm as a line of the log."""
+        which = "" if self.key is None else f" [{self.key}]"
+        found = self.reason if self.code == "forecasts" else f"Refuted: {self.assumption} ({self.reason})."
+        return f"alarm{which}: {self.title} {found} {self.advice}".rstrip()
 
 
 def reject_row(origin: Origin | None, why: Refusal) -> RejectRow:

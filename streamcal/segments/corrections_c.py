@@ -319,11 +319,6 @@ class Corrections:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def bytes_each(self) -> int:
-        """Bytes of one correction."""
-        return _COLUMNS * np.asarray(self._rows).itemsize
-
     def labels(self, name: Name) -> int:
         """Return the number of labels of a value, counted up to 2²⁴ − 1."""
         return int(self.labels_at(self.find(name)))

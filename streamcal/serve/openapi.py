@@ -12,8 +12,8 @@ import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns
-from streamcal.monitor.status import Alarm
 from streamcal.run.kinds import ClassRow, kind_of
+from streamcal.run.rows import AlarmRow
 from streamcal.serve.bodies import (
     JSON,
     JSON_LINES,
@@ -36,7 +36,7 @@ _STRUCTS: Final = (
     Problem,
     InferRequest,
     InferResponse,
-    Alarm,
+    AlarmRow,
     CertificateAnswer,
 )
 _REF: Final = "#/components/schemas/{name}"
@@ -108,7 +108,7 @@ def document(columns: Columns) -> dict[str, Any]:
                     "type": "object",
                     "description": "docs/recalibration-map.schema.json; multiclass-map of many classes",
                 },
-                "Alarms": {"type": "array", "items": _ref("Alarm")},
+                "Alarms": {"type": "array", "items": _ref("AlarmRow")},
                 **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],
             },
             "responses": {

@@ -15,10 +15,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import alarm_of
 from streamcal.monitor.build import build_status, verdicts
 from streamcal.monitor.metrics import RunMetrics
-from streamcal.monitor.status import Alarm
 from streamcal.quality.figures import Raised
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import AlarmRow, alarm_rows, forecast_alarm_row
@@ -88,7 +86,7 @@ class Queries:
                 raised += alarm_rows(name, engine.alarms)
                 if name in judged and judged[name].deviates:
                     raised.append(forecast_alarm_row(Raised(name, 1, judged[name]), None))
-            return msgspec.json.encode([alarm_of(row, Alarm) for row in raised])
+            return msgspec.json.encode(raised)
 
         return await self._ask(read)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.monitor.alarms import in_words
 from streamcal.monitor.http_server import HttpServer
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
@@ -89,7 +88,7 @@ class Server:
         def after(outcome: Outcome, seconds: float) -> None:
             requests.answer(outcome, seconds)
             for alarm in outcome.alarms:
-                log.warning("%s", in_words(alarm))
+                log.warning("%s", alarm.words)
             if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
             latest.take(outcome)

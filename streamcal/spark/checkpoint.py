@@ -35,14 +35,6 @@ class Kept(msgspec.Struct, frozen=True):
     """Options of the engines."""
 
 
-class _Told(msgspec.Struct):
-    """State that is kept once, not for each key; as JSON."""
-
-    buckets: Annotated[int, msgspec.Meta(ge=1)]
-    counts: JoinCounts
-    options: EngineOptions
-
-
 def resumed(spark: SparkSession, checkpoint: str, options: EngineOptions, buckets: int) -> Kept | None:
     """Return what a stream goes on from; None if it is new.
 
@@ -94,7 +86,7 @@ def of_micro_batch(spark: SparkSession, checkpoint: str, number: int) -> Kept:
 
 def save(spark: SparkSession, checkpoint: str, kept: Kept) -> None:
     """Keep a state in its place; that of the micro-batch before stays in the other."""
-    told = encoded(_Told(kept.buckets, kept.counts, kept.options), json=True)
+    told = encoded(msgspec.structs.replace(kept, engines={}), json=True)
     rows = [(kept.batch, True, None, told), *((kept.batch, False, *each) for each in kept.engines.items())]
     frame = spark.createDataFrame(
         [(batch, is_told, key, bytearray(state)) for batch, is_told, key, state in rows],
@@ -121,9 +113,9 @@ def _read(spark: SparkSession, checkpoint: str, place: int) -> Kept | None:
     once = [row for row in rows if row["told"]]
     if len(once) != 1:
         return None
-    told = decoded(bytes(once[0]["state"]), _Told, "a stream", json=True)
+    kept = decoded(bytes(once[0]["state"]), Kept, "a stream", json=True)
     engines = {row["key"]: bytes(row["state"]) for row in rows if not row["told"]}
-    return Kept(once[0]["batch"], told.buckets, engines, told.counts, told.options)
+    return msgspec.structs.replace(kept, engines=engines)
 
 
 def _exists(spark: SparkSession, folder: str) -> bool:

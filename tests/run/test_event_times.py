@@ -68,7 +68,7 @@ def merged(timed: Sequence[float | None]) -> list[Event | Malformed]:
 
 
 def test_labels_without_times_do_not_go_with_predictions_that_have_them() -> None:
-    with pytest.raises(ValueError, match="predictions has times and the first events of labels have none"):
+    with pytest.raises(ValueError, match="times in predictions and none in the first events of labels"):
         merged([None] * 300)
 
 

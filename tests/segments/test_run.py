@@ -143,10 +143,10 @@ def test_a_state_of_own_engines_restores_them() -> None:
                 each.learn(segment, score, label, WORTH)
         state, restored = logs.to_state(), OwnEngines(2)
         since |= {len(each.since) for each in state}
-        restored.restore(state, 1)
+        restored.restore(state)
         assert restored.to_state() == engines.to_state()
         again = OwnEngines(2, logs=True)
-        again.restore(state, 1)
+        again.restore(state)
         assert again.to_state() == state
         if len(since) % 3 == 0:
             logs = again

@@ -74,7 +74,7 @@ default_role = "py:obj"
 
 NAVIGATION = {
     "Tutorial": ["README", "tutorial", "figures/README"],
-    "How-to": ["late-labels", "llm-judge", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
+    "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
     "Concepts": [
         "recalibration",
         "segments",

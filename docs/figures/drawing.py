@@ -70,7 +70,7 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def publish(figure: Figure, tables: Mapping[str, str], page: str, folder: Path = DOCS) -> None:
+def publish(figure: Figure, tables: Mapping[str, str], page: str, text: Path | None = None) -> None:
     """Save the picture of ``page``, fill its tables, and print them.
 
     Parameters
@@ -81,10 +81,10 @@ def publish(figure: Figure, tables: Mapping[str, str], page: str, folder: Path =
         by the name in their marker in the page.
     page
         without its suffix.
-    folder
-        where the pages are.
+    text
+        the page; ``docs/<page>.md`` if not given.
     """
-    picture, text = folder / "figures" / f"{page}.svg", folder / f"{page}.md"
+    picture, text = DOCS / "figures" / f"{page}.svg", text or DOCS / f"{page}.md"
     save(figure, picture)
     text.write_text(fill(text.read_text("utf-8"), tables), "utf-8")
     for name, table in tables.items():

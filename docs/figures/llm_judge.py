@@ -1,4 +1,4 @@
-"""The picture and the tables of docs/llm-judge.md: ``python docs/figures/llm_judge.py``.
+"""The picture and the tables of examples/judge/README.md: ``python docs/figures/llm_judge.py``.
 
 The simulated judges of ``examples/judge``: what each way of use forecasts, against the known truth.
 """
@@ -138,7 +138,7 @@ def main() -> None:
     answers, pairs = (make(np.random.default_rng(SEED)) for make in (simulate.answers, simulate.pairs))
     served = judge_answers(answers)
     tables = {"answers": answer_table(answers, served), "pairs": pair_table(pairs, judge_pairs(pairs))}
-    publish(draw(answers, served), tables, "llm-judge")
+    publish(draw(answers, served), tables, "llm-judge", Path(simulate.__file__).with_name("README.md"))
 
 
 if __name__ == "__main__":

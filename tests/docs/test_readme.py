@@ -247,10 +247,10 @@ def test_its_commands_run_on_the_flights(tmp_path: Path) -> None:
     )
 
 
-# docs/llm-judge.md: its commands run, and its simulation has the truth that it says
+# examples/judge: its commands run, and its simulation has the truth that it says
 
 
-LLM_JUDGE = (ROOT / "docs" / "llm-judge.md").read_text()
+LLM_JUDGE = (ROOT / "examples" / "judge" / "README.md").read_text()
 
 
 @pytest.mark.nightly

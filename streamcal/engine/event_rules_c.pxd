@@ -64,16 +64,12 @@ cdef class EventRules:
     cdef bint _count(self, double score, double time) except -1
     cpdef _begin_cohorts(self)
     cpdef tuple learn(self, joined)
-    @cython.locals(version=cython.longlong)
+    @cython.locals(due=bint, held=bint, version=cython.longlong, alarms=Py_ssize_t, came=double)
     cpdef tuple learn_label(
         self, double score, int label, bint is_target, double time, long long prediction_index, double weight=*, memo=*
     )
     @cython.locals(labels=counts_c.LabelBuffer, stop=cython.longlong)
     cdef bint _is_due(self, bint is_target) except -1
-    @cython.locals(came=double)
-    cdef _learn_joined(
-        self, double score, int label, bint is_target, double time, long long prediction_index, double weight, memo
-    )
     @cython.locals(release=label_release_c.LabelRelease, expected=double)
     cdef bint _waits(
         self, double score, int label, long long prediction_index, double weight, double came, double time, memo
@@ -84,10 +80,9 @@ cdef class EventRules:
         const long long[:] prediction_index, const double[:] weights,
     )
     cpdef _learn_released(self)
-    cdef _take(self, double score, int label, bint is_target, time, long long index, double weight, memo)
     @cython.locals(is_target=bint, index=cython.longlong)
     cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
-    @cython.locals(index=cython.longlong)
+    @cython.locals(is_target=bint, index=cython.longlong, came=double)
     cpdef learn_one(self, double score, int label, str domain, time, prediction_index, double weight, memo=*)
     @cython.locals(labels=counts_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long index, double weight)

@@ -374,12 +374,22 @@ class EventRules:
         -------
         The map version that the label has begun, if it has, and the alarms that it raised.
         """
-        if not self._is_due(is_target):
-            self._learn_joined(score, label, is_target, time, prediction_index, weight, memo)
-            return ()
-        version, alarms = self.served.version, len(self._versions.alarms)
-        self._learn_joined(score, label, is_target, time, prediction_index, weight, memo)
-        return self._begun(version, alarms)
+        due, version, alarms = self._is_due(is_target), self.served.version, 0
+        if due:
+            alarms = len(self._versions.alarms)
+        came = time
+        if time > self._latest:
+            self._latest = time
+        elif time == _NEVER:
+            time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
+        held = is_target and self.release is not None
+        if held and self._complete is not None:
+            self._complete.label(score, label, prediction_index)
+        if not held or not self._waits(score, label, prediction_index, weight, came, time, memo):
+            self._learn(score, label, is_target, time, prediction_index, weight)
+            if memo is not None and is_target:
+                self.learn_memo(score, label, memo)
+        return self._begun(version, alarms) if due else ()
 
     def _is_due(self, is_target: bool) -> bool:
         """Whether something is due with the next label of a domain."""
@@ -388,31 +398,6 @@ class EventRules:
         if is_target and self.release is not None and self.release.unsettled:
             return True
         return bool(labels.windowed or labels.n + 1 >= stop)
-
-    def _learn_joined(
-        self,
-        score: float,
-        label: int,
-        is_target: bool,
-        time: float,
-        prediction_index: int,
-        weight: float,
-        memo: Memo | None,
-    ) -> None:
-        """Learn a label of a prediction, now or when it is released."""
-        came = time
-        if time > self._latest:
-            self._latest = time
-        elif time == _NEVER:
-            time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
-        if is_target and self.release is not None:
-            if self._complete is not None:
-                self._complete.label(score, label, prediction_index)
-            if self._waits(score, label, prediction_index, weight, came, time, memo):
-                return
-        self._learn(score, label, is_target, time, prediction_index, weight)
-        if memo is not None and is_target:
-            self.learn_memo(score, label, memo)
 
     def _waits(
         self,
@@ -506,7 +491,7 @@ class EventRules:
             index = int.from_bytes(memo, "little", signed=True)
             if not 0 <= index <= self._unlabelled.n:
                 return False
-        self._take(score, label, is_target, None, index, 1.0, None)
+        self.learn_one(score, label, "target" if is_target else "source", None, index, 1.0)
         return True
 
     def learn_one(
@@ -519,21 +504,9 @@ class EventRules:
         weight: float,
         memo: Memo | None = None,
     ) -> None:
-        """Learn one checked score with its label."""
+        """Learn one checked score with its label, or let it wait."""
         index = _AT_ONCE if prediction_index is None else prediction_index
-        self._take(score, label, domain == "target", time, index, weight, memo)
-
-    def _take(
-        self,
-        score: float,
-        label: int,
-        is_target: bool,
-        time: float | None,
-        index: int,
-        weight: float,
-        memo: Memo | None,
-    ) -> None:
-        """Learn a label, or let it wait."""
+        is_target = domain == "target"
         if is_target and self.release is not None:
             if self._complete is not None:
                 self._complete.exact = False

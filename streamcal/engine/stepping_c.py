@@ -25,7 +25,7 @@ from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, Predicti
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
-from streamcal.join.id_table_c import LABELLED
+from streamcal.join.id_table_c import LABELLED, PAIR, REAL
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, OriginOf, Rejected
 from streamcal.join.rules_c import DONE, JoinRules
 from streamcal.sketch.checks import check_label, check_score
@@ -60,7 +60,7 @@ before an event by whose time something expires."""
 
 # As C has them.
 _END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
-_DONE, _LABELLED = DONE, LABELLED
+_DONE, _LABELLED, _REAL, _PAIR = DONE, LABELLED, REAL, PAIR
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
@@ -68,6 +68,9 @@ _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
+Outcomes: TypeAlias = tuple[Outcome, ...]
+EngineOf: TypeAlias = Callable[[str | None], "Learner"]
+"""Function that returns the engine for an event's ``key``."""
 
 
 class Learner(Protocol):
@@ -91,12 +94,7 @@ class Learner(Protocol):
         """Note a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
 
 
-def step(
-    event: Event,
-    join: Join,
-    engine_of: Callable[[str | None], Learner],
-    origin_of: OriginOf | None = None,
-) -> tuple[Outcome, ...]:
+def step(event: Event, join: Join, engine_of: EngineOf, origin_of: OriginOf | None = None) -> Outcomes:
     """Take one event, in the order of arrival.
 
     Parameters
@@ -106,7 +104,7 @@ def step(
     join
         the join that matches labels with predictions.
     engine_of
-        function that returns the engine for an event's ``key``.
+        function that returns an engine.
     origin_of
         function that returns the event's origin, if the event does not hold it; called only when it is
         rejected or waits.
@@ -129,14 +127,14 @@ def step(
     return (*expired, *outcomes) if expired else outcomes
 
 
-def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
+def emitted(outcomes: Outcomes) -> tuple[Emission, ...]:
     """Return outcomes without the joined labels."""
     if len(outcomes) == 1 and type(outcomes[0]) is Joined:  # as usual with a label
         return ()
     return tuple([outcome for outcome in outcomes if type(outcome) is not Joined])  # type: ignore[misc]
 
 
-def emit(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
+def emit(left: Iterable[Outcome], engine_of: EngineOf) -> Outcomes:
     """Let engines learn matured predictions; return these with their emissions."""
     outcomes: list[Outcome] = []
     for each in left:
@@ -145,11 +143,8 @@ def emit(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) ->
 
 
 def _prediction(
-    event: PredictionEvent | LabelledEvent,
-    join: Join,
-    engine: Learner,
-    origin_of: OriginOf | None,
-) -> tuple[Outcome, ...]:
+    event: PredictionEvent | LabelledEvent, join: Join, engine: Learner, origin_of: OriginOf | None
+) -> Outcomes:
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
@@ -169,14 +164,12 @@ def _prediction(
     )
 
 
-def _learned(joined: Joined, engine: Learner) -> tuple[Outcome, ...]:
+def _learned(joined: Joined, engine: Learner) -> Outcomes:
     """Let an engine learn a prediction with its label; return both, with the emissions."""
     return (joined, *engine.learn(joined))
 
 
-def _met(
-    met: Joined | EarlyPositive | Contradicted | Rejected | None, engine: Learner
-) -> tuple[Outcome, ...]:
+def _met(met: Joined | EarlyPositive | Contradicted | Rejected | None, engine: Learner) -> Outcomes:
     """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
         engine.contradict(met)
@@ -188,12 +181,7 @@ def _met(
     return () if met is None else (met,)
 
 
-def _label(
-    event: LabelEvent,
-    join: Join,
-    engine_of: Callable[[str | None], Learner],
-    origin_of: OriginOf | None,
-) -> tuple[Outcome, ...]:
+def _label(event: LabelEvent, join: Join, engine_of: EngineOf, origin_of: OriginOf | None) -> Outcomes:
     ripe = join.finalize(event) if join.matures else None
     before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
@@ -204,12 +192,7 @@ def _label(
     return (*before, *_met(found, engine_of(found.key)))
 
 
-def _labelled(
-    event: LabelledEvent,
-    join: Join,
-    engine_of: Callable[[str | None], Learner],
-    origin_of: OriginOf | None,
-) -> tuple[Outcome, ...]:
+def _labelled(event: LabelledEvent, join: Join, engine_of: EngineOf, origin_of: OriginOf | None) -> Outcomes:
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
@@ -370,7 +353,7 @@ class BlockSteps:
                 if row:
                     rows.again, why = True, _EVENT
                     break
-            elif not row or not rows.waits_plainly(row, is_target) or not self._find_engine(rows.key_of(row)):
+            elif not row or not rows.waits_plainly(row, is_target) or not self._find_engine(rows._key[row]):
                 rows.again, why = True, _EVENT
                 break
             engine, begun = self._engine, ()
@@ -402,8 +385,9 @@ class BlockSteps:
             if label >= 0:
                 predicted_at = time
                 if row:
-                    score, probability = rows.score_of(row), rows.forecast_of(row)
-                    predicted_at, prediction_index = rows.time_of(row), rows.prediction_index_of(row)
+                    real = _REAL * row
+                    score, probability = rows._real[real + 1], rows._real[real + 2]
+                    predicted_at, prediction_index = rows._real[real + 3], rows._whole[_PAIR * row]
                     memo = rows.memo_of(row)
                     rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at

@@ -11,7 +11,7 @@ The join calls no other part. Each method takes one step of an event, and return
 
 * a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
 * a label: `Join.match`;
-* before either, `Join.move_to` the event's time, and `Join.finalize` the prediction of a label.
+* before either, `Join.move` to the event's time, and `Join.finalize` the prediction of a label.
 
 At most ``max_pending`` entries of each kind wait. The rules of one event are in `streamcal.join.rules_c`.
 """

@@ -70,8 +70,3 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
     cdef memo_of(self, Py_ssize_t row)
-    cdef double score_of(self, Py_ssize_t row) noexcept
-    cdef double forecast_of(self, Py_ssize_t row) noexcept
-    cdef double time_of(self, Py_ssize_t row) noexcept
-    cdef long long prediction_index_of(self, Py_ssize_t row) noexcept
-    cdef Py_ssize_t key_of(self, Py_ssize_t row) noexcept

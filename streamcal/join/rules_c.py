@@ -643,23 +643,3 @@ class JoinRules(id_table_c.IdTable):
             return None
         held = self.objects[row]
         return held.memo if type(held) is Pending else held
-
-    def score_of(self, row: int) -> float:
-        """Return the score of a prediction."""
-        return self._real[_REAL * row + 1]  # type: ignore[no-any-return]
-
-    def forecast_of(self, row: int) -> float:
-        """Return the map's forecast for a prediction."""
-        return self._real[_REAL * row + 2]  # type: ignore[no-any-return]
-
-    def time_of(self, row: int) -> float:
-        """Return the event time of a prediction in seconds; NaN if it has none."""
-        return self._real[_REAL * row + 3]  # type: ignore[no-any-return]
-
-    def prediction_index_of(self, row: int) -> int:
-        """Return the number of target scores observed before a prediction."""
-        return self._whole[_PAIR * row]  # type: ignore[no-any-return]
-
-    def key_of(self, row: int) -> int:
-        """Return the number of the key of a prediction."""
-        return self._key[row]  # type: ignore[no-any-return]

@@ -10,9 +10,11 @@ cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY,
 cdef double _SURE, _LONG, _MOSTLY, _AHEAD, _PARTLY, _TIMES, _ERRORS
 
 
-cdef class HeldLabels(DelayLaws):
-    cdef public long long held, noted
-    cdef public bint _weighs
+cdef class LabelRelease(DelayLaws):
+    cdef public bint unsettled, late_class, excludes, _weighs
+    cdef public object first
+    cdef public double sum, squares, _moment, _came
+    cdef public long long excluded, mistaken, held, noted
     cdef public list ready, _loose, _store
     cdef public dict memos
     cdef public long long[:, ::1] more
@@ -29,7 +31,6 @@ cdef class HeldLabels(DelayLaws):
     cpdef _push(
         self, Py_ssize_t cohort, double score, int label, long long index, double weight, double time, memo
     )
-    cpdef _append(self, Py_ssize_t cohort, int label, int i)
     @cython.locals(i=int)
     cpdef _pop(self, Py_ssize_t cohort, int label)
     @cython.locals(i=int)
@@ -42,24 +43,10 @@ cdef class HeldLabels(DelayLaws):
     cpdef _forget_scores(self, Py_ssize_t cohort)
     @cython.locals(cohort=Py_ssize_t, label=int)
     cpdef _thin(self)
-    @cython.locals(count=int, i=int, j=int, stands=double)
+    @cython.locals(count=int, i=int, j=int, stands=double, index="long long")
     cpdef int _thinned(self, Py_ssize_t cohort, int label) except -1
-    @cython.locals(index="long long")
-    cdef double _hash(self, int i) noexcept
     @cython.locals(label=int, thinned=int, most=int)
     cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
-
-
-cdef double _chance(long long number) noexcept
-
-
-cdef class LabelRelease(HeldLabels):
-    cdef public bint unsettled, late_class, excludes
-    cdef public object first
-    cdef public double sum, squares
-    cdef public long long excluded, mistaken
-    cdef public double _moment, _came
-
     @cython.locals(
         told0="long long", told1="long long", some0="long long", some1="long long", i=Py_ssize_t, size="long long",
     )
@@ -79,8 +66,6 @@ cdef class LabelRelease(HeldLabels):
         self, double score, int label, long long index, double weight, double came, double time, double expected,
         memo,
     ) except -1
-    @cython.locals(held=bint)
-    cdef bint _is_empty(self, Py_ssize_t cohort) noexcept
     @cython.locals(pending="long long", noted="long long", i=int)
     cpdef _exclude(self, Py_ssize_t cohort, int label)
     @cython.locals(
@@ -107,3 +92,5 @@ cdef class LabelRelease(HeldLabels):
 
 
 cdef bint _unlike(double count, double expected) noexcept
+
+cdef double _chance(long long number) noexcept

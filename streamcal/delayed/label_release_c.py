@@ -18,20 +18,20 @@ Compiled where there is a C compiler; `label_release_c.pxd` has the types.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
 from streamcal.delayed.delay_laws_c import COHORT, COMPLETE, DelayLaws, completeness
 from streamcal.delayed.first_labels import FirstLabels, Observed
-from streamcal.delayed.release_state import SCALARS, ReleaseState
+from streamcal.delayed.release_state import SCALARS, Released, ReleaseState
 from streamcal.join.entries import Memo
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.values import Counts, Floats, Labels
+from streamcal.values import Counts, Floats
 
-__all__ = ["MOST_HELD", "LabelRelease", "Released"]
+__all__ = ["MOST_HELD", "LabelRelease"]
 
 MOST_HELD: Final = 16_384
 """Number of labels held, from which they are thinned."""
@@ -63,33 +63,34 @@ _MOST_HELD = MOST_HELD
 _MOST_STANDS = 1 << 29  # labels that one may stand for
 _SCORE = 2  # list of a cohort that has scores without a label, beside those of labels 0 and 1
 _NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("-inf")
-_HELD, _FOUND, _CONFIRMED = 0, 1, 2  # rows of `HeldLabels.more`
+_HELD, _FOUND, _CONFIRMED = 0, 1, 2  # rows of `LabelRelease.more`
 
 
-class Released(NamedTuple):
-    """Labels to be learned, in the order of their predictions."""
+class LabelRelease(DelayLaws):
+    """Labels in front of an engine.
 
-    scores: Floats
-    labels: Labels
-    prediction_index: Counts
-    weights: Floats
-    times: Floats
-    """Event times of the labels, float64[k]; NaN where there is none."""
-    memos: list[Memo | None]
-
-
-class HeldLabels(DelayLaws):
-    """Labels held.
-
-    Parameters
-    ----------
-    weighs
-        Whether labels may have weights other than 1: otherwise more than `MOST_HELD` are held.
+    If labels may not have weights other than 1 (``weighs``), none are found by exclusion, and more than
+    `MOST_HELD` are held.
     """
 
     def __init__(self, *, weighs: bool = True) -> None:
         super().__init__()
-        self._weighs = weighs
+        self._weighs = self.excludes = weighs
+        """Whether labels are found by exclusion."""
+        self.unsettled = True
+        """Whether labels are held until the first are a fair sample."""
+        self.late_class = False
+        """Whether one class was late among the first labels."""
+        self.first = FirstLabels()
+        self.sum = 0.0
+        """Sum of what was expected of the predictions, while `unsettled`."""
+        self.squares = 0.0
+        """Sum of its squares."""
+        self.excluded = 0
+        """Number of predictions whose label was found by exclusion."""
+        self.mistaken = 0
+        """Number of these whose label has come and is another."""
+        self._moment = self._came = _NO_TIME  # latest event time of a label, and that of the last
         self.held = 0
         """Number of labels held."""
         self.more: Counts = np.zeros((3, 2), np.int64)
@@ -99,15 +100,11 @@ class HeldLabels(DelayLaws):
         self.memos: dict[int, Memo] = {}
         self.noted = 0
         """Number of scores noted."""
-        self._free = _NOWHERE
-        self._room = 0
+        self._free, self._room = _NOWHERE, 0
         self._give(0)
 
     def beyond(self, label: int) -> int:
-        """Return the number of labels of a class that have come, less those that were learned.
-
-        It may be below 0, by the labels that were found by exclusion.
-        """
+        """Return the labels of a class that came, less those learned; below 0 by labels by exclusion."""
         return int(self.more[_HELD, label] - self.more[_FOUND, label] + self.more[_CONFIRMED, label])
 
     def _give(self, room: int) -> None:
@@ -125,14 +122,7 @@ class HeldLabels(DelayLaws):
         self._room = room
 
     def _push(
-        self,
-        cohort: int,
-        score: float,
-        label: int,
-        index: int,
-        weight: float,
-        time: float,
-        memo: Memo | None,
+        self, cohort: int, score: float, label: int, index: int, weight: float, time: float, memo: Memo | None
     ) -> None:
         """Hold a label."""
         if self.held >= _MOST_HELD and self._weighs:
@@ -150,7 +140,11 @@ class HeldLabels(DelayLaws):
     def _place(self, cohort: int, label: int, score: float, index: int, weight: float, time: float) -> int:
         """Put a score behind the others of its label, 2: none yet, and cohort; return its place."""
         i = self._put(score, label, index, weight, time)
-        self._append(cohort, label, i)
+        if self.tail[cohort, label] == _NOWHERE:
+            self.head[cohort, label] = i
+        else:
+            self._follow[self.tail[cohort, label]] = i
+        self.tail[cohort, label] = i
         return i
 
     def _put(self, score: float, label: int, index: int, weight: float, time: float) -> int:
@@ -162,14 +156,6 @@ class HeldLabels(DelayLaws):
         self._scores[i], self._labels[i], self._index[i], self._at[i] = score, label, index, time
         self._weights[i], self._stands[i], self._follow[i] = weight, 1, _NOWHERE
         return i
-
-    def _append(self, cohort: int, label: int, i: int) -> None:
-        """Put a place behind the others of its label and cohort."""
-        if self.tail[cohort, label] == _NOWHERE:
-            self.head[cohort, label] = self.tail[cohort, label] = i
-        else:
-            self._follow[self.tail[cohort, label]] = i
-            self.tail[cohort, label] = i
 
     def _pop(self, cohort: int, label: int) -> None:
         """Release the first held label of a class of a cohort."""
@@ -223,12 +209,10 @@ class HeldLabels(DelayLaws):
             j = self._follow[i]
             if j != _NOWHERE and self._stands[i] + self._stands[j] <= _MOST_STANDS:
                 stands = self._stands[i] + self._stands[j]
-                if self._hash(i) * stands >= self._stands[i]:
-                    self._scores[i], self._index[i], self._at[i] = (
-                        self._scores[j],
-                        self._index[j],
-                        self._at[j],
-                    )
+                index = int(self._index[i]) * 31  # a label has a chance of its own
+                if _chance(index + int(self._scores[i] * 4294967296.0)) * stands >= self._stands[i]:
+                    self._scores[i], self._index[i] = self._scores[j], self._index[j]
+                    self._at[i] = self._at[j]
                     if j in self.memos:
                         self.memos[i] = self.memos[j]
                 self._weights[i] += self._weights[j]
@@ -241,11 +225,6 @@ class HeldLabels(DelayLaws):
                 count += 1
             i = self._follow[i]
         return count
-
-    def _hash(self, i: int) -> float:
-        """Return a number in [0, 1) that belongs to a held label."""
-        index = int(self._index[i])
-        return _chance(index * 31 + int(self._scores[i] * 4294967296.0))
 
     def _join(self, j: int, i: int) -> None:
         """Add a cohort to the one before it, with the labels held."""
@@ -289,93 +268,6 @@ class HeldLabels(DelayLaws):
             self._follow[i], self._free = self._free, i
         self.ready = []
         return given
-
-    # State
-
-    def _held_columns(self) -> dict[str, Any]:
-        """Return the fields of `ReleaseState` that are of the labels held."""
-        places, sizes = list[int](), list[int]()
-        for cohort in range(self.k):
-            for label in range(3):
-                before, i = len(places), self.head[cohort, label]
-                while i != _NOWHERE:
-                    places.append(i)
-                    i = self._follow[i]
-                sizes.append(len(places) - before)
-        sizes.append(len(self._loose))
-        places += self._loose
-        names = "scores", "labels", "index", "weights", "stands", "times"
-        columns = {name: np.asarray(column)[places] for name, column in zip(names, self._store, strict=False)}
-        memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
-        return columns | {"held": np.array(sizes, np.int64), "memos": memos}
-
-    def _restore_held(self, state: ReleaseState) -> None:
-        """Restore the labels held, and the scores noted, after the laws."""
-        k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
-        self.more = state.more.reshape(3, 2).copy()
-        sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
-        rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
-        number = int(sizes.sum())
-        columns = state.scores, state.labels, state.index, state.weights, state.stands, state.times
-        require(all(len(column) == number for column in columns), f"columns of {number} held labels")
-        checks.as_scores(state.scores)
-        require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
-        self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
-        self.noted = int(rows[:, 2].sum())
-        del self._store
-        self._give(number)
-        for column, values in zip(self._store, columns, strict=False):
-            column[:number] = values
-        self._free = _NOWHERE
-        self.memos = dict(state.memos)
-        head[:], tail[:] = _NOWHERE, _NOWHERE
-        follow, place = np.asarray(self._follow), 0
-        follow[:number] = np.arange(1, number + 1)
-        for which, count in enumerate(rows.ravel().tolist()):
-            end = place + count
-            if count:
-                cohort, label = divmod(which, 3)
-                head[cohort, label], tail[cohort, label] = place, end - 1
-                follow[end - 1] = _NOWHERE
-                require((state.labels[place:end] == label).all(), "held labels of another class")
-            place = end
-        checks.as_labels(state.labels[place:])
-        self._loose = list(range(place, number))
-
-
-def _chance(number: int) -> float:
-    """Return a number in [0, 1) that looks random."""
-    return ((number * 2654435761) & 0xFFFFFFFF) / 4294967296.0
-
-
-class LabelRelease(HeldLabels):
-    """Labels in front of an engine.
-
-    Parameters
-    ----------
-    weighs
-        Whether labels may have weights other than 1: otherwise none are found by exclusion.
-    """
-
-    def __init__(self, *, weighs: bool = True) -> None:
-        super().__init__(weighs=weighs)
-        self.excludes = weighs
-        """Whether labels are found by exclusion."""
-        self.unsettled = True
-        """Whether labels are held until the first are a fair sample."""
-        self.late_class = False
-        """Whether one class was late among the first labels."""
-        self.first = FirstLabels()
-        self.sum = 0.0
-        """Sum of what was expected of the predictions, while `unsettled`."""
-        self.squares = 0.0
-        """Sum of its squares."""
-        self.excluded = 0
-        """Number of predictions whose label was found by exclusion."""
-        self.mistaken = 0
-        """Number of these whose label has come and is another."""
-        self._moment = _NO_TIME  # latest event time of a label
-        self._came = _NO_TIME  # that of the last
 
     @property
     def holds(self) -> bool:
@@ -422,7 +314,7 @@ class LabelRelease(HeldLabels):
 
     def begin(self) -> None:
         """Make a cohort for the next predictions."""
-        HeldLabels.begin(self)
+        DelayLaws.begin(self)
         self.waiting[self.k - 1, 1] = _NOTED if self.excludes and self.holds else 0
 
     def note(self, score: float) -> None:
@@ -477,16 +369,12 @@ class LabelRelease(HeldLabels):
 
         Parameters
         ----------
-        score, label, index, weight
+        score, label, index, weight, memo
             As `streamcal.engine.event_rules_c.EventRules.learn_one`; index below 0: the label came at once.
-        came
-            Event time of the label; NaN or -inf if there is none.
-        time
-            Time at which it is to be learned.
+        came, time
+            Event time of the label, NaN or -inf if there is none; and time at which it is to be learned.
         expected
             What was expected of the label, while `unsettled`.
-        memo
-            What is to be learned with it.
         """
         cohort = _NOWHERE
         if self.k > 0 and index >= self._start[0]:
@@ -631,13 +519,12 @@ class LabelRelease(HeldLabels):
         """Release labels of each cohort, so that both classes are equally complete."""
         k = self.k - 1
         first = 0
-        while first < k and self._is_empty(first):
+        while first < k and max(self.head[first, 0], self.head[first, 1], self.head[first, 2]) == _NOWHERE:
             first += 1
         if first == k:
             return
-        share = np.empty((4, k))
-        complete = completeness(self, first, share)
-        shares = share
+        shares = np.empty((4, k))
+        complete = completeness(self, first, shares)
         for i in range(first, k):
             if shares[3, i] > 0.0 and self.waiting[i, 1] == _NOTED:
                 self._exclude(i, int(shares[3, i]) - 1)
@@ -658,11 +545,6 @@ class LabelRelease(HeldLabels):
                     and self.released[i, label] + self._stands[self.head[i, label]] <= most
                 ):
                     self._pop(i, label)
-
-    def _is_empty(self, cohort: int) -> bool:
-        """Return whether nothing of a cohort is held or noted."""
-        held = self.head[cohort, 0] != _NOWHERE or self.head[cohort, 1] != _NOWHERE
-        return not held and self.waiting[cohort, 0] == 0
 
     def _exclude(self, cohort: int, label: int) -> None:
         """Learn what is pending in a cohort as of this label, and all that is held of it."""
@@ -694,6 +576,19 @@ class LabelRelease(HeldLabels):
 
     def to_state(self) -> ReleaseState:
         """Return the state; no label is `ready`."""
+        places, sizes = list[int](), list[int]()
+        for cohort in range(self.k):
+            for label in range(3):
+                before, i = len(places), self.head[cohort, label]
+                while i != _NOWHERE:
+                    places.append(i)
+                    i = self._follow[i]
+                sizes.append(len(places) - before)
+        sizes.append(len(self._loose))
+        places += self._loose
+        names = "scores", "labels", "index", "weights", "stands", "times"
+        columns: Any = [np.asarray(column)[places] for column in self._store[:-1]]  # but for the links
+        memos: Any = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
         return ReleaseState(
             **{name: getattr(self, name) for name in SCALARS},
             sums=np.array(self._sums).ravel(),
@@ -701,7 +596,9 @@ class LabelRelease(HeldLabels):
             histogram=np.array(self._histogram),
             more=np.array(self.more).ravel(),
             cohorts=tuple(self._cohorts(int(self.k))),
-            **self._held_columns(),
+            held=np.array(sizes, np.int64),
+            memos=memos,
+            **dict(zip(names, columns, strict=True)),
         )
 
     def restore(self, state: ReleaseState) -> Self:
@@ -709,10 +606,44 @@ class LabelRelease(HeldLabels):
         for name in SCALARS:
             setattr(self, name, getattr(state, name))
         self._restore_laws(state)
-        self._restore_held(state)
+        k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
+        self.more = state.more.reshape(3, 2).copy()
+        sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
+        rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
+        number = int(sizes.sum())
+        columns = state.scores, state.labels, state.index, state.weights, state.stands, state.times
+        require(all(len(column) == number for column in columns), f"columns of {number} held labels")
+        checks.as_scores(state.scores)
+        require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
+        self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
+        self.noted = int(rows[:, 2].sum())
+        del self._store
+        self._give(number)
+        for column, values in zip(self._store, columns, strict=False):
+            column[:number] = values
+        self._free = _NOWHERE
+        self.memos = dict(state.memos)
+        head[:], tail[:] = _NOWHERE, _NOWHERE
+        follow, place = np.asarray(self._follow), 0
+        follow[:number] = np.arange(1, number + 1)
+        for which, count in enumerate(rows.ravel().tolist()):
+            end = place + count
+            if count:
+                cohort, label = divmod(which, 3)
+                head[cohort, label], tail[cohort, label] = place, end - 1
+                follow[end - 1] = _NOWHERE
+                require((state.labels[place:end] == label).all(), "held labels of another class")
+            place = end
+        checks.as_labels(state.labels[place:])
+        self._loose = list(range(place, number))
         return self
 
 
 def _unlike(count: float, expected: float) -> bool:
     """Return whether a number of labels is much larger than expected."""
     return bool(count > _TIMES * expected + _ERRORS * math.sqrt(_TIMES * expected + 1.0))
+
+
+def _chance(number: int) -> float:
+    """Return a number in [0, 1) that looks random."""
+    return ((number * 2654435761) & 0xFFFFFFFF) / 4294967296.0

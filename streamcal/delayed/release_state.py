@@ -1,16 +1,17 @@
-"""State of the labels in front of an engine."""
+"""State of the labels in front of an engine, and those that it is to learn."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from streamcal.delayed.first_labels import FirstLabels
+from streamcal.join.entries import Memo
 from streamcal.sketch.decoding import Count, Finite, Part
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["SCALARS", "ReleaseState"]
+__all__ = ["SCALARS", "ReleaseState", "Released"]
 
 Small = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
 
@@ -67,3 +68,15 @@ class ReleaseState(Part, array_like=True):
 
 SCALARS: Final = ReleaseState.__struct_fields__[: ReleaseState.__struct_fields__.index("sums")]
 """Names of the attributes that a release is restored with as they are."""
+
+
+class Released(NamedTuple):
+    """Labels to be learned, in the order of their predictions."""
+
+    scores: Floats
+    labels: Labels
+    prediction_index: Counts
+    weights: Floats
+    times: Floats
+    """Event times of the labels, float64[k]; NaN where there is none."""
+    memos: list[Memo | None]

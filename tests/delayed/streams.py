@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from streamcal import Recalibrator
 from streamcal.delayed.delay_laws_c import DelayLaws
-from streamcal.delayed.label_release_c import LabelRelease, Released
-from streamcal.delayed.release_state import ReleaseState
+from streamcal.delayed.label_release_c import LabelRelease
+from streamcal.delayed.release_state import Released, ReleaseState
 from tests.inside import memo_of
 from tests.mixture.plain import expit
 

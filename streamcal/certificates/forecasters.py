@@ -6,7 +6,6 @@ Every forecast is strictly between 0 and 1.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
@@ -32,7 +31,6 @@ _INTERCEPTS: Final = np.linspace(-7.0, 7.0, 21)
 _STEEPEST: Final = 8.0  # log odds of their forecasts
 
 _FITTED: Final = 512  # cells; more would only slow Platt scaling down
-_FARTHEST: Final = sys.float_info.max
 
 Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
 

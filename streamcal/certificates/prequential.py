@@ -8,7 +8,7 @@ Memory: 72 bytes for each level, and 32 bytes for each of n^(1/3) bins of n labe
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "LogLikelihood", "Prequential", "replayed"]
+__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "Prequential", "replayed"]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
@@ -35,11 +35,7 @@ MOST_CELLS: Final = 2048
 _ROWS: Final = len(LEVELS)
 _LEVELS: Final = np.array(LEVELS, np.int32)
 
-_LEAST: Final = -1e300
-
 _MOST_PENDING: Final = 32
-
-LogLikelihood = Annotated[float, msgspec.Meta(ge=_LEAST, le=0.0)]
 
 
 class Prequential(Part):

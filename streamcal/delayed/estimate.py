@@ -15,13 +15,11 @@ from streamcal.delayed.delays import LEAST, PANES, Delays, paces_of
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["LEVEL", "MEMORIES", "Estimate", "dispersion", "estimate", "latest_change"]
+__all__ = ["LEVEL", "Estimate", "dispersion", "estimate", "latest_change"]
 
 LEVEL: Final = 50
 """Level of the grid of scores: four cells for each halving of the distance to 0 or to 1."""
 
-MEMORIES: Final = ("all", "recent")
-"""Memories of an estimate: all predictions; or those of the last `PANES` panes, since the latest change."""
 
 # Nats that a change must gain. By chance, P[χ²₁ > 20] at each of 63 splits: in one of 2,000 panes.
 _CHANGED: Final = 10.0

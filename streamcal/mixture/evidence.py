@@ -24,7 +24,6 @@ from streamcal.values import Floats
 
 __all__ = ["NO_EVIDENCE", "Evidence", "forecasts"]
 
-_MOST: Final = 1e15
 Scale = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]  # factor on exposures
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
 _RATE: Final = 0.5

@@ -45,8 +45,6 @@ _LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid, where lines 
 # Logistic maps tell no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰.
 _LEAST_LOGIT: Final = math.log(2.0**-40 / (1.0 - 2.0**-40))
 _MOST_LOGIT: Final = math.log((1.0 - 2.0**-40) / 2.0**-40)
-# Of a state: bounds on logits of knots, and on log odds, which the priors of the fits keep far below.
-_FARTHEST, _STEEPEST = 1000.0, 1e11
 _BLOCK: Final = 32  # labels of a step of an online scaling, at most
 _LEAST_CURVATURE: Final = 1e-3
 

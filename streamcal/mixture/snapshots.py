@@ -31,7 +31,6 @@ _OLDEST: Final = 2048  # in steps: the age at which all snapshots but the first 
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
 _MOST: Final = 64  # snapshots of a state
-_MOST_ODDS: Final = 1e300
 _MOST_LOG_ODDS: Final = 700.0
 
 _Inside: TypeAlias = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]

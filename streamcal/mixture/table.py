@@ -134,7 +134,6 @@ class Mixed:
 
 
 _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores
-_MOST: Final = 4096  # intervals of a state
 _NO_EDGES: Final = np.empty(0, np.int32)
 
 

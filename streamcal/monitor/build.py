@@ -24,7 +24,6 @@ from streamcal.monitor.status import (
     Bound,
     Certified,
     Confidence,
-    CurveColumns,
     DelayQuantile,
     GroupColumns,
     Priors,
@@ -257,7 +256,9 @@ def group_columns(quality: Quality) -> GroupColumns:
 
 
 def _windows(history: History) -> Windows:
-    before, after = (CurveColumns(*(values.tolist() for values in curve)) for curve in history.curves)
+    before, after = (
+        {name: values.tolist() for name, values in curve._asdict().items()} for curve in history.curves
+    )
     times = [None if time != time else time for time in history.times.tolist()]
     return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
 

@@ -30,7 +30,6 @@ __all__ = [
     "Bound",
     "Certified",
     "Confidence",
-    "CurveColumns",
     "DelayQuantile",
     "GroupColumns",
     "Priors",
@@ -74,14 +73,6 @@ class Rating(msgspec.Struct):
     bins: Bins
 
 
-class CurveColumns(msgspec.Struct):
-    """Quality of the forecasts of one side, window by window: `streamcal.quality.history.Curve`."""
-
-    forecast: list[float]
-    brier: list[float]
-    ece: list[float]
-
-
 class Windows(msgspec.Struct):
     """Windows of consecutive labels; a value for each."""
 
@@ -93,8 +84,9 @@ class Windows(msgspec.Struct):
     """Event time at its end, seconds since the epoch."""
     rate: list[float]
     """Rate of label 1: the prior that was observed."""
-    before: CurveColumns
-    after: CurveColumns
+    before: dict[str, list[float]]
+    """Quality of the scores: ``forecast``, ``brier`` and ``ece``, see `streamcal.quality.history.Curve`."""
+    after: dict[str, list[float]]
 
 
 class Confidence(msgspec.Struct):

@@ -54,7 +54,6 @@ _SMOOTHING: Final = 0.5  # labels of each class that a prior has more: Krichevsk
 _SCORES: Final = 1000  # latest scores that tell of the prior
 _SCORE_STEP: Final = 32
 _EM_STEPS: Final = 5
-_MOST_COUNT: Final = 1e18
 
 
 class ManyState(msgspec.Struct):

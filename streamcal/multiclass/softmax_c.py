@@ -206,7 +206,6 @@ DENSE: Final = 64
 
 END: Final = 1e-9
 """Scores nearer to 0 count as this."""
-_MOST: Final = 1e12  # of a number of a state
 
 
 def logs(rows: Floats) -> Floats:

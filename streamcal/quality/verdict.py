@@ -44,7 +44,6 @@ _ODDS: Final = 3.0  # logarithm of a ratio of likelihoods, about 20, from which 
 _STANDARD_ERRORS: Final = 3.0  # of the area under the ROC curve, below ½, for a reversed ranking to be likely
 _MOST_POWER: Final = 6  # of DELTA, for the evidence of a reversed ranking
 _ENDS: Final = (0.0, *BANDS, 1.0)
-_TINY: Final = 1e-12
 
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
 

@@ -28,7 +28,7 @@ from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
 from streamcal.segments.fields_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
-from streamcal.sketch.decoding import decoded, encoded, restoring
+from streamcal.sketch.decoding import restoring
 from streamcal.values import class_name
 
 __all__ = ["RunState"]
@@ -88,10 +88,11 @@ class RunState:
 
     # To keep
 
-    def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
+    def snapshot(self) -> tuple[PipelineState, dict[str | None, bytes]]:
         """Return the state but for entries of the join: its own, and that of engines changed since last time.
 
-        With a store, `changed_segments` then gives what these have of segments.
+        It is to be written before the next event. With a store, `changed_segments` then gives what engines
+        have of segments.
         """
         if self._rows is not None:
             self._rows.share(len(self.options.fields) * self.engines.in_memory)
@@ -105,7 +106,7 @@ class RunState:
             self._positive_class,
             self._raised,
         )
-        return encoded(own, json=True), self.engines.snapshot()
+        return own, self.engines.snapshot()
 
     def changed_segments(self) -> dict[SegmentId, Row]:
         """Return the corrections of segments that have changed, to be committed with a snapshot."""
@@ -113,7 +114,7 @@ class RunState:
 
     def restore(
         self,
-        own: bytes,
+        state: PipelineState | None,
         engines: Mapping[str | None, bytes],
         segments: Mapping[SegmentId, Row] | None = None,
         packs: Iterable[Pack] = (),
@@ -122,8 +123,8 @@ class RunState:
 
         Parameters
         ----------
-        own
-            the state beside engines and entries; empty at the very beginning.
+        state
+            the state beside engines and entries; None at the very beginning.
         engines
             their states by key, each asked for when it is needed; for as long as this pipeline is used, it
             has to show what was committed last.
@@ -139,8 +140,7 @@ class RunState:
         ValueError
             if the state is that of other options than this pipeline's; it names them.
         """
-        if own:
-            state = decoded(own, PipelineState, "a run", json=True)
+        if state is not None:
             learned = state.join.counts.labels + state.tally.source_labels
             if learned and state.positive != self._positive_class:
                 raise ValueError(

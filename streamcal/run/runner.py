@@ -36,8 +36,8 @@ from streamcal.run.ports import (
     Store,
 )
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.stored import StoredRun
-from streamcal.sketch.decoding import decoded
+from streamcal.run.stored import StoredRun, stored_run
+from streamcal.sketch.decoding import encoded
 
 __all__ = ["Inputs", "Runner"]
 
@@ -179,20 +179,16 @@ class Runner:
         kept = self._journal.read(known)
         if self._store is not None:
             try:
-                state = StoredRun(msgspec.Raw(b""), {})
-                if checkpoint.run:
-                    state = decoded(checkpoint.run, StoredRun, "a run", json=True)
-                self._pipeline.restore(
-                    bytes(state.pipeline), checkpoint.engines, checkpoint.segments, checkpoint.packs
-                )
+                state = stored_run(checkpoint)
+                before = None if state is None else state.pipeline
+                self._pipeline.restore(before, checkpoint.engines, checkpoint.segments, checkpoint.packs)
             except DamagedStateError as error:
                 raise _unusable(error) from error
             except ValueError as error:
                 raise StoreError(f"cannot resume from the state in the store: {error}") from error
-            self._times = state.times
-            self._guards = state.guards
-            self._watermark = _BEGINNING if state.watermark is None else state.watermark
-            self._calibrations = state.calibrations
+            if state is not None:
+                self._times, self._guards, self._calibrations = state.times, state.guards, state.calibrations
+                self._watermark = _BEGINNING if state.watermark is None else state.watermark
         self._positions = {name: dict(each) for name, each in checkpoint.positions.items()}
         reached, ends = self._positions, checkpoint.sinks
         for batch in kept:
@@ -481,14 +477,15 @@ class Runner:
         self._store.commit(
             Change(
                 engines=engines,
-                run=msgspec.json.encode(
+                run=encoded(
                     StoredRun(
-                        msgspec.Raw(own),
+                        own,
                         self._times,
                         self._watermark if self._watermark > _BEGINNING else None,
                         self._calibrations,
                         self._guards,
-                    )
+                    ),
+                    json=True,
                 ),
                 positions=self._positions,
                 sinks=self._lengths,

@@ -10,15 +10,15 @@ from streamcal.join.config import JoinConfig
 from streamcal.run.config import RunConfig, SegmentsConfig
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
-from streamcal.sketch.decoding import Count, decoded, encoded, restoring
+from streamcal.sketch.decoding import Count, decoded, restoring
 
-__all__ = ["StoredRun", "pipeline_state", "stored_pipeline"]
+__all__ = ["StoredRun", "stored_pipeline", "stored_run"]
 
 
 class StoredRun(msgspec.Struct, omit_defaults=True):
     """State of a run beside engines and entries: `streamcal.run.ports.Checkpoint.run`."""
 
-    pipeline: msgspec.Raw
+    pipeline: PipelineState
     times: dict[str, dict[str, float]]
     """Event time that the merge has reached, by source and partition."""
     watermark: float | None = None
@@ -29,18 +29,15 @@ class StoredRun(msgspec.Struct, omit_defaults=True):
     """Guards of the times of the next events, by source and partition."""
 
 
-def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
-    """Return the pipeline's state in a store, or None before the first commit.
+def stored_run(checkpoint: Checkpoint) -> StoredRun | None:
+    """Return the state of a run in a store, or None before the first commit.
 
     Raises
     ------
-    ValueError
+    DamagedStateError
         if the state cannot be decoded.
     """
-    if not checkpoint.run:
-        return None
-    state = decoded(checkpoint.run, StoredRun, "a run", json=True)
-    return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
+    return decoded(checkpoint.run, StoredRun, "a run", json=True) if checkpoint.run else None
 
 
 def stored_pipeline(store: Store) -> Pipeline | None:
@@ -54,9 +51,10 @@ def stored_pipeline(store: Store) -> Pipeline | None:
         if its state is that of another version of streamcal.
     """
     checkpoint = store.load()
-    own = pipeline_state(checkpoint)
-    if own is None:
+    run = stored_run(checkpoint)
+    if run is None:
         return None
+    own = run.pipeline
     positive, options = None if own.positive == "1" else own.positive, own.options
     limit = options.config.delay_limit_seconds
     # The join's options are not in a store, but for the one that its engines have, too.
@@ -69,5 +67,5 @@ def stored_pipeline(store: Store) -> Pipeline | None:
             segments=SegmentsConfig(fields=options.fields, own_engines=options.own_engines),
         )
     pipeline = Pipeline(whole)
-    pipeline.restore(encoded(own, json=True), checkpoint.engines, checkpoint.segments, checkpoint.packs)
+    pipeline.restore(own, checkpoint.engines, checkpoint.segments, checkpoint.packs)
     return pipeline

@@ -31,7 +31,7 @@ cpdef double determinant(
 ) noexcept
 
 
-cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _MOST, _LEAST
+cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _LEAST
 cdef unsigned long long _NUMBER
 cdef Py_ssize_t _FEWEST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.join.id_table_c import hashed, widened
-from streamcal.sketch.decoding import MOST, Count, Part, Probability, require, restoring, within
+from streamcal.sketch.decoding import Count, Part, Probability, require, restoring, within
 from streamcal.values import Counts, Floats
 
 __all__ = [
@@ -190,7 +190,6 @@ _AHEAD, _BEHIND, _VOTES, _MOST_VOTES = AHEAD, BEHIND, FIRST_VOTES, MOST_VOTES
 _LEAST = 1e-9  # probability
 _LEAST_LABELS = 32  # of a segment that has a vote
 _MOST_LABELS = float(MOST_LABELS)
-_MOST = float(MOST)
 
 _NUMBER: Final = (1 << 32) - 1
 _FEWEST: Final = 64  # texts of a new table

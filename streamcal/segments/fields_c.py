@@ -46,15 +46,13 @@ from streamcal.values import shown
 if TYPE_CHECKING:
     from streamcal.segments.segments import Segments
 
-__all__ = ["CENTRED", "MOST_COMMON", "TERMS", "Fields", "FieldsState", "SegmentRules", "name_of", "names_of"]
+__all__ = ["CENTRED", "TERMS", "Fields", "FieldsState", "SegmentRules", "name_of", "names_of"]
 
 CENTRED: Final = 1000
 """Labels whose mean logit is the centre."""
 TERMS: Final = 5
 """Numbers of a field in a forecast: what it adds to the logit, δ of slow, fast and own, if it has one, and
 how many labels its value has."""
-MOST_COMMON: Final = 125.0
-"""Information about the common offset that 500 labels can have."""
 
 # As C has them.
 _SIZE = 8  # bytes of a number

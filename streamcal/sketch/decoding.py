@@ -34,7 +34,6 @@ __all__ = [
     "Part",
     "Positive",
     "Probability",
-    "ascending",
     "decoded",
     "encoded",
     "require",
@@ -143,12 +142,6 @@ def within(values: A, low: float, high: float, what: str, size: int | None = Non
     """Return an array; raise ValueError unless all lie in [low, high], and are so many, if that is given."""
     require(size is None or values.size == size, f"{what}: {values.size} values, expected {size}")
     require(((values >= low) & (values <= high)).all(), f"{what}: not all in [{low}, {high}]")
-    return values
-
-
-def ascending(values: A, what: str) -> A:
-    """Return an array[n]; raise ValueError unless it ascends strictly."""
-    require((values[1:] > values[:-1]).all(), f"{what}: out of order")
     return values
 
 

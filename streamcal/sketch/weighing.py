@@ -39,7 +39,6 @@ HEAVIEST: Final = 10_000.0
 """Largest weight: a label with one chance in ten thousand."""
 
 _MOST: Final = 1e40  # of a sum of weights, or of their squares
-_ROUNDING: Final = 1.0 + 1e-9  # of such sums
 _Sum: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
 
 

@@ -18,6 +18,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, Runner
+from streamcal.sketch.decoding import encoded
 
 HOUR = 3600.0
 AFTER = 10 * HOUR
@@ -59,7 +60,8 @@ def test_micro_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for size in (65_536, 7):
         monkeypatch.setattr(runner, "MAX_EVENTS", size)
         pipeline, _ = run(paths)
-        states.append((*pipeline.snapshot(), pipeline.join.to_bytes()))
+        own, engines = pipeline.snapshot()
+        states.append((encoded(own, json=True), engines, pipeline.join.to_bytes()))
     assert states[0] == states[1]
     counts = pipeline.join.counts
     assert counts.predictions == counts.joined + counts.implied + pipeline.join.pending

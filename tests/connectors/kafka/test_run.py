@@ -30,7 +30,7 @@ from streamcal import RecalibrationMap
 from streamcal.engine.engine import Engine
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.connectors import Connectors
-from streamcal.run.stored import pipeline_state
+from streamcal.run.stored import stored_run
 from tests.command_line import FLIGHTS
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.topics import Kafka, ends, retried, started, until
@@ -117,7 +117,7 @@ class Stream:
         are does depend on it. So do labels held or found by exclusion, which the target's may lack or add.
         """
         with closing(Connectors().store(str(self.folder / f"{name}.db"), read_only=True)) as store:
-            engine, state = Engine.from_bytes(store.load().engines[None]), pipeline_state(store.load())
+            engine, state = Engine.from_bytes(store.load().engines[None]), stored_run(store.load())
         assert state is not None
         sketches = {"traffic": engine._unlabelled.sketch}
         delays = engine.label_delays
@@ -125,7 +125,7 @@ class Stream:
             sketches["target"] = engine._target.log.sketch
         if not any(alarm.assumption.startswith("label shift") for alarm in engine.alarms):
             sketches["source"] = engine._source.log.sketch
-        return {which: sketch.to_bytes() for which, sketch in sketches.items()}, state.join.counts
+        return {which: sketch.to_bytes() for which, sketch in sketches.items()}, state.pipeline.join.counts
 
 
 def check(kafka: Kafka, outputs: Mapping[str, str], ids: Sequence[bytes]) -> int:

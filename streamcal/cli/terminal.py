@@ -23,7 +23,6 @@ from rich.text import Text
 from streamcal.mixture.forecasts_c import compiled
 from streamcal.monitor.rows import closing_rows, gain
 from streamcal.monitor.status import Status
-from streamcal.quality.verdict import Verdict
 from streamcal.run.rows import RejectRow
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "hold_standard_streams",
     "run_table",
     "set_up_logging",
-    "verdict_text",
     "version_line",
     "warn_if_slow",
 ]
@@ -147,13 +145,10 @@ def run_table(status: Status) -> Group:
     for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
     found = gain(status.before, status.after)
-    above = [verdict_text(status.verdict), *([Text(found)] if found else [])]
+    verdict = status.verdict
+    words = Text.assemble((verdict.sentence, "bold"), f" {verdict.evidence} {verdict.advice}".rstrip())
+    above = [words, *([Text(found)] if found else [])]
     return Group(*above, Text(), table)
-
-
-def verdict_text(verdict: Verdict) -> Text:
-    """Return the verdict as it stands above tables: its sentence, the figures behind it, what to do."""
-    return Text.assemble((verdict.sentence, "bold"), f" {verdict.evidence} {verdict.advice}".rstrip())
 
 
 @contextmanager

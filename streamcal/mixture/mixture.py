@@ -114,6 +114,7 @@ class Mixture(Part, dict=True):
         lines = {len(snapshot.lines) for snapshot in self.snapshots.all}
         require(lines == {count}, f"snapshots of {lines} candidates, not of {count}")
         require(len(self.windows.lines) == len(Windows.begun(candidates).lines), "maps of other candidates")
+        require(self.leader < count, f"led by candidate {self.leader}, of {count}")
         self.weights.of(candidates)
         self.slopes.weights = self.slopes.weights.reshape(len(SLOPES))
         self.recent.sums = self.recent.sums.reshape(2 * count)

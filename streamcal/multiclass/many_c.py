@@ -8,7 +8,7 @@ Compiled where there is a C compiler; `many_c.pxd` has the types.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.mixing import ClassWeights
 from streamcal.multiclass.softmax_c import OnlineSoftmax, count, gather, mix, normalise, scale_each
-from streamcal.sketch.decoding import Count, within
+from streamcal.sketch.decoding import Count, require
 from streamcal.values import Counts, Floats
 
 __all__ = ["MOST", "RECENT", "STEP", "ManyRules", "OneVsRest", "OneVsRestState"]
@@ -37,12 +37,11 @@ _KEPT: Final = 0.9999  # of the recent labels, a label
 class OneVsRestState(msgspec.Struct):
     """State of the engines."""
 
-    codes: Counts
-    begun: Counts
     positives: Counts
     recent: Floats
     observed: Count
-    engines: list[Annotated[bytes, msgspec.Meta(min_length=1)]]
+    engines: dict[Count, tuple[Count, bytes]]
+    """By class: number of scores observed when it began, and the state of its engine."""
 
 
 class OneVsRest:
@@ -174,26 +173,20 @@ class OneVsRest:
     def to_state(self) -> OneVsRestState:
         """Return the state."""
         return OneVsRestState(
-            np.array(list(self._engines), np.int64),
-            np.array(list(self._begun.values()), np.int64),
             np.array(self._positives),
             self._recent,
             self.observed,
-            [engine.to_bytes() for engine in self._engines.values()],
+            {code: (self._begun[code], engine.to_bytes()) for code, engine in self._engines.items()},
         )
 
     def restore(self, state: OneVsRestState) -> None:
         """Set the state; raise ValueError if it cannot be one."""
-        classes, what = len(self._positives), "engines by class"
-        codes = within(state.codes, 0, classes - 1, what, len(state.engines)).tolist()
-        begun = state.begun.reshape(len(codes)).tolist()
-        self._positives = state.positives.reshape(classes).copy()
-        self._recent = state.recent.reshape(classes)
+        classes, engines = len(self._positives), state.engines
+        require(max(engines, default=0) < classes, f"engines of classes {[*engines]}, of {classes}")
+        self._positives, self._recent = state.positives.reshape(classes).copy(), state.recent.reshape(classes)
         self.observed = state.observed
-        self._engines = {
-            code: Engine.from_bytes(engine) for code, engine in zip(codes, state.engines, strict=True)
-        }
-        self._begun = dict(zip(codes, begun, strict=True))
+        self._engines = {code: Engine.from_bytes(data) for code, (_, data) in engines.items()}
+        self._begun = {code: begun for code, (begun, _) in engines.items()}
         self._arrange()
 
 

@@ -60,8 +60,6 @@ cdef class JoinRules(id_table_c.IdTable):
         bint is_target, Py_ssize_t code, answer, weight, memo
     ) except -1
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
-    @cython.locals(row=Py_ssize_t)
-    cpdef wait_early(self, event)
     cpdef int settle(self, Py_ssize_t row, int state) except -1
     @cython.locals(real=Py_ssize_t, predicted_at=double)
     cpdef joined(self, Py_ssize_t row, int label, time, weight, matured_at)

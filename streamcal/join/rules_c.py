@@ -299,10 +299,6 @@ class JoinRules(id_table_c.IdTable):
             return None
         return self._end(row, self._wait if queue == _WAITING else self._ttl)
 
-    def matured_at(self, row: int) -> float:
-        """Return the time at which the prediction of a row matures."""
-        return self._end(row, self._wait)
-
     def _end(self, row: int, ttl: float) -> float:
         """Return the expiry time of a row."""
         since = self._real[_REAL * row]
@@ -447,7 +443,10 @@ class JoinRules(id_table_c.IdTable):
         row = self.known(event.id)
         if not row:
             self._outcomes.early += 1
-            self.wait_early(with_origin(event, origin_of))
+            row = self.add(event.id)
+            self.hold_object(row, with_origin(event, origin_of))
+            self._stamp(row)
+            self._enqueue(row, _COMES)
             return self._reject_early() if self._counts[_EARLY] > self._most else None
         if self.is_waiting(row):
             if self.matures:
@@ -550,13 +549,6 @@ class JoinRules(id_table_c.IdTable):
         self.settle(row, _LABELLED + label)
         return joined
 
-    def wait_early(self, event: LabelEvent) -> None:
-        """Hold a label whose prediction has not come: its id has no row."""
-        row = self.add(event.id)
-        self.hold_object(row, event)
-        self._stamp(row)
-        self._enqueue(row, _COMES)
-
     def settle(self, row: int, state: int) -> None:
         """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
         if self.matures:
@@ -580,7 +572,7 @@ class JoinRules(id_table_c.IdTable):
         """Join a matured prediction with the label that came last, or with 0 if none came."""
         held = self.held(row)
         label, told_at = (0, None) if held.told is None else held.told
-        joined = self.joined(row, label, told_at, None, self.matured_at(row))
+        joined = self.joined(row, label, told_at, None, self._end(row, self._wait))
         self.settle(row, _LABELLED + label)
         return joined
 

@@ -329,3 +329,57 @@ def test_three_classes_with_text_labels() -> None:
     with pytest.raises(ValueError, match=r"classes is one of columns: columns=\{'classes': …\}"):
         streamcal.backtest(rows, classes=CLASSES)  # type: ignore[call-overload]
     assert streamcal.backtest(rows, columns=named).summary["classes"]["before"]["accuracy"] == accuracy
+
+
+@pytest.mark.parametrize("name", [None, "id", "order"])
+def test_a_frame_whose_index_is_the_id_with_labels_that_never_came(name: str | None) -> None:
+    came = np.arange(ROWS) % 4 != 0
+    rows = frame(label=np.where(came, LABELS, np.nan)).rename_axis(name)
+    done = streamcal.backtest(rows, **FEW_MAPS)
+    assert done.summary["join"]["joined"] == came.sum()
+    assert done.summary["brier_before"] == brier(SCORES[came], LABELS[came])
+    frame_of_answers: Any = done.frame
+    assert rows.join(frame_of_answers["probability"]).notna()["probability"].all()
+    assert len(streamcal.backtest(rows, label_delay="1d", **FEW_MAPS).frame) == ROWS
+    with pytest.raises(ValueError, match="index 0: a label must equal 0 or 1, got nan: leave out rows"):
+        streamcal.evaluate(rows["label"], rows["score"])
+    left = rows.dropna()
+    assert streamcal.evaluate(left["label"], left["score"]).brier == brier(SCORES[came], LABELS[came])
+
+
+def test_two_frames_are_joined_by_their_indices() -> None:
+    rows = frame()
+    labels = rows[["label"]].assign(time=QUARTERS + pd.Timedelta("1h")).sample(frac=1, random_state=0)
+    done = streamcal.backtest(rows.drop(columns="label"), labels, **FEW_MAPS)
+    assert done.summary["brier_before"] == brier(SCORES, LABELS)
+    with pytest.raises(ValueError, match=r"no column 'id'.*reset_index\(names='id'\) makes the index the id"):
+        streamcal.backtest(rows.drop(columns="label").reset_index(drop=True), labels.reset_index(drop=True))
+
+
+def test_a_lazy_frame_is_computed() -> None:
+    rows = pl.from_pandas(frame(id=NAMES))
+    done = streamcal.backtest(rows.lazy().filter(pl.col("score") > 0.1), **FEW_MAPS)
+    some = SCORES > 0.1
+    assert done.summary["brier_before"] == brier(SCORES[some], LABELS[some])
+    with pytest.raises(ValueError, match=r"shape \(600, 1\): give one column"):
+        streamcal.evaluate(rows.select("label"), rows.select("score"))
+
+
+def test_parquet_by_day(tmp_path: Path) -> None:
+    rows = pl.from_pandas(frame(id=NAMES)).with_columns(day=pl.col("time").dt.date())
+    for (day,), part in rows.group_by("day", maintain_order=True):
+        folder = tmp_path / f"days/day={day}"
+        folder.mkdir(parents=True)
+        part.drop("day").write_parquet(folder / "part-0.parquet")
+    run, pattern = ("run", "--mode", "target", "--output", tmp_path / "out.jsonl", "--events"), "/*/*.parquet"
+    refused = command(*run, tmp_path / "days")
+    assert refused.returncode == 1
+    assert "give a pattern of the files" in refused.stderr
+    files = sorted((tmp_path / "days").glob("*/*.parquet"))
+    assert "put a pattern of several files in quotes" in command(*run, *files).stderr
+    done = command(*run, f"{tmp_path}/days{pattern}", "--summary", tmp_path / "summary.json")
+    assert done.returncode == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["brier_before"] == brier(SCORES, LABELS)
+    lazy = pl.scan_parquet(f"{tmp_path}/days{pattern}")
+    assert streamcal.backtest(lazy, **FEW_MAPS).summary["brier_before"] == brier(SCORES, LABELS)

@@ -19,7 +19,8 @@ import polars as pl
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from streamcal import LabelledEvent, Recalibrator, backtest, evaluate_classes
+import streamcal
+from streamcal import LabelledEvent, Recalibrator, backtest, evaluate, evaluate_classes, onnx, sql
 from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.engine.emissions import Rejected
 from streamcal.events.codec import CsvDecoder, JsonDecoder
@@ -446,3 +447,53 @@ def test_no_path_believes_a_mistake_in_all_labels(
             of_stream(form, wrong, tmp_path)
     else:
         assert of_stream(form, wrong, tmp_path) == WRONG[wrong]
+
+
+def test_masked_values_are_refused_elsewhere() -> None:
+    three = Recalibrator(classes=["a", "b", "c"])
+    rows = np.ma.array(np.full((3, 3), 1 / 3), mask=np.eye(3, k=-1) > 1)
+    rows[1, 2] = np.ma.masked
+    for call in (
+        lambda: three.predict_many(rows),
+        lambda: three.learn_many(np.full((3, 3), 1 / 3), MASKED),
+        lambda: evaluate(MASKED, RIGHT["scores"]),
+        lambda: evaluate_classes(RIGHT["labels"], rows),
+        lambda: StreamingCalibratedClassifier().fit(np.eye(3), MASKED),
+        lambda: StreamingCalibratedClassifier().fit(np.eye(3), RIGHT["labels"], sample_weight=MASKED),
+    ):
+        with pytest.raises(ValueError, match=r"index 1: .* must not be masked"):
+            call()
+    Recalibrator().learn_many(np.ma.array(RIGHT["scores"]), np.ma.array(RIGHT["labels"]))
+
+
+def test_labels_of_three_classes_need_their_names_or_a_positive_one() -> None:
+    rows = pd.DataFrame({"id": [*map(str, range(90))], "score": 0.5, "label": [0, 1, 2] * 30})
+    with pytest.raises(ValueError, match="labels name more classes than 0 and 1: others, such as 2, were"):
+        backtest(rows)
+    assert backtest(rows, columns={"positive": 1}).summary["join"]["joined"] == 60
+
+
+@pytest.mark.parametrize("export", [onnx.model, lambda map_: sql.query(map_, "postgres")])
+@pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
+def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:
+    engine = Recalibrator(**kind)
+    for wrong in (engine, engine.by_segment, '{"version": 0}', None):
+        with pytest.raises(TypeError, match=r"only a RecalibrationMap .*, got .*take its map; of a segment"):
+            export(wrong)
+    if "classes" in kind and export is not onnx.model:
+        with pytest.raises(TypeError, match=r"got MulticlassMap\(.*goes to onnx.model"):
+            export(engine.map)
+    else:
+        export(engine.map)
+
+
+def test_messages_name_what_there_is() -> None:
+    with pytest.raises(TypeError, match="unknown option 'bin': did you mean 'bins'"):
+        Recalibrator(bin=3)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"'ja'.*; positive= names the one that counts as 1"):
+        evaluate(["ja", "nein"], [0.9, 0.2])
+    assert evaluate(["ja", "nein"], [0.9, 0.2], positive="ja").brier == pytest.approx(0.025)
+    lazy = pl.DataFrame({"label": [0, 1]}).lazy()
+    with pytest.raises(TypeError, match="labels are a polars LazyFrame, which is not computed yet"):
+        evaluate(lazy, [0.9, 0.2])
+    assert {"evaluate", "backtest"} <= {*dir(streamcal)}

@@ -122,3 +122,14 @@ def test_the_exact_risk_agrees_with_a_large_sample() -> None:
     error = squares.std() / len(scores) ** 0.5
     assert SOURCE.risk(recalibration).total == pytest.approx(squares.mean(), abs=4 * error)
     assert 0.0 < SOURCE.risk(recalibration).calibration < SOURCE.risk(recalibration).total
+
+
+@pytest.mark.statistical
+def test_a_broken_shift_correction_is_noticed() -> None:
+    """Table 1's composite with w₀ and w₁ exchanged is far outside its tolerance."""
+    engine = Recalibrator(mode="composite", bins=9)
+    engine.learn_many(*sample(1000, 0), "source")
+    engine.learn_many(*sample(100, 0, NormalPair(0.1)), "target")
+    engine.refresh()
+    broken = engine.map.model_copy(update={"weights": engine.map.weights[::-1]})
+    assert NormalPair(0.1).risk(broken).total > 0.01

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import streamcal
 
@@ -22,6 +25,21 @@ def spec_of(name: str) -> ModuleSpec | None:
     if not name.startswith("streamcal.") or not name.endswith("_c"):
         return None
     return importlib.util.spec_from_file_location(name, path)
+
+
+def uncompiled(name: str) -> ModuleType:
+    """Import a compiled module a second time, as Python; skip, in CI fail, where nothing was compiled."""
+    if not streamcal.compiled:
+        if os.environ.get("CI"):
+            pytest.fail("nothing was compiled")
+        pytest.skip("nothing was compiled: there was no C compiler at the installation")
+    spec = spec_of(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert str(module.__file__).endswith(".py")
+    return module
 
 
 class FromPython:

@@ -82,3 +82,21 @@ def test_the_denominator_is_a_supremum() -> None:
         best = -minimize(loss, np.zeros(bins + 1), method="BFGS").fun
         bound = largest_likelihood(hits, totals, others, more)
         assert best - 1e-6 <= bound <= best + 0.01
+
+
+@pytest.mark.statistical
+def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
+    """The broken formula: against the source rates themselves, their estimation error alone alarms."""
+    alarms = 0
+    for seed in range(40):
+        rng = np.random.default_rng([8, seed])
+        rates = np.linspace(0.05, 0.95, BINS)
+        hits = rng.binomial(60, rates)
+        test = LabelShiftTest(np.stack((60 - hits, hits)), ALPHA)
+        target = rng.binomial(2000, rates)
+        test.count(np.stack((2000 - target, target)))
+        served = np.clip(hits / 60, 1e-3, 1 - 1e-3)
+        own = float(target @ np.log(served) + (2000 - target) @ np.log1p(-served))
+        alarms += test.log_predictor() - own >= test.threshold
+        assert not test.alarm()
+    assert alarms > 20

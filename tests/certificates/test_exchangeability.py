@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from streamcal import Certificate, DriftAlarm, LabelEvent, MapPublished, PredictionEvent, Recalibrator
+from streamcal.certificates import exchangeability
 from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.record import NO_CLAIM, identically_distributed
 from streamcal.engine.config import Mode
@@ -216,3 +217,18 @@ def test_a_first_claim_comes_near_the_labels_that_were_expected(seed: int) -> No
     assert expected is not None
     assert certified(max(64, expected // 4), 0, seed, mode="source").risk >= NO_CLAIM
     assert certified(expected * 4, 0, seed, mode="source").risk < NO_CLAIM
+
+
+@pytest.mark.nightly
+@pytest.mark.statistical
+def test_the_likeliest_change_would_alarm_falsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken formula: the largest likelihood on each side of a change, where the predictor must learn."""
+    arguments = exchangeability._arguments
+
+    def without(bins: int) -> tuple[np.ndarray, ...]:
+        sums, more, signs, empty = arguments(bins)
+        return sums, 0.0 * more, signs, 0.0 * empty
+
+    monkeypatch.setattr(exchangeability, "_arguments", without)
+    monkeypatch.setattr(exchangeability, "_log_gamma", lambda n: n * np.log(np.maximum(n, 1.0)))
+    assert false_alarms(40, 5_000) > 0.5

@@ -20,16 +20,17 @@ import pytest
 from streamcal.certificates.forecasters import FORECASTERS, Forecasters, Levels, log_likelihoods
 from streamcal.certificates.inequalities import version_delta
 from streamcal.certificates.likelihood_set import LikelihoodSet, equal_points, likelihood_set, log_majorants
-from streamcal.certificates.monotone_maximum import TILTS, MapValues, MassLimits, largest_risk
+from streamcal.certificates.likelihoods_c import best_paths
+from streamcal.certificates.monotone_maximum import TILTS, MapValues, MassLimits, _Lattice, largest_risk
 from streamcal.certificates.path_bounds import PathBounds
-from streamcal.certificates.prequential import Prequential
-from streamcal.certificates.target import NO_SHIFT, Shift
+from streamcal.certificates.prequential import LEVELS, Prequential
+from streamcal.certificates.target import NO_SHIFT, LabelCounts, Shift, shift_limits
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.maps.shift import shift_odds
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.grid import left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
-from tests.certificates.truths import TRUTHS, Truth
+from tests.certificates.truths import TRUTHS, Truth, gaussian
 from tests.nightly import one_in
 
 Reals = npt.NDArray[np.float64]
@@ -366,3 +367,200 @@ def test_certificates_hold_at_all_versions_together(name: str, observed: int) ->
     print(f"{name:16} violated {np.mean(ratios.max(axis=1) > 1):.3f} slack {room:.3g}")
     assert np.mean(ratios.max(axis=1) > 1) <= DELTA
     assert np.mean(ratios.max(axis=1) * room * 1.02 > 1) > DELTA, "the check must fail just past the slack"
+
+
+def scores_of(truth: Truth, n: int, rng: np.random.Generator, max_cells: int = 4096) -> ScoreSketch:
+    """Return a sketch of so many scores without labels."""
+    sketch = ScoreSketch(max_cells, labelled=False)
+    for start in range(0, n, 1_000_000):
+        sketch.add(truth.draw(min(n - start, 1_000_000), rng)[0])
+    return sketch
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("max_cells", one_in(2, [64, 4096]))
+def test_masses_of_segments_by_observed_scores_hold_and_break_without_x(max_cells: int) -> None:
+    """60 streams, each run of segments: violated with probability below 60 · 0.01 · 1.5e-4 (none seen).
+
+    Of few cells, several cells with labels lie in one cell of the observed scores, and are one segment.
+    """
+    truth, broken = gaussian(0.5), 0
+    for seed in range(60):
+        rng = np.random.default_rng([33, seed])
+        sketch, scores = sketch_of(*truth.draw(300, rng)), scores_of(truth, 2_400, rng, max_cells)
+        bounds = PathBounds(sketch, [0.0] * len(LEVELS), 0.05, 0.01, 0.01)
+        edges, _, masses = bounds._by_observed(scores)
+        assert masses.segment is not None
+        assert masses.segment[-1] == len(edges) == len(masses.shares) - 1
+        assert (np.diff(masses.segment) <= 1).all()
+        assert (len(masses.shares) < len(masses.segment)) == (max_cells == 64)
+        true = np.diff(np.concatenate(([0.0], truth.moments(edges)[0], [1.0])))
+        assert masses.shares.sum() == pytest.approx(1.0)
+        for tilt, limit in zip(TILTS, masses.intervals, strict=False):
+            excess = -math.expm1(-tilt) * true - tilt * masses.shares
+            sums = np.concatenate(([0.0], np.cumsum(excess)))
+            worst = float((sums[1:] - np.minimum.accumulate(sums)[:-1]).max())
+            assert worst <= limit
+            broken += worst > 0.0
+    assert broken > 30
+
+
+@pytest.mark.statistical
+def test_observed_scores_bound_the_risk_over_all_of_them_where_high_ones_alone_are_labelled() -> None:
+    """10 streams, δ = 0.1 each: more than 4 violated with probability below 0.002 (none seen).
+
+    The masses of labelled scores say nothing of the others: a map that is wrong there breaks that bound.
+    """
+    truth, violated = gaussian(0.5), 0
+
+    def wrong_below(z: Reals) -> Reals:
+        return np.where(z < 0.3, 0.5, z)
+
+    for seed in range(10):
+        rng = np.random.default_rng([10, seed])
+        scores, labels = truth.draw(40_000, rng)
+        known = rng.random(40_000) < np.where(scores < 0.3, 0.002, 0.2)
+        sketch, forecasts, traffic = ScoreSketch(), Prequential(), ScoreSketch(labelled=False)
+        for part in np.array_split(np.flatnonzero(known), 20):
+            sketch.add(scores[part], labels[part])
+            forecasts.update(sketch)
+        traffic.add(scores)
+        bounds = PathBounds(sketch, forecasts.log_likelihoods.tolist(), 0.04, 0.02, 0.04)
+        edges, atoms, masses = bounds._by_observed(traffic)
+        assert bounds._known is not None
+        risk = true_risk(truth, wrong_below)
+        violated += risk > largest_risk(bounds._known, ranges_of(wrong_below)(edges, atoms), masses)
+        assert bounds.risk(ranges_of(wrong_below)) < risk
+    assert violated <= 4
+
+
+@pytest.mark.nightly
+@pytest.mark.statistical
+def test_the_risk_in_the_target_is_covered_by_label_shift() -> None:
+    """20 streams: more than 4 violated with probability below 2e-6 at 0.01 each (none seen)."""
+    source, target, share, found = gaussian(0.5), gaussian(0.1), 0.3 * DELTA, []
+    for seed in range(20):
+        rng = np.random.default_rng([8, seed, 2_000])
+        scores, labels = source.draw(2_000, rng)
+        sketch, forecasts, start, ends = ScoreSketch(), Prequential(), 0, [*versions(1_999), 2_000]
+        for end in ends:
+            sketch.add(scores[start:end], labels[start:end])
+            start = end
+            forecasts.update(sketch)
+        line, positives, hits = maps_of(sketch)[1], sketch.n_positives, int(target.draw(300, rng)[1].sum())
+        odds = (hits + 0.5) / (300 - hits + 0.5) * (2_000 - positives + 0.5) / (positives + 0.5)
+        limits = shift_limits(LabelCounts(positives, 2_000), LabelCounts(hits, 300), 0.1 * DELTA)
+
+        def served(z: Reals, line: Apply = line, odds: float = odds) -> Reals:
+            return np.asarray(shift_odds(line(z), odds))
+
+        delta = version_delta(share / 2, len(ends) - 1)
+        bounds = PathBounds(sketch, forecasts.log_likelihoods.tolist(), share / 2, delta, 0.0)
+        found.append((bounds.risk(ranges_of(served), limits), true_risk(target, served)))
+    certified, true = np.array(found).T
+    print(f"target: violated {np.mean(true > certified):.3f}, certified {certified.mean():.3g}")
+    assert (true > certified).sum() <= 4
+    assert certified.max() < 0.1
+
+
+def nodes_of(lattice: _Lattice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the point and the cell of each node."""
+    pairs = [
+        (k, c)
+        for k, (first, last) in enumerate(zip(lattice.first, lattice.last, strict=True))
+        for c in range(first, last)
+    ]
+    points, cells = np.array(pairs).T
+    return points, cells
+
+
+def best_path(lattice: _Lattice, earned: Reals) -> float:
+    """Return the largest sum along any path of what each node earns, float64[nodes]."""
+    reached = np.full((int(lattice.last.max()) + 1, 1), -np.inf)
+    reached[0] = 0.0
+    best_paths(
+        lattice.first,
+        lattice.last,
+        np.zeros(len(earned)),
+        np.ascontiguousarray(earned[:, None]),
+        np.ones(1),
+        reached,
+    )
+    return float(reached[-1, 0])
+
+
+def test_best_path_is_the_best_of_all_paths() -> None:
+    rng, points = np.random.default_rng(41), equal_points(6)
+    for _ in range(20):
+        lowest = np.sort(rng.random(4) * 0.7)
+        highest = np.maximum.accumulate(lowest + rng.random(4) * (1 - lowest))
+        lattice = _Lattice(small_set(rng, 4)._replace(lowest=lowest, highest=highest), points)
+        nodes = {(c, k): i for i, (k, c) in enumerate(zip(*nodes_of(lattice), strict=True))}
+        for c in range(4):  # each range of values lies between points that are there
+            mine = [k for cell, k in nodes if cell == c]
+            assert points[min(mine)] <= lowest[c] <= highest[c] <= points[max(mine)]
+            assert mine == list(range(min(mine), max(mine) + 1))
+        earned = rng.normal(size=(2, len(nodes)))
+        expected = [
+            max(
+                sum(lane[nodes[c, k]] for c, k in enumerate(path))
+                for path in itertools.combinations_with_replacement(range(7), 4)
+                if all((c, k) in nodes for c, k in enumerate(path))
+            )
+            for lane in earned
+        ]
+        np.testing.assert_allclose([best_path(lattice, lane) for lane in earned], expected)
+
+
+def test_paths_of_points_earn_as_much_as_any_and_less_without_the_majorants() -> None:
+    """Over random non-decreasing sequences, likelihood and a convex function together."""
+    rng, points, too_small = np.random.default_rng(44), equal_points(4), 0
+    for _ in range(20):
+        known = small_set(rng, 4)
+        lattice, aim = _Lattice(known, points), rng.random(4)
+        v = np.sort(rng.random((4_000, 4)), axis=1)
+        node, cell = nodes_of(lattice)
+        convex = (points[node] - aim[cell]) ** 2
+        fits = log_likelihoods_at(v, known.negatives, known.positives) - known.largest
+        best = float((fits + (v - aim) ** 2).sum(axis=1).max())
+        assert best_path(lattice, lattice.deviance + convex) >= best
+        plain = log_likelihoods_at(points[node], known.negatives[cell], known.positives[cell])
+        plain -= known.largest[cell]
+        too_small += best_path(lattice, plain + convex) < best
+    assert too_small > 10
+
+
+@pytest.mark.slow
+def test_cells_of_one_segment_limit_the_function_from_without_only() -> None:
+    """Over random h of the set, with the mass of each segment at one place; with other segments it fails."""
+    rng, wrong_fails = np.random.default_rng(47), 0
+    segments = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 2])
+    for _ in range(40):
+        known = small_set(rng, 5, slack=6.0)
+        for segment, other in (segments, segments[::-1]):
+            count = int(segment[-1]) + 1
+            shares = rng.dirichlet(np.ones(count))
+            masses = MassLimits(shares, np.zeros(3), 0.0, segment)
+            lowest = np.sort(rng.random(count))
+            highest = np.minimum(lowest + 0.05, 1.0)
+            bound = largest_risk(known, steps_between(lowest, highest), masses)
+            wrong = np.resize(shares, int(other[-1]) + 1)
+            wrong_values = steps_between(*(np.resize(each, len(wrong)) for each in (lowest, highest)))
+            wrong_bound = largest_risk(known, wrong_values, MassLimits(wrong, np.zeros(3), 0.0, other))
+            v = np.sort(rng.random((4_000, 5)), axis=1)
+            fits = log_likelihoods_at(v, known.negatives, known.positives).sum(axis=1)
+            v = v[fits >= known.largest.sum() - known.slack]
+            # In segment g, h* lies between the mean of the last cell before it and of the first one after it.
+            first = np.searchsorted(segment, np.arange(count + 1))
+            ends = np.column_stack((np.zeros(len(v)), v, np.ones(len(v))))
+            worst = 0.0
+            for take_upper in itertools.product((False, True), repeat=count):
+                at = [first[g + 1] + 1 if up else first[g] for g, up in enumerate(take_upper)]
+                if (np.diff(at) < 0).any():
+                    continue
+                h = ends[:, at]
+                risk = np.maximum(h - lowest, highest - h) ** 2 @ shares
+                worst = max(worst, float(risk.max(initial=0.0)))
+            assert worst <= bound + 1e-12
+            wrong_fails += worst > wrong_bound
+    assert wrong_fails > 4

@@ -48,7 +48,7 @@ SHELL = [code for code in blocks("README.md", "sh") if "kafka://" not in code]
         for name in map(shown, PAGES)
         for number in range(len(blocks(name, "python")))
         if name != "docs/river.md" or number == 0  # the others build on the first: tests/test_river.py
-        if name != "docs/spark.md"  # tests/spark/test_page.py
+        if name != "docs/spark.md"  # tests/spark/test_fit.py
         if name != "docs/kafka.md"  # tests/connectors/kafka/test_readme.py
         if (name, number) != ("README.md", 0)  # the year of flights
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -86,3 +87,17 @@ def test_a_label_told_many_times_contradicts_once() -> None:
     assert engine.join.counts.contradicted > 100
     assert engine._engine._versions._ledger.contradicted < 12
     assert engine.alarms == ()
+
+
+@pytest.mark.statistical
+def test_wrong_zeros_cost_at_most_what_the_lemma_says() -> None:
+    """R ≤ (√R̃ + √ε)², whatever part of the positives is late; without √ε it fails."""
+    rng, fails = np.random.default_rng(15), 0
+    for _ in range(200):
+        mass, h = rng.dirichlet(np.ones(8)), np.sort(rng.random(8))
+        wrong = h * rng.random(8) ** rng.choice([0.2, 1.0, 5.0])  # ρ: 1, and learned as 0
+        served = np.clip(h - wrong + rng.normal(0, 0.05, 8), 0.0, 1.0)
+        risk, counted = (float(mass @ (served - rate) ** 2) for rate in (h, h - wrong))
+        assert risk <= (math.sqrt(counted) + math.sqrt(float(mass @ wrong))) ** 2 + 1e-12
+        fails += risk > counted
+    assert fails > 100

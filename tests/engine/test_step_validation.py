@@ -85,3 +85,15 @@ def test_a_window_of_event_time_needs_the_time_of_every_label(event: Any) -> Non
     with pytest.raises(ValueError, match="the window 10 days, 0:00:00 is a stretch of event time"):
         engine.step(event)
     assert engine.to_bytes() == before
+
+
+def test_an_event_in_another_unit_is_rejected() -> None:
+    engine = Recalibrator()
+    for i in range(5):
+        engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
+    odd = PredictionEvent("odd", 0.5, (NOW + 5) * 1e3)
+    (rejected,) = engine.step(odd)
+    assert isinstance(rejected, Rejected)
+    assert rejected.event == odd
+    assert "is in milliseconds, the others of its input are in seconds" in rejected.reason
+    assert engine.join.time == NOW + 4

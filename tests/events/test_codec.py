@@ -184,3 +184,31 @@ def test_rows_of_a_table_keep_their_domain(domains: list[str | None]) -> None:
     assert [getattr(event, "domain", None) for event in events] == [
         getattr(event, "domain", None) for event in one_by_one
     ]
+
+
+LINES = st.sampled_from(
+    [
+        *(b'{"id":"a","score":0.5}', b'{"id":"b","label":1,"key":"k"}', b'{"id":"d",', b'"score":0.5}'),
+        *(b'{"id":"c","score":0.5,"label":0,"time":3}\r', b'{"id":"e","score":0.5}{"id":"f","score":0.5}'),
+        *(
+            b'{"id":"{","score":0.5}',
+            b'{"id":7,"score":0.5}',
+            b'{"id":"g","score":2}',
+            b"",
+            b" ",
+            b"3",
+            b"\xff",
+        ),
+        b'{"id":"h","score":0.5,"x":{}}',
+    ]
+)
+
+
+@given(st.lists(LINES | st.binary(max_size=5), max_size=6), st.booleans())
+def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: bool) -> None:
+    block = b"\n".join(lines) + b"\n" * ended
+    decoder = JsonDecoder()
+    events = decoder.decode_lines(block)
+    if events is not None:
+        texts = block.removesuffix(b"\n").split(b"\n")
+        assert list(events) == [decoder.decode(line) for line in texts]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamcal import PredictionEvent
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import Event
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+from tests.fuzz.lines import json_line
 
 NINES = "9" * 310
 HEADER = b"id,score,label,time,key,domain"
@@ -90,3 +96,26 @@ def test_names_of_unknown_fields_are_bounded() -> None:
         assert wide.decode(b"a,0.5" + b"," * 300) == PredictionEvent("a", 0.5)
     assert wide.unknown_fields.total() == 600
     assert len(wide.unknown_fields) <= 101
+
+
+COLUMNS = (
+    Columns(),
+    Columns(keep=("extra", "x")),
+    Columns(id="key", key="id", keep=("extra",)),
+    Columns(positive="yes", keep=("label",)),
+)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(COLUMNS))
+def test_no_mutated_line_raises(seed: int, columns: Columns) -> None:
+    raw = json_line(random.Random(seed))
+    for decoder in (
+        JsonDecoder("target", columns),
+        CsvDecoder(b"id,score,label,time,key,domain,extra", "target", columns),
+    ):
+        found = decoder.decode(raw)
+        assert isinstance(found, Malformed | PredictionEvent | LabelEvent | LabelledEvent)
+        assert not isinstance(found, Malformed) or len(found.reason) <= 1000
+    block = raw.replace(b"\n", b" ")
+    events = JsonDecoder("target", columns).decode_lines(block)
+    assert events is None or list(events) == [JsonDecoder("target", columns).decode(block)]

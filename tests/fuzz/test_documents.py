@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from streamcal import RecalibrationMap
+from streamcal import RecalibrationMap, Recalibrator
 from streamcal.run.apply import Maps
 from streamcal.run.config import read_config
+from tests.fuzz.states import OPTIONS, make
 from tests.memory import Log, MemoryFeed
 
 
@@ -40,3 +42,15 @@ def test_a_line_of_maps_that_is_no_map_is_passed_over(line: bytes) -> None:
     maps = Maps(MemoryFeed(log))
     assert maps.update(0.0)
     assert maps.get(None) == RecalibrationMap(version=1)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_whatever_was_learned_or_refreshed_can_be_restored(options: dict[str, object]) -> None:
+    rng = np.random.default_rng(4)
+    engine = make(options, 60, rng)
+    for n in (1, 30, 90, 300):
+        engine.observe_many(rng.random(n))
+        engine = Recalibrator.from_bytes(engine.to_bytes())
+        engine.refresh()
+        state = engine.to_bytes()
+        assert Recalibrator.from_bytes(state).to_bytes() == state

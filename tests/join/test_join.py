@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamcal_connectors.sqlite.store import SqliteConnector
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission, Rejected
-from streamcal.events import Event
+from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.join.entries import Early, Entry, Pack, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, PACK, WAITING, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts, Joined, JoinState
-from tests.join.recorder import EVENTS, Recorder, emissions
+from streamcal.run.ports import Change
+from tests.join.recorder import EVENTS, Recorder, emissions, stored_entries
 from tests.nightly import one_in
 
 
@@ -290,3 +293,76 @@ def test_a_table_is_three_dicts_in_order(seed: int) -> None:
                 assert rows.entries(queue) == list(each.items())
                 assert rows.count(queue) == len(each)
                 assert rows.oldest(queue) == (rows.known(next(iter(each))) if each else 0)
+
+
+# What waits is bounded in bytes, and what the join says of a label whose prediction is gone is true
+
+
+def test_a_label_that_waits_keeps_of_its_text_what_a_reject_keeps() -> None:
+    join = Join()
+    raw = b'{"id":"a","label":1,"junk":"' + b"x" * 1_000_000 + b'"}'
+    for i in range(20):
+        origin = Origin("labels", i, raw)
+        emissions(join, LabelEvent(f"{i}", 1, origin=origin), Recorder())
+    rejects = join.close()
+    assert len(rejects) == 20
+    for reject in rejects:
+        assert reject.event.origin is not None
+        assert reject.event.origin.raw == raw[:RAW_BYTES]
+        assert reject.event.origin.line == int(reject.event.id or "")
+
+
+def test_a_time_that_is_none_does_not_move_the_clock() -> None:
+    join = Join()
+    join.move_to(5.0)
+    join.move_to(math.nan)
+    assert join.time == 5.0
+
+
+def random_events(rng: random.Random, count: int) -> list[Event]:
+    """Return a stream in which every outcome of the join occurs."""
+    events: list[Event] = []
+    for i in range(count):
+        id_, time = f"é{rng.randrange(count // 2)}", float(i + rng.randrange(-20, 20))
+        kind = rng.random()
+        if kind < 0.5:
+            events.append(PredictionEvent(id_, rng.random(), time, rng.choice([None, "k"])))
+        elif kind < 0.95:
+            events.append(LabelEvent(id_, rng.randrange(2), time if rng.random() < 0.9 else None))
+        else:
+            events.append(LabelledEvent(rng.random(), rng.randrange(2), id_, time))
+    return events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    one_in(2, [(0, {}), (1, {}), (2, {"missing_labels": "negative", "label_delay_limit": 40.0})]),
+)
+def test_a_join_resumes_from_sqlite(tmp_path: Path, seed: int, options: dict[str, Any]) -> None:
+    rng = random.Random(seed)
+    config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]), **options)
+    plain, stored = Join(config), Join(config)
+    learned = Recorder(), Recorder()
+    store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
+    events = random_events(rng, 4000)
+    while events:
+        cut = rng.randrange(1, 300)
+        batch, events = events[:cut], events[cut:]
+        for event in batch:
+            assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
+        removed, packs = stored.changes()
+        store.commit(Change({}, b"{}", {}, {}, (), (), removed=removed, packs=packs))
+        if rng.random() < 0.2:  # as after a crash
+            store.close()
+            store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
+            stored = Join(config, again(stored.state))
+            stored.load(store.load().packs)
+        assert stored.state == plain.state
+    assert learned[0].learned == learned[1].learned
+    counts = msgspec.structs.asdict(plain.counts)
+    absent = {"implied", "contradicted"} if config.missing_labels == "drop" else {"expired"}
+    assert {name for name, count in counts.items() if not count} <= absent, counts
+    entries = [pair for queue in (EARLY, WAITING, ENDED) for pair in plain.entries(queue)]
+    assert stored_entries(store.load()) == entries
+    store.close()

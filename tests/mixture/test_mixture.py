@@ -265,3 +265,60 @@ def test_it_recovers_from_a_change_of_concept() -> None:
     assert any("less per label than" in (step.mixing.reason or "") for step in steps)
     for before, after in pairwise(steps):
         assert (after.mixing.reason is None) == (before.mixing.leader == after.mixing.leader)
+
+
+def test_late_labels_are_not_scored_with_what_they_taught(source_of: SourceOf) -> None:
+    """With labels that contradict the source, the first fits change everything. For the first tracker, the
+    maps of the target were still that of the source when the predictions were made: none has lost more."""
+    rng = np.random.default_rng(6)
+    scores = rng.random(600)
+    labels = (rng.random(600) > scores).astype(np.int8)
+    mixture = with_source(source_of)
+    first = each_of(mixture)[0]
+    mixture.learn(scores[:300], labels[:300], np.arange(300))
+    mixture.step(300)
+    mixture.learn(scores[300:], labels[300:], np.arange(300))
+    by_moment, by_arrival = each_of(mixture)
+    isotonic, composite = NAMES.index("target/isotonic/250"), NAMES.index("composite/curve/all")
+    ratio = first[isotonic] / first[composite]
+    assert by_moment[isotonic] / by_moment[composite] == pytest.approx(ratio, rel=0.1)
+    assert by_arrival[isotonic] / by_arrival[composite] > 2.0 * ratio
+
+
+def with_source(source_of: SourceOf) -> Mixture:
+    mixture = Mixture.begun()
+    mixture.set_source(source_of(1000, 0.5, 31))
+    mixture.step(0)
+    return mixture
+
+
+def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
+    """Whatever is done to a mixture: with late labels, a source, another source, scores."""
+    rng = np.random.default_rng(19)
+    kept, again = Mixture.begun(), Mixture.begun()
+    observed, arrivals, early = 4000, 0, NormalPair(0.4).sample(500, rng)
+    for mixture in (kept, again):
+        mixture.continue_from(*early)
+    for step in range(40):
+        scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
+        seen = rng.integers(IN_CALL if step % 3 else 0, observed + 1, 70)
+        observed += int(rng.integers(0, 200)) * (step % 4 != 3)
+        told = observed if step % 2 else 0
+        source = source_of(500 + step, 0.5, 20) if step in (0, 5, 25) else None
+        mixed = []
+        again = restored(again)
+        for mixture in (kept, again):
+            if step:
+                mixture.learn(scores[:30], labels[:30], seen[:30], None, told)
+            if source:
+                mixture.set_source(source)
+        again = restored(again)
+        for mixture in (kept, again):
+            if step:
+                mixture.learn(scores[30:], labels[30:], seen[30:], None, told)
+                arrivals += bursts(mixture)
+            mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
+        assert mixed[0] == mixed[1]
+        assert encoded(kept) == encoded(again)
+    assert kept.n == 39 * 70
+    assert arrivals > 4

@@ -7,6 +7,7 @@ weights at another rate, or gives another share back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.mixture import weights as module
+from streamcal.mixture.forecasts_c import Rates
 from streamcal.mixture.weights import Slopes, Weights
 from tests.mixture.plain import DELAYED, WITH_EARLY, log_losses
 
@@ -237,13 +239,15 @@ def changes_the_level(rng: np.random.Generator, block: int, weights: Floats, m: 
 ADVERSARIES = (punishes_the_leader, punishes_the_mixture, changes_once, never_changes, changes_the_level)
 
 
-def played(adversary: Adversary, m: int, *, sourced: bool = False, delayed: bool = False) -> list[Trial]:
+def played(
+    adversary: Adversary, m: int, *, sourced: bool = False, delayed: bool = False, blocks: int = 700
+) -> list[Trial]:
     """Return the blocks of a stream whose labels come at once, m at a time."""
     rng = np.random.default_rng(23)
     weights = Recorded.begun(*([WITH_EARLY] if delayed else []))
     if sourced:
         weights.set_source()
-    for block in range(700):
+    for block in range(blocks):
         served = weights.served[1]
         losses = log_losses(*adversary(rng, block, served, m), LEAST)
         weights.track(losses[np.newaxis], np.tile(mixed(served, losses), (2, 1)))
@@ -422,3 +426,87 @@ def test_the_slopes(adversary: Adversary, m: int) -> None:
     terms = sloped(adversary, m)
     assert excess_weighted(terms) <= ROUNDING
     assert excess_plain(terms) <= ROUNDING
+
+
+# The bounds notice what is broken
+
+BROKEN = [
+    pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
+    pytest.param("RATE", 0.1, never_changes, id="a tenth of the rate"),
+    pytest.param("SHARE", 0.0, changes_once, id="no share"),
+    pytest.param("SHARE", 30.0, never_changes, id="thirty times the share"),
+]
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, constant: str, factor: float) -> None:
+    value = getattr(module, constant)
+    rates = (factor * rate if rate == value else rate for rate in module._RATES)
+    monkeypatch.setattr(module, "_RATES", Rates(*rates))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN)
+def test_the_bounds_fail_where_rate_or_share_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
+) -> None:
+    intact = terms_of(played(adversary, 16, blocks=2500), 0)
+    assert excess_weighted(intact) <= ROUNDING
+    breaks(monkeypatch, constant, factor)
+    terms = terms_of(played(adversary, 16, blocks=2500), 0)
+    assert excess_weighted(terms) > 0.1
+    assert math.isfinite(excess_plain(terms))
+
+
+def led(better: Callable[[int, float], int], blocks: int = 2500) -> Terms:
+    """Return the terms of the lead where the adversary says which tracker loses less, given the lead."""
+    rng, weights, served = np.random.default_rng(3), Recorded.begun(), []
+    for block in range(blocks):
+        trust = 1.0 / (1.0 + math.exp(-weights.lead))
+        tracked = np.full((2, 16), 0.9)
+        tracked[better(block, trust)] = 0.5
+        served.append(float(mixed(np.array([trust, 1.0 - trust]), tracked).sum()))
+        losses = -np.log(rng.uniform(0.45, 0.55, (1, len(weights.active), 16)))
+        weights.track(losses, tracked)
+    return lead_of(weights.trials, np.array(served))
+
+
+def behind(_: int, trust: float) -> int:
+    return int(trust >= 0.5)
+
+
+def first_one_then_the_other(block: int, _: float) -> int:
+    return int(block >= 1250)
+
+
+BROKEN_LEAD = [
+    pytest.param("_LEAD_RATE", 10.0, behind, id="ten times the rate"),
+    pytest.param("SHARE", 0.0, first_one_then_the_other, id="no share"),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("constant", "factor", "better"), BROKEN_LEAD)
+def test_the_bound_of_the_lead_fails_where_it_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, better: Callable[[int, float], int]
+) -> None:
+    intact = led(better)
+    assert excess_weighted(intact) <= ROUNDING
+    assert excess_plain(intact) <= ROUNDING
+    breaks(monkeypatch, constant, factor)
+    assert excess_weighted(led(better)) > 0.1
+
+
+BROKEN_SLOPES = [
+    pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
+    pytest.param("SHARE", 0.0, changes_once, id="no share"),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN_SLOPES)
+def test_the_bound_of_the_slopes_fails_where_it_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
+) -> None:
+    assert excess_weighted(sloped(adversary, 16, 2500)) <= ROUNDING
+    monkeypatch.setattr(module, f"SLOPE_{constant}", factor * getattr(module, f"SLOPE_{constant}"))
+    assert excess_weighted(sloped(adversary, 16, 2500)) > 0.1

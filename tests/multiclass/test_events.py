@@ -101,3 +101,18 @@ def test_nothing_ends_a_run(fields: dict[str, Any]) -> None:
     if isinstance(found, PredictionEvent | LabelledEvent):
         assert len(found.kept) == 4
         assert found.score == max(found.kept[1:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": [0, 1, -0], "id": "a", "label": "dog"}',
+        '{"id": "a", "scores": {"cat": 0.5, "dog": 1, "3": 0, "cat": 0}, "label": "3", "other": [1]}',
+        '{"id": "a", "scores": {"c\\u0061t": 0.25, "dog": 0.75, "3": 0}, "label": "c\\u0061t"}',
+        '{"id": "a", "scores": {"cat": 0.5, "dog": 0.5, "3": 9.995e-7}}',
+        '{"id": "a", "scores": null, "p_cat": 1, "p_dog": 0, "p_3": 0}',
+    ],
+)
+def test_the_quick_way_decides_as_the_slow_one(text: str) -> None:
+    decoder = JsonDecoder("target", COLUMNS)
+    assert repr(decoder.decode(text.encode())) == repr(decoder._decode_slowly(text.encode()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, log_loss
 
 import streamcal
+from streamcal.quality import evaluate as module
 from streamcal.quality import intervals
 from streamcal.quality.evaluate import evaluate
 from streamcal.quality.smooth import smooth_calibration_error
@@ -245,3 +247,19 @@ def test_values_are_those_of_relplot() -> None:
     assert smooth_calibration_error(forecasts, (labels - forecasts) / 3000) == pytest.approx(
         0.04536042816336418, rel=0.01
     )
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_standard_errors_do_not_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As these intervals were before: ± 1.96 errors, of discrimination by its linear part."""
+
+    def symmetric(law: Any, estimate: float, most: float) -> tuple[float, float]:
+        law = law._replace(noise=(0.0, 0.0)) if isinstance(law, intervals.Discrimination) else law
+        half = module.Z95 * math.sqrt(law.cumulants(max(estimate, 0.0))[0])
+        return max(estimate - half, 0.0), min(max(estimate + half, 0.0), most)
+
+    monkeypatch.setattr(module, "interval", symmetric)
+    assert misses_of_intervals("tied, rare")[0] > MOST
+    assert misses_of_intervals("300 rare labels")[1] > MOST

@@ -66,3 +66,19 @@ def test_evidence_needs_at_least_what_an_alarm_needs() -> None:
             told = bool((gaps.low > 0.0).any() or (gaps.high < 0.0).any() or (gains.high < 0.0).any())
             assert made.sums.may_be_refuted() or not told
     assert DELTA == 0.05
+
+
+@pytest.mark.statistical
+def test_broken_formulas_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what variance costs, intervals miss."""
+    streams = [calibrated(np.random.default_rng(seed), LOOKS.stop) for seed in range(20)]
+    with monkeypatch.context() as patched:
+        stakes = module._GAP_STAKES
+        free = np.zeros_like(module._GAPS)  # λ (y − p) in place of ln(1 + λ (y − p))
+        free[:, 1] = free[:, 3] = np.concatenate([-stakes, stakes])
+        free[:, 2] = np.concatenate([stakes, -stakes])
+        patched.setattr(module, "_GAPS", free)
+        assert sum(misses(stream, LOOKS)["after"] for stream in streams) >= 18
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_GAINS_UP", np.where(module._GAINS_UP < 0.0, 0.0, module._GAINS_UP))
+        assert sum(misses(stream, LOOKS)["gain"] for stream in streams) >= 6  # by chance: 3e-4

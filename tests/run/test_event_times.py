@@ -150,3 +150,13 @@ def test_the_outcome_is_the_same_however_it_is_read_and_restarted(
         reached, guards["p"] = batch.times["p"][""], batch.guards["p"]
     assert seen == at_once[0]
     assert counted == at_once[1]
+
+
+def test_one_event_in_the_far_future_is_rejected_alone() -> None:
+    times = [NOW + i for i in range(100)]
+    times[20] = FAR
+    events, taken = read(times, whole=True)
+    assert [event.time for event in events] == [*times[:20], None, *times[21:]]
+    assert isinstance(events[20], Malformed)
+    assert "2099-01-01" in events[20].reason
+    assert taken == TimesRead(mistimed=1)

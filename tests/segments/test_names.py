@@ -18,11 +18,13 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
+from typer.testing import CliRunner
 
 from streamcal import Recalibrator
+from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.segments.fields_c import name_of
-from tests.segments.test_run import run
+from tests.segments.test_run import run, stream, written
 
 MORNING = datetime(2026, 1, 31, 8, 0)
 KINDS: dict[str, tuple[Any, str]] = {
@@ -137,3 +139,41 @@ def test_columns_to_keep_may_change_while_labels_are_out(tmp_path: Path) -> None
         assert names_in(folder) == {"true", "false"}
     assert answers[0] == answers[1] == answers[2]
     assert answers[0][598] > 0.9
+
+
+# Maps of a run with segments: they say so, and nobody answers with them by mistake
+
+
+INSTEAD = ("segments by country", "map_for", "segmented_query", "take the field segments out")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with events, and the maps of a run that has segments by country."""
+    predictions, labels = stream(600)
+    written(predictions, tmp_path / "p.jsonl", 9e9)
+    written(labels, tmp_path / "l.jsonl", 9e9)
+    (tmp_path / "c.toml").write_text('[segments]\nfields = ["country"]\n')
+    run(tmp_path, "--maps", str(tmp_path / "maps.jsonl"), "--map", str(tmp_path / "map.json"))
+    return tmp_path
+
+
+def applied(folder: Path, *options: str) -> tuple[int, str]:
+    inputs = ["--events", str(folder / "p.jsonl"), "--output", str(folder / "applied.jsonl")]
+    result = CliRunner().invoke(app, ["apply", *inputs, *options])
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: applied(folder, "--map", str(folder / "map.json")),
+        lambda folder: applied(folder, "--follow", str(folder / "maps.jsonl")),
+    ],
+    ids=["map", "follow"],
+)
+def test_apply_refuses_them(folder: Path, call: Callable[[Path], tuple[int, str]]) -> None:
+    status, said = call(folder)
+    assert status != 0
+    assert all(words in said for words in INSTEAD), said
+    assert not (folder / "applied.jsonl").exists() or not (folder / "applied.jsonl").read_bytes()

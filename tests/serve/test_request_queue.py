@@ -148,3 +148,23 @@ def test_what_was_taken_is_answered_however_long_it_takes(
 
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         asyncio.run(take(store))
+
+
+def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
+    async def take(store: SqliteStore) -> None:
+        queue = RequestQueue(OPTIONS, ServedPipeline(OPTIONS))
+        queue.seek({})
+        queue.ready = True
+        waiting = [
+            asyncio.create_task(queue.submit("predictions", [b'{"id":"%d","score":0.5}' % number]))
+            for number in range(16)
+        ]
+        await asyncio.sleep(0)
+        (batch,) = queue.poll(1000, 0.0)
+        assert [event.id for event in batch.events] == [str(number) for number in range(16)]
+        assert not queue.poll(1000, 0.0)
+        for each in waiting:
+            each.cancel()
+
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        asyncio.run(take(store))

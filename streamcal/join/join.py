@@ -26,9 +26,9 @@ import msgspec
 from streamcal.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent
 from streamcal.events.codes import Refusal
-from streamcal.events.guard import GuardState, TimeGuard
+from streamcal.events.guard import TimeGuard
 from streamcal.join.config import JoinConfig
-from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import (
     Contradicted,
@@ -42,15 +42,6 @@ from streamcal.join.outcomes import (
 from streamcal.join.rules_c import JoinRules
 
 __all__ = ["Join", "JoinConfig"]
-
-
-class _State(JoinState, omit_defaults=True):
-    """Entries of every queue in order of arrival; ``since`` is the clock at arrival, in seconds."""
-
-    pending: dict[str, Pending]
-    early: dict[str, Early]
-    settled: dict[str, Settled]
-    guard: GuardState = GuardState()
 
 
 class Join(JoinRules):
@@ -135,7 +126,7 @@ class Join(JoinRules):
     def to_bytes(self) -> bytes:
         """Return the state as JSON; equal states give equal bytes."""
         return msgspec.json.encode(
-            _State(
+            JoinState(
                 self.clock.state,
                 self.start,
                 self.counts,
@@ -156,7 +147,7 @@ class Join(JoinRules):
             if the bytes are not such a state.
         """
         try:
-            state = msgspec.json.decode(data, type=_State)
+            state = msgspec.json.decode(data, type=JoinState)
             join = cls(config, state)
             join.classes = classes
             for entries in (state.pending, state.early, state.settled):

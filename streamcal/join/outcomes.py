@@ -9,8 +9,8 @@ import msgspec
 
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.codes import Code, Refusal
-from streamcal.events.guard import ClockState
-from streamcal.join.entries import Memo
+from streamcal.events.guard import ClockState, GuardState
+from streamcal.join.entries import Early, Memo, Pending, Settled
 
 __all__ = [
     "Contradicted",
@@ -115,13 +115,17 @@ class JoinCounts(msgspec.Struct):
     """Labels 1 of predictions that had been joined with 0 for want of a label; also counted as late."""
 
 
-class JoinState(msgspec.Struct):
-    """State of the join without its entries."""
+class JoinState(msgspec.Struct, omit_defaults=True):
+    """State of the join; where there is a store, without its entries, which are in order of arrival."""
 
-    clock: ClockState
-    start: float | None
+    clock: ClockState = ClockState()
+    start: float | None = None
     """First time that the clock showed, in seconds."""
-    counts: JoinCounts
+    counts: JoinCounts = msgspec.field(default_factory=JoinCounts)
+    pending: dict[str, Pending] = {}
+    early: dict[str, Early] = {}
+    settled: dict[str, Settled] = {}
+    guard: GuardState = GuardState()
 
 
 def rejected(event: Event, origin_of: OriginOf | None, code: Code, **fields: object) -> Rejected:

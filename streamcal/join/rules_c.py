@@ -172,7 +172,7 @@ class JoinRules(id_table_c.IdTable):
         super().__init__()
         self.config: JoinConfig = config or JoinConfig()
         """Options that the join was made with."""
-        state = state or JoinState(ClockState(), None, JoinCounts())
+        state = state or JoinState()
         ttl, limit = self.config.label_ttl, self.config.label_delay_limit
         self._ttl, self._most = ttl, min(self.config.max_pending, 1 << 62)
         self.matures: bool = limit is not None

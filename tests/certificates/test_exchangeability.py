@@ -232,3 +232,20 @@ def test_the_likeliest_change_would_alarm_falsely(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(exchangeability, "_arguments", without)
     monkeypatch.setattr(exchangeability, "_log_gamma", lambda n: n * np.log(np.maximum(n, 1.0)))
     assert false_alarms(40, 5_000) > 0.5
+
+
+@pytest.mark.parametrize("seed", one_in(3, range(3)))
+def test_by_label_shift_it_is_the_labels_of_the_target_that_are_counted(seed: int) -> None:
+    certificate = certified(2_000, 8, seed, mode="composite")
+    expected = certificate.labels_needed
+    assert certificate.risk < NO_CLAIM
+    assert expected is not None
+    later = certified(2_000, 8 * expected, seed, mode="composite").target_risk
+    assert later is not None
+    assert later < NO_CLAIM
+    assert repr(certificate).startswith(
+        f"Certificate(version={certificate.version}, domain='source', risk=0.0"
+    )
+    words = f"no claim yet: 8 labels so far, first claim expected near {expected:,}"
+    assert f"target_risk={words}," in str(certificate)
+    assert f"<td>{words}</td>" in certificate._repr_html_()

@@ -20,20 +20,12 @@ from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
-from streamcal_connectors.readers import (
-    ByteReader,
-    DamagedError,
-    Input,
-    ReplacedError,
-    identity,
-    open_reader,
-)
+from streamcal_connectors.readers import ByteReader, DamagedError, ReplacedError, identity, open_reader
 from streamcal_connectors.sinks import FileSink, StreamSink
 
-__all__ = ["FileConnector", "FileFeed", "StdioConnector", "TextConnector", "tables"]
+__all__ = ["FileConnector", "FileFeed", "StdioConnector", "TextConnector", "open_file", "tables"]
 
 _FEED_BYTES: Final = 1 << 20
-_PIPE: Final = "To read it as well, send it through a pipe"
 
 
 class TextConnector:
@@ -70,9 +62,9 @@ class FileConnector(TextConnector):
         path = path_of(url, "file")
         files = files_at(path)
         if files is None:
-            return self._open(path, options)
+            return open_file(path, options, self._form)
         self._several.append((str(path), Path(os.path.abspath(path))))  # noqa: PTH100  # without links resolved
-        members = [member(file, lambda file: self._open(file, options)) for file in files]
+        members = [member(file, lambda file: open_file(file, options, self._form)) for file in files]
         return FilesSource(str(path.absolute()), str(path), members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
@@ -107,20 +99,17 @@ class FileConnector(TextConnector):
         """Open the file of a sink to read it back; it need not exist yet."""
         return FileFeed(path_of(url, "file"))
 
-    def _open(self, path: Path, options: SourceOptions) -> Source:
-        """Open one file to read."""
-        kind = format_of(path.name, options.format, read=True)
-        if kind in TABLES.values():
-            return cast("Source", tables("tables").TableSource(path, kind, options))
-        remedy = "To read it as well, move it to a new name"
-        if options.follow:
-            remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
-        origin = Input(
-            path, remedy, follow=options.follow, arrays=kind != "csv", encoding=self._form.encoding
-        )
-        return LineSource(
-            origin, str(path.absolute()), str(path), options, self._form if kind == "csv" else None
-        )
+
+def open_file(path: Path, options: SourceOptions, form: TextFormat, url: str | None = None) -> Source:
+    """Open one file to read, which has come from a URL if that is given."""
+    kind = format_of(path.name, options.format, read=True)
+    if kind in TABLES.values():
+        return cast("Source", tables("tables").TableSource(path, kind, options, url))
+    remedy = "To read it as well, move it to a new name"
+    if options.follow:
+        remedy += " (rotated logs are for a log shipper, which can write to Kafka)"
+    name, title, is_csv = url or str(path.absolute()), url or str(path), kind == "csv"
+    return LineSource(path, name, title, options, form, is_csv=is_csv, remedy=remedy)
 
 
 def tables(module: str) -> Any:
@@ -147,9 +136,8 @@ class StdioConnector(TextConnector):
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = ByteReader(sys.stdin.fileno(), follow=False, owned=False)
-        csv = self._form if options.format == "csv" else None
-        origin = Input(reader, _PIPE, arrays=csv is None, encoding=self._form.encoding)
-        return LineSource(origin, "-", "-", options, csv)
+        is_csv, remedy = options.format == "csv", "To read it as well, send it through a pipe"
+        return LineSource(reader, "-", "-", options, self._form, is_csv=is_csv, remedy=remedy)
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output.
@@ -180,7 +168,7 @@ class FileFeed:
         """Return the complete lines; if there are none, wait for some."""
         try:
             if self._reader is None:
-                self._reader = open_reader(self._path, follow=True, is_gzip=self._path.suffix == ".gz")
+                self._reader = open_reader(self._path, follow=True)
             data = self._reader.read(_FEED_BYTES, timeout) or b""
             if not data and self._reader.identity != identity(self._path.stat()):
                 self.close()  # another file has taken its place

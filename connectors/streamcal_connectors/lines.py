@@ -1,4 +1,4 @@
-"""Events from lines: JSON lines or CSV.
+"""Lines of files and pipes, and where a run goes on in them.
 
 Blank lines, CRLF and a byte order mark are accepted. A line over 1 MiB is rejected, and never held in memory
 as a whole. A last line without a line end may be half of one: it is left for later unless it is surely whole.
@@ -7,40 +7,37 @@ as a whole. A last line without a line end may be half of one: it is left for la
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from streamcal.errors import ColumnsError
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed, TextFormat
+from streamcal.events.codec import Malformed, TextFormat
 from streamcal.run.ports import Positions, SourceOptions
+from streamcal_connectors.line_decoder import BOM, MAX_LINE_BYTES, LineDecoder, too_long
 from streamcal_connectors.readers import (
+    END_BYTES,
+    ByteReader,
     CutError,
     DamagedError,
     Fingerprint,
-    Input,
     Prefix,
     ReplacedError,
+    TextReader,
+    identity,
+    open_reader,
     read_position,
 )
 
-__all__ = ["MAX_LINE_BYTES", "LineSource"]
-
-MAX_LINE_BYTES: Final = 1 << 20
-"""A longer line is rejected."""
+__all__ = ["LineSource"]
 
 _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
 _EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
-_BOM: Final = b"\xef\xbb\xbf"
-_SEP: Final = re.compile(rb'"?sep=(.)"?', re.IGNORECASE)
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -86,7 +83,7 @@ class _Block:
             first, last = self.lines[index - 1] + 1 if index else 0, self.lines[index]
             while first < last and not self._texts[first].strip():
                 first += 1
-        raw = b"\n".join(self._texts[first : last + 1]).removesuffix(b"\r").removeprefix(_BOM)
+        raw = b"\n".join(self._texts[first : last + 1]).removesuffix(b"\r").removeprefix(BOM)
         return Origin(self.title, self.start.line + first + 1, raw)
 
     def position(self, count: int) -> dict[str, Any]:
@@ -114,14 +111,16 @@ class LineSource:
 
     Parameters
     ----------
-    origin
-        Where the bytes come from.
+    source
+        Path of a file, or a reader at its beginning, such as of standard input.
     name, title
         Name in positions, and in rejects.
-    options
-        Options of reading; a pipe is not followed beyond its end.
-    csv
-        Form of CSV with a header; None: JSON.
+    options, form
+        Options of reading, and of the file; a pipe is not followed beyond its end.
+    is_csv
+        Whether it is CSV with a header, or JSON.
+    remedy
+        Advice for when it was replaced by something else.
 
     Raises
     ------
@@ -131,29 +130,28 @@ class LineSource:
 
     def __init__(
         self,
-        origin: Input,
+        source: Path | ByteReader,
         name: str,
         title: str,
         options: SourceOptions,
-        csv: TextFormat | None = None,
+        form: TextFormat,
+        *,
+        is_csv: bool,
+        remedy: str,
     ) -> None:
         self.name = name
         self.unfinished: str | None = None
         self.damage: str | None = None
         self.ended = False
         self._title = title
-        self._origin = origin
-        self._reader = origin.open()
-        self.endless = self._reader.follows
+        self._source = source
+        self._encoding = form.encoding
+        self._remedy = remedy
         self._options = options
-        self._csv = csv
-        self._mark: str | None = None  # of a line sep=; before the header
-        self._ordered: CsvDecoder | None = None  # the one that knows the order of dates
-        self._noted: set[str] = set()
-        self._broken: DamagedError | None = None  # a row that has no end
-        self._decoder: JsonDecoder | CsvDecoder | None = None  # of CSV, none before its header
-        if csv is None:
-            self._decoder = JsonDecoder(options.domain, options.columns)
+        self._is_csv = is_csv
+        self._decoder = LineDecoder(title, options, form if is_csv else None)
+        self._reader = self._open()
+        self.endless = self._reader.follows
         self._line = 0
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
@@ -161,25 +159,23 @@ class LineSource:
         self._until: _Position | None = None
         self._done = False  # for good, whatever the limit
         self._lost = False  # whether what was read before is gone: it came through a pipe
-        if csv is not None and options.required and self._reader.seekable:
+        if is_csv and options.required and self._reader.seekable:
             self._find_header()  # it says at once which column is missing
-            self._decoder = None
+            self._decoder.begin()
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
         """Counts of fields that were ignored so far because events have no such field, by name."""
-        return {} if self._decoder is None else self._decoder.unknown_fields
+        return self._decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
         given = positions.get("", {}) if self._reader.seekable else {}
         position = read_position(given, _Position, "a file")
         self._done = self.ended = False
-        self._broken = None
+        self._decoder.begin()
         self._lost = "" in positions and not self._reader.seekable
         self._line = position.line
-        if self._csv is not None:
-            self._decoder = None
         self._find(position.offset, position.fingerprint)
         return {"": self._position().record()}
 
@@ -200,8 +196,8 @@ class LineSource:
         except OSError as error:
             error.filename = error.filename or self._title
             raise
-        if self._broken is not None:
-            self._break_off(self._broken)
+        if self._decoder.broken is not None:
+            self._break_off(self._decoder.broken)
         if self._until is not None and self._at_limit():
             self.ended = True
             if self._until.fingerprint not in (None, self._before.fingerprint):
@@ -218,6 +214,19 @@ class LineSource:
         """Release; may be called twice."""
         self._reader.close()
 
+    def _open(self) -> TextReader:
+        source = self._source
+        if isinstance(source, Path):
+            source = open_reader(source, follow=self._options.follow)
+        return TextReader(source, arrays=not self._is_csv, encoding=self._encoding)
+
+    def _is_replaced(self) -> bool:
+        """Whether the file at the path is another one than that which is read."""
+        try:
+            return isinstance(self._source, Path) and identity(self._source.stat()) != self._reader.identity
+        except FileNotFoundError:  # in the middle of it
+            return False
+
     def _position(self) -> _Position:
         known = self._before.size and self._reader.seekable
         fingerprint = self._before.fingerprint if known else None
@@ -227,22 +236,27 @@ class LineSource:
         """Go to an offset of the file that was read before."""
         self._before = Prefix()
         if self._reader.seekable:
-            try:
-                reader, self._before = self._origin.find(self._reader, offset, fingerprint)
-            except ReplacedError as error:
-                raise ValueError(
-                    f"{self._title} is not the file that was read before: {error}. That one was read up to"
-                    f" byte {offset}, line {self._line}; what came after was not. {self._origin.remedy}, or"
-                    " start with a new store"
-                ) from error
-            if reader is not self._reader:
+            if self._is_replaced():
                 self._reader.close()
-                self._reader = reader
+                self._reader = self._open()
+            why = ""
+            try:
+                for end, known in (min(offset, END_BYTES), 1), (offset, 2):  # quick if it begins otherwise
+                    self._before = self._reader.seek(end)
+                    if fingerprint is not None and self._before.fingerprint[:known] != fingerprint[:known]:
+                        why = f"its first {offset} bytes are not those that were read before"
+                        break
+            except ReplacedError as error:
+                why = str(error)
+            if why:
+                raise ValueError(
+                    f"{self._title} is not the file that was read before: {why}. That one was read up to byte"
+                    f" {offset}, line {self._line}; what came after was not. {self._remedy}, or start with a"
+                    " new store"
+                )
         self._read, self._rest = self._before, b""
-        if self._decoder is None:
-            self._mark = None
-            if self._before.size:
-                self._find_header()
+        if self._decoder.needs_header and self._before.size:
+            self._find_header()
 
     def _at_limit(self) -> bool:
         until = self._until
@@ -258,12 +272,14 @@ class LineSource:
                 raise ValueError(f"{self._title}: an array in JSON does not grow: leave out --follow")
             if data:
                 return self._take(data)
-            self._origin.check(self._reader)
+            is_replaced = self._options.follow and self._is_replaced()
         except ReplacedError:
-            self._find(self._before.size, self._before.fingerprint)
-            return []
+            is_replaced = True
         except DamagedError as error:
             return self._break_off(error)
+        if is_replaced:
+            self._find(self._before.size, self._before.fingerprint)
+            return []
         return [] if data is None else self._finish()
 
     def _take(self, data: bytes) -> list[_Block]:
@@ -277,7 +293,7 @@ class LineSource:
         if size <= MAX_LINE_BYTES:
             data, self._rest = self._rest + data, b""
         elif b"\n" in self._rest:
-            self._broken = self._broken_row(0, f" for more than {MAX_LINE_BYTES:,} bytes")
+            self._decoder.break_row(self._line + 1, f" for more than {MAX_LINE_BYTES:,} bytes")
             return []
         else:
             self._rest = (self._rest[:RAW_BYTES] + first[:RAW_BYTES]).rstrip(b"\n")[:RAW_BYTES]
@@ -285,7 +301,7 @@ class LineSource:
                 return []
             blocks.append(self._overlong(size, after))
             data = data[end + 1 :]
-        while self._decoder is None and (end := data.find(b"\n") + 1):  # up to the header
+        while self._decoder.needs_header and (end := data.find(b"\n") + 1):  # up to the header
             blocks.append(self._block(data[:end]))
             data = data[end:]
         end = data.rfind(b"\n") + 1
@@ -320,11 +336,11 @@ class LineSource:
 
     def _may_be_torn(self) -> bool:
         """Whether the line without a line end may be a part: it is not of a pipe, nor a whole JSON object."""
-        text = (self._rest if self._before.size else self._rest.removeprefix(_BOM)).strip()
+        text = (self._rest if self._before.size else self._rest.removeprefix(BOM)).strip()
         if not text or self._options.final or not self._reader.seekable:
             return False
         overlong = self._read.size - self._before.size > MAX_LINE_BYTES
-        if overlong or self._csv is not None or not text.endswith(b"}"):
+        if overlong or self._is_csv or not text.endswith(b"}"):
             return True
         try:
             msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -366,142 +382,39 @@ class LineSource:
         self._line += after.tail.endswith(b"\n")
         self._before = after
         raw, self._rest = self._rest, b""
-        return _Block(self._title, raw, [_too_long(size)], None, before, start, self._position())
+        return _Block(self._title, raw, [too_long(size)], None, before, start, self._position())
 
     def _block(self, data: bytes, *, last: bool = False) -> _Block:
         """Return the events of whole lines, and keep a row that goes on behind them unless it is the last."""
-        before, start = self._before, self._position()
-        lines: Sequence[int] | None = None
-        events: Sequence[Event | Malformed] | None = None
-        self._rest = b""
-        if isinstance(self._decoder, CsvDecoder) and self._decoder is not self._ordered:
-            self._find_order(self._decoder, data)
-        if self._decoder is not None:
-            events = self._decoder.decode_lines(data)
-        if events is None:
-            events, lines, size = self._singly(data, last=last)
-            data, self._rest = data[:size], data[size:]
+        before, start, reader = self._before, self._position(), self._reader
+        if self._decoder.needs_order:
+            with closing(self._first_lines()) as first:
+                # Of a pipe, only its first row can tell.
+                lines = first if reader.seekable else data.split(b"\n", 1)[:1]
+                self._decoder.find_order(lines, again=reader.seekable and self._read.size <= MAX_LINE_BYTES)
+        events, ends, size = self._decoder.decode(data, self._line, begins=not before.size, last=last)
+        data, self._rest = data[:size], data[size:]
         self._before = before.extend(data)
         self._line += data.count(b"\n")
-        self._note()
-        return _Block(self._title, data, events, lines, before, start, self._position())
-
-    def _singly(self, data: bytes, *, last: bool) -> tuple[list[Event | Malformed], list[int], int]:
-        """Return the events of lines, decoded one by one, the last line of each, from 0, and their bytes."""
-        events: list[Event | Malformed] = []
-        lines: list[int] = []
-        texts = data.split(b"\n")
-        count = len(texts) - data.endswith(b"\n")
-        end = 0  # of the row before
-        for line, text in enumerate(texts):
-            if line < end:
-                continue
-            end = line + 1
-            raw = text.removesuffix(b"\r")
-            if not line and not self._before.size:
-                raw = raw.removeprefix(_BOM)
-            if not raw or raw.isspace():
-                continue
-            if len(raw) > MAX_LINE_BYTES:
-                event: Event | Malformed = _too_long(len(raw))
-            elif self._decoder is None:
-                self._take_header(raw, self._line + line + 1)
-                continue
-            else:
-                event = self._decoder.decode(raw)
-            if type(event) is Malformed and isinstance(self._decoder, CsvDecoder) and b'"' in raw:
-                end = line + self._decoder.lines_of(islice(texts, line, count))
-                if end > line + 1:
-                    if end <= count:
-                        event = self._decoder.decode(b"\n".join(texts[line:end]).removesuffix(b"\r"))
-                    if end > count or _is_no_row(event):
-                        if end <= count:
-                            self._broken = self._broken_row(line, f" up to line {self._line + end}")
-                        elif last:
-                            self._broken = self._broken_row(line, "")
-                        return events, lines, sum(map(len, texts[:line])) + line
-            events.append(event)
-            lines.append(end - 1)
-        return events, lines, len(data)
-
-    def _broken_row(self, line: int, where: str) -> DamagedError:
-        return DamagedError(
-            f"in line {self._line + line + 1}, a text in quotes goes on over line breaks{where}, but that is"
-            " no row: close it, or write a quotation mark within it twice"
-        )
-
-    def _take_header(self, header: bytes, line: int) -> None:
-        """Take the header, or the line ``sep=;`` before it, as Excel writes it: it overrides the option."""
-        options, form, decoder = self._options, self._csv or TextFormat(), CsvDecoder
-        with suppress(ImportError):  # without pyarrow, rows are decoded one by one
-            decoder = import_module("streamcal_connectors.csv_columns").CsvColumns
-        try:
-            if mark := _SEP.fullmatch(header):
-                self._mark = mark[1].decode()
-                return
-            if self._mark is not None:
-                form = msgspec.convert({**msgspec.to_builtins(form), "separator": self._mark}, TextFormat)
-            self._decoder = decoder(header, options.domain, options.columns, options.required, form)
-        except ValueError as error:
-            raise ColumnsError(f"{self._title}, line {line}: {error}") from None
-
-    def _find_order(self, decoder: CsvDecoder, data: bytes) -> None:
-        """Let a decoder find the order of dates: in the first MiB of a file, the first row of a pipe."""
-        lines: Iterable[bytes] = data.split(b"\n", 1)[:1]
-        if self._reader.seekable:
-            self._reader.seek(0)
-            lines = self._first_lines()
-        try:
-            is_found = decoder.find_order(lines)
-        except ValueError as error:
-            raise ColumnsError(f"{self._title}, first row: {error}") from None
-        if self._reader.seekable:
-            self._reader.seek(self._read.size)
-        if is_found or not self._reader.seekable or self._read.size > MAX_LINE_BYTES:
-            self._ordered = decoder
-
-    def _first_lines(self) -> Iterator[bytes]:
-        rest, left = b"", MAX_LINE_BYTES
-        with suppress(DamagedError):  # reading the events will say so
-            while left > 0 and (more := self._reader.read(min(left, _BLOCK[0]), 0.0)):
-                left -= len(more)
-                *lines, rest = (rest + more).split(b"\n")
-                yield from lines
-
-    def _note(self) -> None:
-        """Say once what was found out about the form of the file."""
-        decoder, notes = self._decoder, dict[str, str]()
-        if self._reader.is_wide:
-            notes["encoding"] = "it is UTF-16"
-        if self._reader.is_array:
-            notes["array"] = "it is an array in JSON, whose elements count as lines"
-        if isinstance(decoder, CsvDecoder):
-            notes |= decoder.notes
-        for name, note in notes.items():
-            if name not in self._noted:
-                self._noted.add(name)
-                log.info("%s: %s", self._title, note)
+        self._decoder.note(is_wide=reader.is_wide, is_array=reader.is_array)
+        return _Block(self._title, data, events, ends, before, start, self._position())
 
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""
-        text, data = b"", None
+        with closing(self._first_lines(last=True)) as lines:
+            self._decoder.find_header(lines)
+
+    def _first_lines(self, *, last: bool = False) -> Generator[bytes]:
+        """Yield the lines of the first MiB, or to the ``last`` one; the reader is then where it was."""
+        rest, left, data = b"", MAX_LINE_BYTES, None
         with suppress(DamagedError, ReplacedError):  # reading the events will say so
-            self._reader.seek(0)
-            while self._decoder is None and len(text) <= MAX_LINE_BYTES:
-                data = self._reader.read(_BLOCK[0], 0.0)
-                text += data or b""
-                lines = text.removeprefix(_BOM).split(b"\n")
-                for line, raw in enumerate(lines if data == b"" else lines[:-1], 1):  # what has its line end
-                    if raw.strip() and self._decoder is None:
-                        self._take_header(raw.removesuffix(b"\r"), line)
-                if not data:
-                    break
-            self._reader.seek(self._read.size)
-
-
-def _is_no_row(event: Event | Malformed) -> bool:
-    return isinstance(event, Malformed) and event.code == "not_csv"
-
-
-def _too_long(size: int) -> Malformed:
-    return Malformed("too_long", {"most": MAX_LINE_BYTES, "size": size})
+            try:
+                self._reader.seek(0)
+                while left > 0 and (data := self._reader.read(min(left, _BLOCK[0]), 0.0)):
+                    left -= len(data)
+                    *lines, rest = (rest + data).split(b"\n")
+                    yield from lines
+                if last and data == b"":
+                    yield rest
+            finally:
+                self._reader.seek(self._read.size)

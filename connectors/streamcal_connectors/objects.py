@@ -24,11 +24,9 @@ import msgspec
 
 from streamcal.events.codec import TextFormat
 from streamcal.run.ports import Position, Positions, Role, Sink, SinkOptions, Source, SourceOptions
-from streamcal_connectors.files import FileConnector, TextConnector, tables
+from streamcal_connectors.files import FileConnector, TextConnector, open_file
 from streamcal_connectors.globs import FilesSource, Member, refuse_among
-from streamcal_connectors.lines import LineSource
-from streamcal_connectors.paths import TABLES, format_of
-from streamcal_connectors.readers import Input, open_reader
+from streamcal_connectors.paths import format_of
 from streamcal_connectors.sinks import refuse_store
 
 __all__ = ["ObjectConnector", "ObjectError", "ObjectSink"]
@@ -257,15 +255,8 @@ def _object(url: str) -> _Object:
 
 def _open(found: _Object, options: SourceOptions, form: TextFormat) -> Source:
     """Bring an object into a temporary file, and open that; it has no name any more then."""
-    kind = format_of(found.name, options.format, read=True)
+    format_of(found.name, options.format, read=True)  # which is refused before it is fetched
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         path = Path(folder, found.name)
         found.call(lambda: found.files.get_file(found.path, str(path)))
-        if kind in TABLES.values():
-            source: Source = tables("tables").TableSource(path, kind, options, found.url)
-            return source
-        reader = open_reader(path, follow=False, is_gzip=path.suffix == ".gz")
-    files = Input(
-        reader, "To read it as well, give it a name of its own", arrays=kind != "csv", encoding=form.encoding
-    )
-    return LineSource(files, found.url, found.url, options, form if kind == "csv" else None)
+        return open_file(path, options, form, found.url)

@@ -30,7 +30,6 @@ __all__ = [
     "DamagedError",
     "Fingerprint",
     "GzipReader",
-    "Input",
     "Prefix",
     "ReplacedError",
     "TextReader",
@@ -404,8 +403,8 @@ def identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:
-    """Open a file or a named pipe; waits for no writer of a pipe.
+def open_reader(path: Path, *, follow: bool) -> ByteReader:
+    """Open a file or a named pipe, gzip by its name; waits for no writer of a pipe.
 
     Raises
     ------
@@ -416,77 +415,7 @@ def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return (GzipReader if is_gzip else ByteReader)(descriptor, follow=follow)
-
-
-class Input:
-    """Where the bytes of a source come from: a path, or what is open already, such as standard input.
-
-    Parameters
-    ----------
-    source
-        Path of a file, or a reader at its beginning.
-    follow
-        Whether to wait for more at the end of the file at the path.
-    remedy
-        Advice for when it was replaced by something else.
-    arrays, encoding
-        See `TextReader`.
-    """
-
-    def __init__(
-        self,
-        source: Path | ByteReader,
-        remedy: str,
-        *,
-        follow: bool = False,
-        arrays: bool = False,
-        encoding: str | None = None,
-    ) -> None:
-        self.remedy = remedy
-        self._source = source
-        self._follow = follow
-        self._arrays = arrays
-        self._encoding = encoding
-
-    def open(self) -> TextReader:
-        """Return a reader of it; OSError if it cannot be opened."""
-        source = self._source
-        if isinstance(source, Path):
-            source = open_reader(source, follow=self._follow, is_gzip=source.suffix == ".gz")
-        return TextReader(source, arrays=self._arrays, encoding=self._encoding)
-
-    def find(
-        self, reader: TextReader, offset: int, fingerprint: Fingerprint | None
-    ) -> tuple[TextReader, Prefix]:
-        """Return a reader at an offset, and what precedes it, if that has a fingerprint; None is any.
-
-        Raises
-        ------
-        ReplacedError
-            If it has another.
-        """
-        if self._is_replaced(reader):
-            reader = self.open()
-        for end, known in (
-            (min(offset, END_BYTES), 1),
-            (offset, 2),
-        ):  # its beginning first: quick in gzip too
-            prefix = reader.seek(end)
-            if fingerprint is not None and prefix.fingerprint[:known] != fingerprint[:known]:
-                raise ReplacedError(f"its first {offset} bytes are not those that were read before")
-        return reader, prefix
-
-    def check(self, reader: TextReader) -> None:
-        """Raise ReplacedError if a file that is followed is not the one at its path any more."""
-        if self._follow and self._is_replaced(reader):
-            raise ReplacedError("another file has taken its place")
-
-    def _is_replaced(self, reader: TextReader) -> bool:
-        try:
-            return isinstance(self._source, Path) and identity(self._source.stat()) != reader.identity
-        except FileNotFoundError:  # in the middle of it
-            return False
+    return (GzipReader if path.suffix == ".gz" else ByteReader)(descriptor, follow=follow)
 
 
 def read_position(position: object, kind: type[T], where: str) -> T:

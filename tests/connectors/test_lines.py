@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
-from streamcal_connectors.lines import MAX_LINE_BYTES
+from streamcal_connectors.line_decoder import MAX_LINE_BYTES
 
 from streamcal.events.blocks import Block
 from streamcal.events.columns import Columns

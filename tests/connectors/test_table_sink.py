@@ -132,7 +132,7 @@ def test_a_disk_that_is_full_is_told_and_the_old_file_stays(tmp_path: Path) -> N
     lines = b"".join(b'{"id":"%d","score":0.5}\n' % index for index in range(3000))
     done = subprocess.run(
         ["bash", "-c", 'ulimit -f 4; trap "" XFSZ; exec "$@"', "-", *STREAMCAL, *map(str, apply)],
-        input=lines, capture_output=True, check=False,
+        input=lines, capture_output=True, check=False
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert b"cannot write" in done.stderr

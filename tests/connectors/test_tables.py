@@ -143,8 +143,8 @@ def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: 
     [
         ({"id": [1.0], "score": [0.5]}, "an id must be a text or a whole number, but column 'id' is of"),
         ({"id": ["a"], "score": [[0.5]]}, "column 'score' is of type list<element: double>"),
-        ({"id": ["a"], "prob": [0.5]}, "a table must name score or label, and each column once, got 'id'"),
-    ],
+        ({"id": ["a"], "prob": [0.5]}, "a table must name score or label, and each column once, got 'id'")
+    ]
 )  # fmt: skip
 def test_a_column_of_a_wrong_type_is_refused_by_name(
     tmp_path: Path, columns: dict[str, Any], message: str

@@ -65,29 +65,6 @@ def test_an_alarm_is_posted_until_it_is_taken_with_one_id(monkeypatch: pytest.Mo
         assert heads["webhook-id"] == event["id"]
 
 
-def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook, "_SETTLE", 0.05)
-    with receiver("hang", 200) as hook:
-        sink = opened(hook.url)
-        sink.write([alarm(1)])
-        sink.commit({})
-        wait_for(lambda: hook.got)
-        sink.write([alarm(2)])
-        position = json.loads(json.dumps(sink.commit({})))  # as a store gives it back
-        assert sink.drain() == position
-        assert len(position["waiting"]) == 2
-        sink.close()
-        assert "127.0.0.1 did not take 2 of the alarms: the next run delivers them" in caplog.text
-        hook.release.set()
-
-        again = opened(hook.url, position=position)
-        assert again.drain() == {"waiting": {}}
-        assert sorted(hook.taken) == sorted(position["waiting"])
-        again.close()
-
-
 def inverted(folder: Path) -> list[str]:
     """Write a source in which a higher score means a lower probability; return the arguments of a run."""
     rng = random.Random(1)

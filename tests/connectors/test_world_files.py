@@ -162,8 +162,8 @@ ARRAY_OF = '[{"id": "a", "score": 0.25}, '
         ("e.json", ARRAY_OF + '{"id": "b", "score": 0.5} {"id": "c"}]', ["a", "b"],
          "element 3 of the array is not JSON: Expecting ',' or ']'"),
         ("e.json", ARRAY_OF + "{id: 1}]", ["a"], "element 2 of the array is not JSON: Expecting property"),
-        ("e.json", ARRAY_OF + '{"id": "b", "score": 0.5}]\n{}', ["a", "b"], "something follows the end"),
-    ],
+        ("e.json", ARRAY_OF + '{"id": "b", "score": 0.5}]\n{}', ["a", "b"], "something follows the end")
+    ]
 )  # fmt: skip
 def test_what_has_no_end_ends_the_reading_before_it(
     tmp_path: Path, name: str, text: str, ids: list[str], damage: str

@@ -207,11 +207,6 @@ class Transactions:
                 ". A compacted topic takes no record without a key, and the answer to an event without id has"
                 " none: give every event an id, or set cleanup.policy=delete for the output's topic"
             )
-        elif "InvalidTimestampError" in names:
-            advice = (
-                ". Compare the clock of this machine with the broker's, and the topic's"
-                " message.timestamp.before.max.ms and message.timestamp.after.max.ms"
-            )
         self.cluster.refused(error, advice)
 
     def _offsets(self, mark: Mark) -> dict[TopicPartition, OffsetAndMetadata]:

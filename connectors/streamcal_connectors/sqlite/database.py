@@ -102,11 +102,15 @@ class Database(sqlite3.Connection):
             # A server opens it in one thread, and runs in another.
             super().__init__(url, timeout=5.0, isolation_level=None, check_same_thread=False, uri=True)
             try:
-                for setting in ("cell_size_check = ON", *(_WRITING if mode == "mode=rw" else ())):
-                    self.execute(f"PRAGMA {setting}")
+                self.execute("PRAGMA cell_size_check = ON")
             except BaseException:
                 self.close()
                 raise
+
+    def set_up(self) -> None:
+        """Get ready to write, which changes the file of another application."""
+        for setting in _WRITING:
+            self.execute(f"PRAGMA {setting}")
 
     def value(self, statement: str) -> Any:
         """Return the single value that a statement asks for."""

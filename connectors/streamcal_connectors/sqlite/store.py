@@ -166,20 +166,23 @@ class SqliteStore:
         found = db.value("PRAGMA user_version")
         application = db.value("PRAGMA application_id")
         objects = db.value("SELECT count(*) FROM sqlite_schema")
-        if not objects and not found and not application and not read_only:
-            with db.transaction():
-                make_tables(db)
-        elif application != APPLICATION:
+        is_new = not (objects or found or application or read_only)
+        if application != APPLICATION and not is_new:
             raise StoreError(f"{path} is not a store of streamcal: it is a database of another application")
-        elif found > SCHEMA_VERSION:
+        if found > SCHEMA_VERSION:
             made = db.execute("SELECT value FROM meta WHERE name = 'streamcal_version'").fetchone()
             maker, mine = made[0] if made else "(unknown)", version("streamcal-engine")
             raise StoreError(
                 f"{path} has schema version {found}, from streamcal {maker}; this is streamcal {mine}, which"
                 f" supports schema version {SCHEMA_VERSION}: upgrade it"
             )
-        elif found < SCHEMA_VERSION or not objects:
+        if (found < SCHEMA_VERSION or not objects) and not is_new:
             raise db.damaged(f"it has schema version {found} and {objects} tables and indices")
+        if not read_only:
+            db.set_up()
+        if is_new:
+            with db.transaction():
+                make_tables(db)
         if path.stat().st_size <= _CHECKED_BYTES:
             verdict = db.value("PRAGMA integrity_check(1)")
             if verdict != "ok":

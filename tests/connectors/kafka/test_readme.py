@@ -64,10 +64,7 @@ def test_many_classes_are_in_topics_what_they_are_in_files(kafka: Kafka, tmp_pat
     rows += [b'{"id":"%d","label":"%b"}' % (i, b"abc"[i % 3 : i % 3 + 1]) for i in range(100)]
     path.write_bytes(b"\n".join(rows) + b"\n")
     kafka.put(events, rows)
-    for place, to in (
-        (path, tmp_path / "o.jsonl"),
-        (kafka.url(events, "?until=end"), kafka.url(answers)),
-    ):
+    for place, to in ((path, tmp_path / "o.jsonl"), (kafka.url(events, "?until=end"), kafka.url(answers))):
         done = streamcal("run", "--classes", "a,b,c", "--events", place, "--output", to)
         assert done.returncode == 0, done.stderr
     wanted = list(map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines()))

@@ -372,9 +372,9 @@ def test_a_schema_by_which_a_short_record_could_fill_the_memory_is_refused(
          "at most 1,048,576 bytes, got 1,048,", EVENT + b"\x04\0\1\0", 0.0),
         # A decimal of 300 kB took fastavro 10 s, one of 1 MB 100 s.
         ({"score": DECIMAL}, HEAD + sized(1_000_000), "a decimal may have at most 256 bytes",
-         HEAD + b"\x04" + (701).to_bytes(2), float(Decimal("0.701"))),
+         HEAD + b"\x04" + (701).to_bytes(2), float(Decimal("0.701")))
     ],
-    ids=["items", "bytes", "digits"],
+    ids=["items", "bytes", "digits"]
 )  # fmt: skip
 def test_a_record_that_would_expand_is_not_decoded(
     registry: SchemaRegistry, fields: Any, bomb: bytes, why: str, good: bytes, score: float

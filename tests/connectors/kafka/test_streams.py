@@ -6,7 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from streamcal.run import runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.topics import CLIENT, Kafka, prediction, started, streamcal, until
@@ -95,38 +94,6 @@ def test_dying_at_a_step_of_the_commit(
         assert sum(written) == 300
 
 
-def test_the_map_of_a_calibration_is_published_once(kafka: Kafka, tmp_path: Path) -> None:
-    """Though its commit reads nothing: only what the transaction carries tells that it was done."""
-    source, events = tmp_path / "source.jsonl", tmp_path / "events.jsonl"
-    rng = random.Random(1)
-    lines = (b'{"score":%.6f,"label":%d}\n' % (rng.random(), rng.randrange(2)) for _ in range(200))
-    source.write_bytes(b"".join(lines))
-    events.write_bytes(b"".join(prediction(i) + b"\n" for i in range(10)))
-    topics = kafka.topic("answers"), kafka.topic("maps")
-    dies = iter([True, True])
-    for _ in range(3):
-        connectors = Connectors()
-        store = connectors.store(str(tmp_path / "s.db"))
-        answers, maps = (connectors.sink(kafka.url(topic)) for topic in topics)
-
-        def commit(change: Any, real: Any = store.commit) -> None:
-            if change.maps and next(dies, False):
-                raise DiedError
-            real(change)
-
-        store.commit = commit  # type: ignore[method-assign]
-        calibration = connectors.source(str(source), SourceOptions(domain="source"))
-        inputs = Inputs([calibration], [connectors.source(str(events))])
-        outputs = Outputs(answers, maps=maps)
-        with suppress(DiedError):
-            Runner(Pipeline(), inputs, outputs, store, clock=time.monotonic).run()
-        for each in (*inputs.calibration, *inputs.deployment, answers, maps, store):
-            each.close()
-    assert next(dies, None) is None
-    assert kafka.answered(topics[0]) == list(range(10))
-    assert len(kafka.rows(topics[1])) == 1
-
-
 def test_a_run_goes_on_with_the_other_client(kafka: Kafka, tmp_path: Path) -> None:
     """Positions, the ids of topics and the marks of transactions are those of the cluster."""
     events, answers = kafka.topic("events", 2), kafka.topic("answers", 2)
@@ -142,10 +109,7 @@ def test_a_run_goes_on_with_the_other_client(kafka: Kafka, tmp_path: Path) -> No
 @pytest.mark.crash
 @pytest.mark.parametrize(
     ("away", "number", "status"),
-    [
-        pytest.param("killed", signal.SIGTERM, 0, marks=pytest.mark.nightly),
-        ("paused", signal.SIGINT, 130),
-    ],
+    [pytest.param("killed", signal.SIGTERM, 0, marks=pytest.mark.nightly), ("paused", signal.SIGINT, 130)],
 )
 def test_a_signal_while_a_commit_waits_for_the_broker(
     killable_broker: Broker, kafka: Kafka, tmp_path: Path, away: str, number: signal.Signals, status: int

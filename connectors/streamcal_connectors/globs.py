@@ -173,7 +173,9 @@ class FilesSource:
         self._members = members
         self._unknown: Counter[str] = Counter()  # of files that were read to their end
         self._index = 0
-        self._before = 0
+        self._sums = [0]  # by index: the checksum of the files before
+        for each in members:
+            self._sums.append(zlib.crc32(f"{each.name}\0{each.mark}\n".encode(), self._sums[-1]))
         self._until: _Position | None = None
         self._current = members[0].open()
         self.kept: Mapping[str, Any] = getattr(self._current, "kept", {})
@@ -187,18 +189,15 @@ class FilesSource:
         """Go to a position; see `streamcal.run.ports.Source`."""
         given = positions.get("", {})
         position = read_position(given, _Position, "several files")
-        names, before = [each.name for each in self._members], 0
-        for index in range(min(position.files, len(names))):
-            before = self._chained(before, index)
-        index = position.files
-        if given and (index >= len(names) or before != position.before or names[index] != position.file):
+        names, index = [each.name for each in self._members], position.files
+        where = (position.before, position.file)
+        if given and (index >= len(names) or (self._sums[index], names[index]) != where):
             raise ValueError(
                 f"{self._title}: the {index} files before {position.file} are not those that were read"
                 f" before, or have grown; of {len(names)} now, {sum(name < position.file for name in names)}"
                 " come before it. Put them back as they were; give new ones names that come after it in"
                 " order; or start with a new store"
             )
-        self._before = before
         if index != self._index:
             self._turn_to(index)
         self.ended = False
@@ -236,7 +235,11 @@ class FilesSource:
         self._current.close()
 
     def _where(self) -> dict[str, Any]:
-        return {"files": self._index, "before": self._before, "file": self._members[self._index].name}
+        return {
+            "files": self._index,
+            "before": self._sums[self._index],
+            "file": self._members[self._index].name,
+        }
 
     def _end_file(self) -> None:
         """Go on with the next file, or end; nothing behind what was not read to its end is read."""
@@ -251,7 +254,6 @@ class FilesSource:
             if more and (self.unfinished or self.damage):
                 log.warning("%s: the %d files behind it are not read", self._title, more)
             return
-        self._before = self._chained(self._before, self._index)
         self._unknown += Counter(current.unknown_fields)
         self._turn_to(self._index + 1)
         self._current.seek({})
@@ -283,11 +285,6 @@ class FilesSource:
 
     def _at_limit(self) -> bool:
         return self._until is not None and self._index >= self._until.files and self._current.ended
-
-    def _chained(self, before: int, index: int) -> int:
-        """Return the checksum of the files up to and with one."""
-        member = self._members[index]
-        return zlib.crc32(f"{member.name}\0{member.mark}\n".encode(), before)
 
 
 def _shown(kept: Mapping[str, Any]) -> str:

@@ -117,12 +117,13 @@ class Transactions:
                 if job and not append and self.cluster.call(self._is_new):
                     self._refuse_records(consumer, places)
             self.settings = self.cluster.topic_settings(topics)
-            self._producer = self.cluster.call(self._claim)
+            self._producer = self.cluster.call(lambda: self._claim(self.name, self._owner))
             found = self.cluster.call(lambda: self._committed(self._group))
             if found is not None:
                 self._last = unpack(found.metadata)
             elif job:
-                self._producer = self.cluster.call(self._begin_job)
+                self._discard()
+                self._producer = self.cluster.call(lambda: self._claim(self._group, pack(self._last)))
         return self._last if self._last.number else None
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
@@ -220,24 +221,12 @@ class Transactions:
         offsets[self._anchor] = OffsetAndMetadata(mark.number, pack(mark))
         return offsets
 
-    def _claim(self) -> Producer:
-        """Make the producer, and write the mark of this run."""
+    def _claim(self, group: str, mark: str) -> Producer:
+        """Make the producer, and write a mark: of this run, or the first one of a job."""
         with self._made() as producer:
             producer.begin()
-            producer.send_offsets(self.name, {self._anchor: OffsetAndMetadata(0, self._owner)})
+            producer.send_offsets(group, {self._anchor: OffsetAndMetadata(0, mark)})
             producer.commit()
-        return producer
-
-    def _begin_job(self) -> Producer:
-        """Write the first mark of a job."""
-        producer, self._producer = self._producer or self._claim(), None
-        try:
-            producer.begin()
-            producer.send_offsets(self._group, {self._anchor: OffsetAndMetadata(0, pack(self._last))})
-            producer.commit()
-        except BaseException:
-            producer.discard()
-            raise
         return producer
 
     def _is_new(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whole runs from topics to topics that die, or are stopped while they wait for the broker."""
+"""Runs from topics to topics that die, or are stopped while they wait for the broker; the topic of maps."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
-from tests.connectors.kafka.topics import CLIENT, Kafka, prediction, started, streamcal, until
+from tests.connectors.kafka.topics import (
+    CLIENT,
+    Kafka,
+    commit,
+    map_row,
+    prediction,
+    started,
+    streamcal,
+    until,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -160,3 +172,74 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     assert done.stderr.count("is away") == 1
     assert "was away for 1 s" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Maps
+
+
+def test_a_compacted_topic_keeps_the_newest_of_every_key(kafka: Kafka) -> None:
+    """A feed gives them, then what comes; if records are deleted behind it, what is left has the newest."""
+    configs = {
+        "cleanup.policy": "compact,delete",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
+    topic = kafka.topic("maps", **configs)
+    version, found = 0, list[Any]()
+    with kafka.written(topic) as sink:
+
+        def publish() -> None:
+            nonlocal version
+            version += 1
+            commit(sink, version, map_row(version), map_row(version, "eu"))
+
+        def compacted() -> bool:
+            nonlocal found
+            publish()  # a segment is closed by the next record
+            found = kafka.rows(topic)
+            return len(found) < 2 * version
+
+        until(compacted, f"nothing was compacted: {len(found)} rows")
+        newest = {record.key: msgspec.json.decode(record.value)["version"] for record in found}
+        assert newest == {b"": version, b"eu": version}
+        with closing(KafkaConnector().feed(kafka.url(topic))) as feed:
+            values: list[bytes] = []
+            until(lambda: bool(values.extend(feed.poll(0.1)) or values), "no maps")
+            rows = [msgspec.json.decode(value, type=MapRow) for value in values]
+            assert {row.key: row.version for row in rows} == {None: version, "eu": version}
+            assert not feed.poll(0.0)
+            publish()
+            until(lambda: feed.poll(0.1), "the next map does not come")
+            for _ in range(3):
+                publish()
+            kafka.cut(topic, kafka.rows(topic)[-1].offset)
+            until(
+                lambda: values.extend(feed.poll(0.1)) or b'"version":%d' % version in b"".join(values),
+                "no newest map",
+            )
+
+
+def test_a_service_follows_the_newest_map(kafka: Kafka) -> None:
+    maps, events, answers = kafka.topic("maps"), kafka.topic("events"), kafka.topic("answers")
+    with kafka.written(maps) as sink:
+        for version in (1, 2, 3):
+            commit(sink, version, map_row(version))
+        kafka.put(events, [prediction(0)])
+        options = ["--follow", kafka.url(maps), "--events", kafka.url(events)]
+        command = ["apply", *options, "--output", kafka.url(answers)]
+
+        def versions() -> list[int]:
+            return [row["map_version"] for row in kafka.values(answers)]
+
+        with started(*command) as (service, said):
+            until(lambda: versions() == [3], "no answer")
+            commit(sink, 4, map_row(4))
+
+            def again() -> bool:
+                kafka.put(events, [prediction(1)])
+                return versions()[-1] == 4
+
+            until(again, "the service does not follow")
+            service.terminate()
+            assert service.wait(30) == 0, said()

@@ -36,7 +36,7 @@ from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.topics import Kafka, ends, retried, started, until
 from tests.forks import Fork
 
-PREDICTIONS = 5_000
+PREDICTIONS = 4_000
 SMALL, LARGE = "400", "65536"
 """Events of a micro-batch: small ones give many moments to be killed at."""
 
@@ -147,7 +147,7 @@ def check(kafka: Kafka, outputs: Mapping[str, str], ids: Sequence[bytes]) -> int
 @pytest.mark.parametrize(
     ("what", "kills"),
     [
-        ("both", 3),
+        ("both", 2),
         pytest.param("process", 10, marks=pytest.mark.nightly),
         pytest.param("broker", 10, marks=pytest.mark.nightly),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -38,8 +39,7 @@ def secure(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sec
     keys, certificate = folder / "keys.p12", folder / "ca.pem"
     store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", "changeit", "-alias", "broker"]
     name = ["-keyalg", "RSA", "-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1,dns:localhost"]
-    for tool in (["-genkeypair", *store, *name], ["-exportcert", "-rfc", *store, "-file", str(certificate)]):
-        subprocess.run(["keytool", *tool], check=True, capture_output=True)
+    subprocess.run(["keytool", "-genkeypair", *store, *name], check=True, capture_output=True)
     (port,) = free_ports(1)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     properties = (
@@ -58,6 +58,7 @@ def secure(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sec
         + "super.users=User:ANONYMOUS;User:streamcal\n"
     )
     with Broker(properties) as started:
+        certificate.write_text(ssl.get_server_certificate(("127.0.0.1", port)))
         yield Secured(Kafka(started), port, certificate)
 
 

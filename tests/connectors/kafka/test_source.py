@@ -129,6 +129,7 @@ def test_aborted_records_are_never_delivered_and_an_open_transaction_stalls_the_
 
 
 @BOTH
+@pytest.mark.crash
 def test_the_broker_is_away_and_comes_back(
     killable_broker: Broker, kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,7 +84,7 @@ def lines(first: int, count: int) -> bytes:
     return b"".join(b'{"id":"%d","score":0.5,"time":%d}\n' % (i, i) for i in range(first, first + count))
 
 
-@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv.gz", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, ending: str) -> None:
     source, predictions, labels = synthetic(tmp_path)
     local: list[Any] = ["--calibration", source, "--events", predictions, "--labels", labels]

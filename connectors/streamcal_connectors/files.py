@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -86,14 +87,11 @@ class FileConnector(TextConnector):
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
         """Return what identifies the file or files; see `streamcal.run.ports.Connector.identities`."""
         path = path_of(url, "file")
-        own = identities_of(path, role)
-        if role != "read":
-            return own
-        try:
-            files = files_at(path) or ()
-        except OSError:  # opening it says what is wrong
-            return own
-        return own.union(*(identities_of(file, role) for file in files))
+        files: Sequence[Path] = ()
+        if role == "read":
+            with suppress(OSError):  # opening it says what is wrong
+                files = files_at(path) or ()
+        return frozenset().union(*(identities_of(file, role) for file in (path, *files)))
 
     def feed(self, url: str) -> FileFeed:
         """Open the file of a sink to read it back; it need not exist yet."""

@@ -15,6 +15,7 @@ import errno
 import shutil
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -148,14 +149,11 @@ class ObjectConnector(TextConnector):
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
         """Return what identifies the object or objects; see `streamcal.run.ports.Connector.identities`."""
         found = _object(url)
-        own = frozenset({(found.files.protocol, found.path)})
-        if role != "read":
-            return own
-        try:
-            several = found.members() or ()
-        except OSError:  # opening it says what is wrong
-            return own
-        return own.union((found.files.protocol, each.path) for each, _ in several)
+        paths = {found.path}
+        if role == "read":
+            with suppress(OSError):  # opening it says what is wrong
+                paths |= {each.path for each, _ in found.members() or ()}
+        return frozenset((found.files.protocol, path) for path in paths)
 
 
 class ObjectSink:

@@ -144,7 +144,7 @@ def test_a_signal_while_a_commit_waits_for_the_broker(
         if away == "killed":
             until(lambda: "is away" in said(), "it does not notice")
         else:
-            time.sleep(1.0)  # it waits for an answer
+            time.sleep(2.0)  # it waits for an answer
         begun = time.monotonic()
         process.send_signal(number)
         assert process.wait(60) == status, said()

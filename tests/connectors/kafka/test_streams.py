@@ -152,8 +152,10 @@ def test_a_signal_while_a_commit_waits_for_the_broker(
         assert "what was committed is kept" in said()
         assert "Traceback" not in said()
     (killable_broker.start if away == "killed" else killable_broker.resume)()
-    done = streamcal(*command)
-    assert done.returncode == 0, done.stderr
+    with started(*command, "--follow") as (process, said):  # with its own options, as after a kill
+        until(lambda: process.poll() is not None or len(kafka.rows(answers)) >= 20, "no answers")
+        process.terminate()
+        assert process.wait(60) == 0, said()
     assert kafka.answered(answers) == list(range(20))
     assert len(rejects.read_bytes().splitlines()) == 2
 

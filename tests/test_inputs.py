@@ -1,4 +1,7 @@
-"""Inputs as the world writes them: each path takes what is right, and names what is wrong."""
+"""Inputs as the world writes them: each path takes what is right, and names what is wrong.
+
+``python -m tests.test_inputs`` prints the table of rows and paths.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -497,3 +501,25 @@ def test_messages_name_what_there_is() -> None:
     with pytest.raises(TypeError, match="labels are a polars LazyFrame, which is not computed yet"):
         evaluate(lazy, [0.9, 0.2])
     assert {"evaluate", "backtest"} <= {*dir(streamcal)}
+
+
+if __name__ == "__main__":
+    print("| input |", *(f"{path.__name__} |" for path in ALL))
+    print("|---" * (1 + len(ALL)) + "|")
+    for each in ROWS:
+        cells = ["refused" if path in each.paths and outcome(each, path) else "taken" for path in ALL]
+        print(
+            f"| {each.name} |",
+            *(f"{cell if path in each.paths else '–'} |" for cell, path in zip(cells, ALL, strict=True)),
+        )
+    print("\n| labels |", *(f"{form} |" for form in STREAMS))
+    print("|---" * (1 + len(STREAMS)) + "|")
+    for mistake in WRONG:
+        cells = []
+        for form in STREAMS:
+            with TemporaryDirectory() as folder:
+                try:
+                    cells.append("{} rejected, {} wrong".format(*of_stream(form, mistake, Path(folder))))
+                except ValueError:
+                    cells.append("refused")
+        print(f"| {mistake.__name__.replace('_', ' ')} |", *(f"{cell} |" for cell in cells))

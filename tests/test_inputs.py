@@ -10,6 +10,7 @@ import io
 import json
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -198,15 +199,15 @@ def test_whole_numbers_name_classes(names: Any) -> None:
 @pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
 def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
     """Six threads learn while one predicts; without a lock, all but a few calls fail or end the process."""
-    rng, engine, failures, done = np.random.default_rng(0), Recalibrator(**kind), list[Exception](), Event()
+    rng, engine, failures, done = np.random.default_rng(0), Recalibrator(**kind), list[str](), Event()
     scores = rng.dirichlet(np.ones(3), 20) if "classes" in kind else rng.random(20)
     more: dict[str, Any] = {"segments": ["NL", "PL"] * 10} if "segments" in kind else {}
 
     def run(call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:
-            failures.append(error)
+        except Exception:
+            failures.append(traceback.format_exc())
 
     def learn() -> None:
         for _ in range(30):

@@ -4,8 +4,8 @@ from streamcal.engine cimport event_rules_c
 from streamcal.join cimport rules_c
 
 cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
-cdef Py_ssize_t _UNKNOWN, _REAL, _PAIR
-cdef double _NO_TIME, _UNTIMED
+cdef Py_ssize_t _UNKNOWN, _REAL, _PAIR, _PLAIN
+cdef double _NO_TIME, _UNTIMED, _LATEST
 
 @cython.locals(expired=tuple, outcomes=tuple)
 cpdef tuple step(event, rules_c.JoinRules join, engine_of, origin_of=*)
@@ -48,4 +48,5 @@ cdef class BlockSteps:
     cdef int _loop(self, Py_ssize_t end) except -1
     cdef bint _find_engine(self, Py_ssize_t code) except -1
 
+@cython.locals(seconds=double, is_prediction=bint, is_label=bint)
 cpdef checked(event)

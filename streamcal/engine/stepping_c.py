@@ -64,6 +64,7 @@ _DONE, _LABELLED, _REAL, _PAIR = DONE, LABELLED, REAL, PAIR
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
+_LATEST: Final = LATEST
 _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
 Outcome: TypeAlias = Emission | Joined
@@ -430,7 +431,7 @@ def checked(event: Event) -> Event:
     given: Any = event
     kind = type(event)  # asking isinstance of another type would take as long as all else here
     is_prediction = kind is PredictionEvent or (kind is not LabelEvent and isinstance(event, PredictionEvent))
-    is_label = kind is LabelEvent or (kind is not PredictionEvent and isinstance(event, LabelEvent))
+    is_label = kind is LabelEvent or (not is_prediction and isinstance(event, LabelEvent))
     if not (is_prediction or is_label or isinstance(event, LabelledEvent)):
         raise ValueError(
             f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
@@ -442,7 +443,11 @@ def checked(event: Event) -> Event:
         changed["id"] = check_id(id_)
         if changed["id"] is None and (is_prediction or is_label):
             raise ValueError("a prediction or a label needs an id")
-    if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
+    if type(time) is float:
+        seconds = time
+        if not -_LATEST < seconds < _LATEST:
+            changed["time"] = read_time(time)
+    elif time is not None:
         changed["time"] = read_time(time)
     if not is_label:
         if type(given.score) is not float or not 0.0 <= given.score <= 1.0:
@@ -451,8 +456,10 @@ def checked(event: Event) -> Event:
             changed["key"] = check_key(given.key)
         if given.domain not in DOMAINS:
             changed["domain"] = check_domain(given.domain)
-    if not is_prediction and (type(given.label) is not int or given.label not in (0, 1)):
-        changed["label"] = check_label(given.label)
+    if not is_prediction:
+        label = given.label
+        if type(label) is not int or not (label == 0 or label == 1):
+            changed["label"] = check_label(label)
     if event.weight is not None:
         changed["weight"] = check_weight(event.weight)
     return msgspec.structs.replace(event, **changed) if changed else event

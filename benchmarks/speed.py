@@ -259,13 +259,12 @@ def make_events(predictions: int, labelled: float) -> Iterator[tuple[Columns, Co
 
 def write_jsonl(path: Path) -> Callable[[Columns], None]:
     """Return what appends rows to JSON lines."""
-    file = path.open("w")
 
     def write(columns: Columns) -> None:
         form = "{" + ",".join(f'"{name}":' + ('"%s"' if name == "id" else "%s") for name in columns) + "}\n"
         lists = [each if isinstance(each, list) else each.tolist() for each in columns.values()]
-        file.writelines(form % row for row in zip(*lists, strict=True))
-        file.flush()
+        with path.open("a") as file:
+            file.writelines(form % row for row in zip(*lists, strict=True))
 
     return write
 

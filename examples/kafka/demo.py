@@ -30,7 +30,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamcal.errors import StoreError  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
-from streamcal.run.stored import pipeline_state  # noqa: E402
+from streamcal.run.stored import stored_run  # noqa: E402
 
 FLIGHTS = Path(__file__).parents[1] / "flights"
 TOPICS = {
@@ -96,10 +96,11 @@ def taken(store: Path) -> tuple[int, int]:
     """Return how many predictions the store has answered, and how many labels have come to it."""
     try:
         with closing(Connectors().store(str(store), read_only=True)) as opened:
-            state = pipeline_state(opened.load())
+            state = stored_run(opened.load())
     except StoreError:  # not there yet
         return 0, 0
-    return (0, 0) if state is None else (state.join.counts.predictions, state.join.counts.labels)
+    counts = None if state is None else state.pipeline.join.counts
+    return (0, 0) if counts is None else (counts.predictions, counts.labels)
 
 
 def main() -> None:

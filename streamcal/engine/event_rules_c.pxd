@@ -35,7 +35,9 @@ cdef class ServedMap:
     cpdef forget_weights(self)
     @cython.locals(value=double)
     cpdef predict_one(self, score)
-    @cython.locals(probability=double)
+    @cython.locals(
+        probability=double, mixture=forecasts_c.MixedSteps, steps=fits_c.StepFunction, line=fits_c.LinearFunction
+    )
     cpdef double forecast(self, double score) except? -1.0
 
 

@@ -128,9 +128,14 @@ class ServedMap:
     @property
     def base(self) -> RecalibrationMap:
         """The map h; its own version and weights are ignored."""
-        if self._mixed is not None:
-            self._use(self._mixed.map)
-        return self._base
+        mixed = self._mixed
+        if mixed is None:
+            return self._base
+        base: RecalibrationMap = mixed.map
+        function = base.function
+        if self._mixed is mixed:  # else a thread that learns has begun another version meanwhile
+            self._use(base, function)
+        return base
 
     @property
     def map(self) -> RecalibrationMap:
@@ -149,11 +154,10 @@ class ServedMap:
         if isinstance(base, Mixed):
             self._mixed, self._mixture = base, base.steps
         else:
-            self._use(base)
+            self._use(base, base.function)
 
-    def _use(self, base: RecalibrationMap) -> None:
+    def _use(self, base: RecalibrationMap, function: StepFunction | LinearFunction | None) -> None:
         self._base, self._mixed, self._mixture = base, None, None
-        function = base.function
         self._steps = function if isinstance(function, StepFunction) else None
         self._line = function if isinstance(function, LinearFunction) else None
 
@@ -177,12 +181,13 @@ class ServedMap:
     def forecast(self, score: float) -> float:
         """Return the probability of one checked score."""
         probability = score
-        if self._mixture is not None:
-            probability = self._mixture.one(score)
-        elif self._steps is not None:
-            probability = self._steps.one(score)
-        elif self._line is not None:
-            probability = self._line.one(score)
+        mixture, steps, line = self._mixture, self._steps, self._line  # kept, if a thread serves another map
+        if mixture is not None:
+            probability = mixture.one(score)
+        elif steps is not None:
+            probability = steps.one(score)
+        elif line is not None:
+            probability = line.one(score)
         if not self.shifts:
             return probability
         return fits_c.shift_correction_one(probability, self.weights_now())

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from streamcal import Recalibrator
+from streamcal import RecalibrationMap, Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import START
+from streamcal.mixture.table import Mixed
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.testing import NormalPair
 from tests.inside import memo_of, memos_of
@@ -353,3 +354,22 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
         return engine.mixing.weights.get("target/platt/0.98", 0.0)
 
     assert weight_of_the_short(told=True) < 0.2 * weight_of_the_short(told=False)
+
+
+def test_a_map_that_is_formed_while_another_is_begun_does_not_replace_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that predicts many forms the mixed map; one that learns begins a version meanwhile."""
+    engine = Recalibrator()
+    engine.learn_many(*NormalPair(0.5).sample(500, np.random.default_rng(1)))
+    served, newer = engine._engine.served, RecalibrationMap(version=0, edges=(0.0, 1.0), values=(0.25,))
+    form = Mixed.map.func  # type: ignore[attr-defined]
+
+    def formed(mixed: Mixed) -> RecalibrationMap:
+        served.serve(newer, 9)
+        return form(mixed)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Mixed, "map", property(formed))
+    assert served.base != newer
+    assert served.base == newer
+    assert engine.predict_one(0.9) == 0.25

@@ -61,7 +61,7 @@ def timed(n: int, predict: Callable[[int], object], label: Callable[[int], objec
     """Return the microseconds of each prediction and of its label, float64[2, n], less those of the clock."""
     taken = np.zeros((2, n))
     gc.disable()
-    asked = [(-time.thread_time_ns() + time.thread_time_ns()) / 1e3 for _ in range(1_000)]
+    empty = [(-time.thread_time_ns() + time.thread_time_ns()) / 1e3 for _ in range(1_000)]
     for number in range(n + LATE):
         for place, call, of in ((0, predict, number), (1, label, number - LATE)):
             if 0 <= of < n:
@@ -69,7 +69,7 @@ def timed(n: int, predict: Callable[[int], object], label: Callable[[int], objec
                 call(of)
                 taken[place, of] = (time.thread_time_ns() - start) / 1e3
     gc.enable()
-    return np.maximum(taken - np.median(asked), 0.0)
+    return np.maximum(taken - np.median(empty), 0.0)
 
 
 def joined(mode: Any, n: int, seed: int) -> np.ndarray:

@@ -163,9 +163,10 @@ class ServedMap:
 
     def weights_now(self) -> tuple[float, float]:
         """Return (w₀, w₁) of g, as of the latest label."""
-        if self._weights is None and self._priors is not None:
-            self._weights = self._priors.weights()
-        return self._weights  # type: ignore[return-value]
+        weights = self._weights  # which a thread that learns may forget meanwhile
+        if weights is None and self._priors is not None:
+            weights = self._weights = self._priors.weights()
+        return weights  # type: ignore[return-value]
 
     def forget_weights(self) -> None:
         """Compute the weights anew when they are next needed: the priors have moved."""

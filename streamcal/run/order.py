@@ -30,7 +30,7 @@ from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, with_time
 from streamcal.events.guard import NEIGHBOURS, SURE, ClockState, GuardState, TimeGuard
 from streamcal.events.input_checks import untimed
-from streamcal.join.rules_c import FEWEST, GAPS, Clock
+from streamcal.join import rules_c
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 from streamcal.values import Floats
@@ -113,7 +113,7 @@ class _Chunk(NamedTuple):
         """Return the first ``count`` events, and the others."""
         head = self._part(0, count)
         guard = TimeGuard(max_jump, self.before)
-        clock = Clock(tolerance, self.before.clock)
+        clock = rules_c.Clock(tolerance, self.before.clock)
         clock.believed(guard.take_many(head.times)[0])
         before = msgspec.structs.replace(guard.state, clock=clock.state)
         return head, self._part(count, len(self.events))._replace(before=before)
@@ -232,14 +232,14 @@ class _Lane:
 
     def _first_clock(self, first: Floats) -> ClockState:
         """Return a clock that begins near most of the first times, so that not even the first is believed."""
-        if len(first) < FEWEST or np.ptp(first) <= self._tolerance:
+        if len(first) < rules_c.FEWEST or np.ptp(first) <= self._tolerance:
             return ClockState()
         ordered = np.sort(first)
         steps = np.diff(ordered)
         gap = float(np.median(steps))
-        apart = np.flatnonzero(steps[: len(first) // 2] > max(self._tolerance, GAPS * gap))
+        apart = np.flatnonzero(steps[: len(first) // 2] > max(self._tolerance, rules_c.GAPS * gap))
         start = float(ordered[apart[-1] + 1 if len(apart) else 0])
-        votes = min(len(first), SURE)
+        votes = min(len(first), rules_c.SURE)
         return ClockState(start, votes, None, gap, votes)
 
     def _first_times(self) -> Floats:
@@ -263,7 +263,7 @@ class _Lane:
             bare = [index for index in np.flatnonzero(np.isnan(times)).tolist() if _is_untimed(events[index])]
             why = Refusal("missing_time", {"source": self.source})
             events = _with_times(events, bare, seconds, dict.fromkeys(bare, why)) if bare else events
-        clock = Clock(self._tolerance, before.clock)
+        clock = rules_c.Clock(self._tolerance, before.clock)
         keys = np.concatenate(([self.read], clock.believed(seconds)))
         self._guard = msgspec.structs.replace(self._guard, clock=clock.state)
         np.fmax.accumulate(keys, out=keys)

@@ -33,14 +33,13 @@ class StringColumn(Sequence[str | None]):
         int64[n]: where in it each text begins, and of how many bytes it is.
     """
 
-    __slots__ = ("_from", "_listed", "data", "sizes", "starts")
+    __slots__ = ("_listed", "data", "sizes", "starts")
 
     def __init__(
         self, data: Bytes, starts: Counts, sizes: Counts, listed: list[str | None] | None = None
     ) -> None:
         self.data, self.starts, self.sizes = data, starts, sizes
-        self._listed = listed  # the same, if there is a list already …
-        self._from: tuple[list[str | None], list[int]] | None = None  # … or this list, at these indices
+        self._listed = listed  # the same, if there is a list already
 
     @classmethod
     def of(cls, values: Sequence[str | None]) -> Self:
@@ -73,10 +72,7 @@ class StringColumn(Sequence[str | None]):
     def __getitem__(self, index: int | slice) -> str | Self | None:
         if isinstance(index, slice):
             listed = None if self._listed is None else self._listed[index]
-            part = type(self)(self.data, self.starts[index], self.sizes[index], listed)
-            if self._from is not None:
-                part._from = self._from[0], self._from[1][index]
-            return part
+            return type(self)(self.data, self.starts[index], self.sizes[index], listed)
         if self._listed is not None:
             return self._listed[index]
         start, size = int(self.starts[index]), int(self.sizes[index])
@@ -87,9 +83,6 @@ class StringColumn(Sequence[str | None]):
 
     def tolist(self) -> list[str | None]:
         """Return them as objects; not to be changed."""
-        if self._listed is None and self._from is not None:
-            known, where = self._from
-            self._listed, self._from = [known[index] for index in where], None
         if self._listed is None:
             data, sizes = gathered(self)
             ends = np.cumsum(sizes)
@@ -104,10 +97,7 @@ class StringColumn(Sequence[str | None]):
 
     def take(self, where: npt.NDArray[np.intp]) -> Self:
         """Return those at some indices."""
-        part = type(self)(self.data, self.starts[where], self.sizes[where])
-        if self._listed is not None or self._from is not None:
-            part._from = self.tolist(), where.tolist()
-        return part
+        return type(self)(self.data, self.starts[where], self.sizes[where])
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -117,10 +107,7 @@ class StringColumn(Sequence[str | None]):
         packed = [gathered(part) for part in parts]
         sizes = np.concatenate([sizes for _, sizes in packed])
         data = np.concatenate([*(data for data, _ in packed), np.zeros(PADDING, np.uint8)])
-        listed = None
-        if all(part._listed is not None or part._from is not None for part in parts):
-            listed = [each for part in parts for each in part.tolist()]
-        return cls(data, np.cumsum(sizes) - sizes, sizes, listed)
+        return cls(data, np.cumsum(sizes) - sizes, sizes)
 
 
 def gathered(texts: StringColumn) -> tuple[Bytes, Counts]:

@@ -56,7 +56,7 @@ class RowEncoder:
         if self.is_csv:
             text = self._csv(rows)
         else:
-            text = self._encode(rows.lines() if isinstance(rows, Answers) else rows)
+            text = rows.text() if isinstance(rows, Answers) else self._encode(rows)
         if not self.is_gzip:
             return text
         if self._member is None:

@@ -22,11 +22,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import numpy as np
 
-from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
+from streamcal.events.json_lines_c import FIELDS, ID, KEY, OTHERS, LineReader
 from streamcal.times import LATEST, iso_date, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
@@ -49,6 +50,7 @@ _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 _Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
 _Time = Annotated[float, msgspec.Meta(gt=-LATEST, lt=LATEST)]  # in its unit: see `run.order`
 _Kept = Annotated[str, msgspec.Meta(max_length=MAX_KEPT_BYTES // 4)] | bool | int | float | None
+_VALUES: Final = msgspec.json.Decoder(list[_Kept]).decode
 
 
 class JsonDecoder:
@@ -75,17 +77,17 @@ class JsonDecoder:
         self._prepare()
         self._kept = _kept_of(len(self._keep))
         self._takes_labels = columns.positive is None
-        self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
         self.unknown_fields: Counter[str] = Counter()
         """Counts of ignored fields, which events do not have, by name: at most 100 names,
         each cut to 100 characters; the others count as one."""
 
     def _prepare(self) -> None:
         """Make the decoders of the quick way."""
-        wire, kinds = _wire_types(self._names, self._fields.scores.wire, self._keep, self._ignored)
+        wire = _wire_type(self._names, self._fields.scores.wire, self._keep, self._ignored)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-        self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
+        fields = [*(self._names[role] for role in FIELDS), *self._keep, *self._ignored]
+        self._reader = LineReader(fields, is_target=self._domain == "target")
 
     def _ignore(self, names: Iterable[str]) -> None:
         """Count unknown fields, and let the quick way skip the first so many of them from now on."""
@@ -120,77 +122,67 @@ class JsonDecoder:
     def decode_lines(self, block: bytes) -> Sequence[Event] | None:
         """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
-        They do if a line is blank, is not an event, or has a rare form. Lines of one kind give a `Block`.
+        They do if a line is blank, is not an event, or has a rare form. Many lines in the plain form of
+        `LineReader` give a `Block`.
         """
         if not self._in_columns:
             return None
+        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        found = self._columns_of(block, lines) if lines >= FEWEST and self._reader.usable else None
+        return self._events_of(block, lines) if found is None else found
+
+    def _columns_of(self, block: bytes, lines: int) -> Block | None:
+        """Return lines as columns, if all are plain."""
+        reader, kept = self._reader, None
+        if not reader.read(block, lines):
+            return None
+        try:
+            if reader.has_wide:
+                block.decode()
+            others = range(OTHERS, OTHERS + len(self._keep) + len(self._ignored) * reader.has_escapes)
+            values = [_VALUES(b"[%b]" % b",".join(reader.values(field))) for field in others]
+        except ValueError:
+            return None
+        if self._keep:
+            kept = list(zip(*values[: len(self._keep)], strict=True))
+        keys = reader.texts(KEY)
+        found = Block(
+            reader.texts(ID),
+            reader.scores,
+            reader.labels,
+            reader.times,
+            DOMAINS[reader.domain] if reader.domain >= 0 else self._domain,
+            keys.tolist() if keys.sizes.any() else None,
+            kept,
+        )
+        if (not self._takes_labels and (reader.labels != NO_LABEL).any()) or (
+            reader.has_odd and not _has_plain_names(found)
+        ):
+            return None
+        for index, name in enumerate(self._ignored, OTHERS + len(self._keep)):
+            if present := int(np.count_nonzero(reader.spans[index - ID, 1])):
+                self.unknown_fields[name] += present
+        return found
+
+    def _events_of(self, block: bytes, lines: int) -> list[Event] | None:
+        """Return lines as events, if each is one in a usual form."""
         text = np.frombuffer(block, np.uint8)
         breaks = np.flatnonzero(text == _BREAK)
-        lines = len(breaks) + (not block.endswith(b"\n"))
         # The decoder accepts several values on one line; a line break before every brace rules that out.
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
-        wires = list[Any]()
-        events = (self._of_one_kind(block, wires) if lines >= FEWEST else None) or self._of_any_kind(
-            block, wires
-        )
-        if events is None or len(events) != lines:
+        try:
+            wires = self._decode_lines(block)
+            found = list(map(self._event, wires))
+        except Exception:  # whatever it is, the lines are decoded one by one
             return None
-        if not _has_plain_text(block):
-            plain = _has_plain_names(events) if isinstance(events, Block) else all(map(_is_plain, events))
-            if not plain:
-                return None
+        events = [event for event in found if event is not None]
+        if len(events) != lines or not (_has_plain_text(block) or all(map(_is_plain, events))):
+            return None
         if self._ignored:
             self._count(wires)
         return events
-
-    def _of_one_kind(self, block: bytes, wires: list[Any]) -> Block | None:
-        """Return the lines as columns, if they are of the kind of those before them; add to ``wires``."""
-        kind = self._only
-        if kind is None or (kind is not PredictionEvent and not self._takes_labels):
-            return None
-        try:
-            wires += self._decode_kind[kind](block)
-        except Exception:  # whatever it is, the lines are decoded in another way
-            return None
-        count = len(wires)
-        scores, labels = np.full(count, np.nan), np.full(count, NO_LABEL, np.int8)
-        if kind is not LabelEvent:
-            scores[:] = list(map(_score_of, wires))
-        if kind is not PredictionEvent:
-            labels[:] = list(map(_label_of, wires))
-        ids = list(map(_id_of, wires))
-        times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
-        if kind is LabelEvent:
-            return Block(ids, scores, labels, times, self._domain)
-        keys, named = list(map(_key_of, wires)), set(map(_domain_of, wires))
-        domains = {domain or self._domain for domain in named or (None,)}
-        if len(domains) > 1:
-            wires.clear()
-            return None
-        return Block(
-            ids,
-            scores,
-            labels,
-            times,
-            domains.pop(),
-            None if keys.count(None) == count else keys,
-            None if self._kept is None else list(map(self._kept, wires)),
-        )
-
-    def _of_any_kind(self, block: bytes, wires: list[Any]) -> list[Event] | None:
-        self._only = None
-        try:
-            wires += self._decode_lines(block)
-            found = list(map(self._event, wires))
-        except Exception:  # as above
-            return None
-        events = [event for event in found if event is not None]
-        kinds = set(map(type, events))
-        if len(kinds) == 1:
-            self._only = kinds.pop()
-        return events if len(events) == len(found) else None
 
     def _made(self, wire: Any, also_kept: Kept = ()) -> Event | None:
         """Return the event, or None if the slow path must decide."""
@@ -449,49 +441,30 @@ def _is_date(text: str) -> bool:
     return False
 
 
-_id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter("label")
-_time_of, _key_of, _domain_of = attrgetter("time"), attrgetter("key"), attrgetter("domain")
-
-
 def _can_be_skipped(name: str) -> bool:
     """Return whether a struct can have a field of this name."""
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
-def _wire_types(
+def _wire_type(
     names: Mapping[Role, str], values: tuple[Any, Any], keep: Sequence[str], ignored: Sequence[str]
-) -> tuple[Any, dict[type[Event], Any]]:
-    """Return what a line of any kind is decoded into, and what one of each kind is."""
-    time = ("time", _Time | None, None)
-    more: list[tuple[str, Any, Any]] = [
-        ("key", _Key | None, None),
-        ("domain", Domain | None, None),
-        *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
-    ]
-    skipped = [
-        (f"ignored_{index}", _Kept | msgspec.UnsetType, msgspec.UNSET) for index in range(len(ignored))
-    ]
+) -> Any:
+    """Return what a line is decoded into."""
     unset = msgspec.UnsetType | None
-    score, label = zip(("score", "label"), values, strict=True)
-    maybe: list[tuple[str, Any, Any]] = [
+    fields: list[tuple[str, Any, Any]] = [
         ("id", _Id | None, None),
         ("score", values[0] | unset, msgspec.UNSET),
         ("label", values[1] | unset, msgspec.UNSET),
+        ("time", _Time | None, None),
+        ("key", _Key | None, None),
+        ("domain", Domain | None, None),
+        *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
+        *((f"ignored_{index}", _Kept | msgspec.UnsetType, msgspec.UNSET) for index in range(len(ignored))),
     ]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename |= {f"ignored_{index}": name for index, name in enumerate(ignored)}
     rename.update({role: name for role, name in names.items() if role in ROLES})
-
-    def wire(*fields: Any) -> Any:
-        return msgspec.defstruct(
-            "Wire", (*fields, *skipped), rename=rename, forbid_unknown_fields=True, gc=False
-        )
-
-    return wire(*maybe, time, *more), {
-        PredictionEvent: wire(("id", _Id), score, time, *more),
-        LabelEvent: wire(("id", _Id), label, time, *more),
-        LabelledEvent: wire(score, label, maybe[0], time, *more),
-    }
+    return msgspec.defstruct("Wire", fields, rename=rename, forbid_unknown_fields=True, gc=False)
 
 
 def _kept_of(count: int) -> Callable[[Any], Kept] | None:

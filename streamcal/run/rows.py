@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, overload
 
@@ -19,6 +19,7 @@ from streamcal.engine.stepping_c import Taken
 from streamcal.events import Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Code, Refusal
+from streamcal.events.json_lines_c import interleaved, json_numbers, json_texts
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
@@ -39,6 +40,9 @@ __all__ = [
     "reject_row",
 ]
 
+
+_NAMES: Final = b'{"id":', b',"score":', b',"probability":', b',"map_version":', b',"time":', b"}\n"
+_SHARED: Final = b"", b',"weights":[', b",", b'],"key":', b""
 
 CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
 """Assumption that an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
@@ -132,31 +136,20 @@ class AnswerColumns(NamedTuple):
             self.event_times,
         )
 
-    def lines(self) -> Iterator[msgspec.Struct]:
-        """Return rows of the same JSON, in which what many of them share is text already."""
-        encode = msgspec.json.encode
-        numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
-        which = self.which.tolist()
-        keys: Iterable[bytes] = repeat(b"null")
-        if self.keys is not None:
-            key_of = dict(zip(which, self.keys, strict=True))
-            keys = map(encode, map(key_of.get, range(len(self.versions))))
-        shared = [
-            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % each)
-            for each in zip(self.versions, numbers, numbers, keys, strict=False)
-        ]
-        each = repeat(shared[0]) if len(shared) == 1 else [shared[index] for index in which]
-        scores, probabilities = self.scores.tolist(), self.probabilities.tolist()
-        return map(_Line, self.ids.tolist(), scores, probabilities, each, self.event_times)
-
-
-class _Line(msgspec.Struct, frozen=True, gc=False):
-    id: str | None
-    score: float
-    probability: float
-    map_version: msgspec.Raw
-    """With what follows it, up to the time."""
-    time: float | None
+    def text(self) -> memoryview:
+        """Return the rows as lines of JSON."""
+        key_of = {} if self.keys is None else dict(zip(self.which.tolist(), self.keys, strict=True))
+        runs = range(len(self.versions))
+        shared = interleaved(
+            _SHARED,
+            (
+                StringColumn.of([str(version) for version in self.versions]),
+                *map(json_numbers, self.weights.T),
+                json_texts(StringColumn.of([key_of.get(run) for run in runs])),
+            ),
+        ).take(self.which)
+        score, probability, time = map(json_numbers, (self.scores, self.probabilities, self.times))
+        return interleaved(_NAMES, (json_texts(self.ids), score, probability, shared, time)).data.data
 
 
 def answer_columns(block: Block, taken: Taken) -> AnswerColumns:
@@ -182,9 +175,9 @@ class Answers(Sequence[Recalibrated]):
     def __init__(self, *parts: AnswerColumns) -> None:
         self.parts = [*parts]
 
-    def lines(self) -> list[msgspec.Struct]:
-        """Return rows of the same JSON, quicker to encode."""
-        return list(chain.from_iterable(part.lines() for part in self.parts))
+    def text(self) -> bytes:
+        """Return rows as lines of JSON."""
+        return b"".join(part.text() for part in self.parts)
 
     def __len__(self) -> int:
         return sum(len(part.ids) for part in self.parts)

@@ -26,7 +26,7 @@ from streamcal.run.engines import KeyedEngines
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
-from streamcal.segments.fields_c import names_of
+from streamcal.segments.corrections_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import restoring
 from streamcal.values import class_name

@@ -14,8 +14,7 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.segments.corrections_c import Name
-from streamcal.segments.fields_c import TERMS, name_of, names_of
+from streamcal.segments.corrections_c import TERMS, Name, name_of, names_of
 from streamcal.segments.segment_map import segment_map
 from streamcal.segments.segments import SegmentCorrection, Segments, of_frame
 from streamcal.sketch import checks

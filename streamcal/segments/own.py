@@ -18,13 +18,10 @@ import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.segments.corrections_c import logit_of, order
+from streamcal.segments.corrections_c import WORTH, logit_of, order
 from streamcal.sketch.decoding import Count, Probability
 
-__all__ = ["WORTH", "OwnEngines", "OwnState"]
-
-WORTH: Final = 50
-"""Labels of a segment that gets an engine, where one is left; one with fewer has none."""
+__all__ = ["OwnEngines", "OwnState"]
 
 _FEWEST: Final = 100  # labels from which an engine forecasts
 _WRITTEN: Final = 128  # labels after which an engine is written anew

@@ -14,7 +14,7 @@ from streamcal.engine.config import EngineOptions
 from streamcal.engine.engine import Engine
 from streamcal.engine.state import unpack
 from streamcal.segments.calls import SegmentCalls, SegmentView
-from streamcal.segments.fields_c import SegmentRules
+from streamcal.segments.corrections_c import SegmentRules
 from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import require, restoring

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from streamcal.engine.state import compressed, expanded
-from streamcal.segments.corrections_c import Name, logit_of
-from streamcal.segments.fields_c import Fields, FieldsState
+from streamcal.segments.corrections_c import Fields, FieldsState, Name, logit_of
 from streamcal.segments.own import OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded
 from streamcal.values import shown

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from streamcal import Recalibrator
 from streamcal.cli.app import app
 from streamcal.frames import backtest
-from streamcal.segments.fields_c import name_of
+from streamcal.segments.corrections_c import name_of
 from tests.segments.test_run import run, stream, written
 
 MORNING = datetime(2026, 1, 31, 8, 0)

@@ -72,8 +72,8 @@ class KafkaSink:
                 f"{self.name}: the topic is compacted, and would keep only the last reject of each partition:"
                 " set its cleanup.policy to delete"
             )
-        topic, plain = self.topic, rows.lines() if isinstance(rows, Answers) else rows
-        keys, values = _keys(plain), list(map(self._encode, plain))
+        topic, keys = self.topic, _keys(rows)
+        values = rows.text().splitlines() if isinstance(rows, Answers) else list(map(self._encode, rows))
         made: list[Row] = list(zip(repeat(topic), keys, values, strict=False))
         limit = self._transactions.settings[topic].record_bytes
         if max(map(len, filter(None, keys)), default=0) + max(map(len, values), default=0) > limit:
@@ -126,6 +126,8 @@ def _size(row: Row) -> int:
 
 def _keys(rows: Sequence[Any]) -> list[bytes | None]:
     """Return the keys of the records of rows, all of one kind."""
+    if isinstance(rows, Answers):
+        return [None if id_ is None else id_.encode() for part in rows.parts for id_ in part.ids]
     kind = type(rows[0]) if rows else None
     if kind is RejectRow:
         return [row.source.encode() for row in rows]

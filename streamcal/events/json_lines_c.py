@@ -1,0 +1,381 @@
+"""Lines of JSON from and to columns, without an object for each value.
+
+`LineReader` reads the plain case only: an object a line, known fields in any order, each once, ids and keys
+without escapes. Of anything else it says that it is not plain, and the decoder of single lines decides.
+Texts and numbers are written as `msgspec` writes them, to the byte.
+
+Compiled where there is a C compiler; `json_lines_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.events.columns import MAX_KEPT_BYTES, Role
+from streamcal.string_column import PADDING, StringColumn
+from streamcal.times import LATEST
+from streamcal.values import MAX_NAME_CHARACTERS, Floats
+
+__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "interleaved", "json_numbers", "json_texts"]
+
+FIELDS: Final[tuple[Role, ...]] = ("score", "label", "time", "domain", "id", "key")
+"""Roles of the first fields of a reader."""
+
+ID, KEY, OTHERS = 4, 5, 6
+"""Places of id and key among the fields, and of the first that has no role."""
+
+# As C has them.
+_SCORE, _LABEL, _TIME, _DOMAIN = range(ID)
+_ID, _OTHERS = ID, OTHERS
+_QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _END = b'"\\:,{}]'
+_BREAK, _RETURN, _SPACE, _DELETE, _WIDE = b"\n\r \x7f\x80"
+_POINT, _MINUS, _PLUS, _ZERO, _NINE = b".-+09"
+_N, _T, _F, _E = b"ntfe"
+_CAPITAL: Final = 0x20  # the bit that a capital letter lacks
+_NULL, _TRUE, _FALSE, _SOURCE, _TARGET = b"null", b"true", b"false", b'"source"', b'"target"'
+_DIGITS: Final = 19  # fit into 64 bits
+_EXACT: Final = 1 << 53  # whole numbers up to it are floats, …
+_PLACES: Final = 22  # … and so are powers of ten up to this one
+_POWERS: Final = 10.0 ** np.arange(_PLACES + 1)
+_LONG: Final = 32  # characters of a number that is surely finite
+_NAME: Final = MAX_NAME_CHARACTERS
+_TEXT: Final = MAX_KEPT_BYTES // 4
+_LATEST: Final = LATEST
+_NONE: Final = float("nan")
+_SMALL, _LARGE, _LARGEST = 1e-5, 1e6, 1e12  # of 15 digits, and so with as many decimals as they have, …
+_FEW, _MANY = 3, 9  # … which are from the middle one on, and below it
+_SLOT: Final = 24  # bytes of a number
+
+
+class LineReader:
+    """Reads lines of JSON.
+
+    Parameters
+    ----------
+    names
+        of the fields: those of `FIELDS`, then others, whose values are checked but not read.
+    is_target
+        domain of events that do not state one.
+
+    Attributes
+    ----------
+    scores, labels, times
+        of the events, as in `streamcal.events.blocks.Block`.
+    domain
+        domain of all predictions, 1 if it is the target; -1: there are none.
+    has_wide, has_odd, has_escapes
+        whether texts have bytes beyond ASCII; ids or keys characters that may not be printable; other texts
+        escapes, which are not checked.
+    """
+
+    def __init__(self, names: Sequence[str], *, is_target: bool) -> None:
+        self.usable = all(name.isprintable() and '"' not in name and "\\" not in name for name in names)
+        """Whether each name stands in a text as it is."""
+        self._is_target = is_target
+        quoted = [f'{name}"'.encode() for name in names]
+        sizes = np.array([len(name) for name in quoted], np.int64)
+        self._names, self._fields = b"".join(quoted), len(quoted)
+        self._name_starts, self._name_sizes = (np.cumsum(sizes) - sizes).data, sizes.data
+        self._order = np.arange(self._fields).data  # of the fields, as lines before had them
+        self._powers: Any = _POWERS.data
+
+    def read(self, block: bytes, lines: int) -> bool:
+        """Read all lines, of which there are so many; return whether they are plain."""
+        self._block = block + bytes(PADDING)
+        self.spans = np.zeros((self._fields - ID, 2, lines), np.int64)
+        """Where the id, the key and each other field begins in the text, and of how many bytes it is."""
+        self.scores, self.times = np.full(lines, np.nan), np.full(lines, np.nan)
+        self.labels = np.full(lines, -1, np.int8)
+        views: list[Any] = [each.data for each in (self.scores, self.times, self.labels, self.spans)]
+        self._score, self._time, self._label, self._span = views
+        self._seen = np.zeros(self._fields, np.int64).data  # by field, the latest line that has it, from 1
+        self.domain, self.has_wide, self.has_odd, self.has_escapes = -1, False, False, False
+        at = line = 0
+        while line < lines and at >= 0:
+            at = self._line(self._block, at, line)
+            line += 1
+        return at == len(block)
+
+    def values(self, field: int) -> list[bytes]:
+        """Return the values of a field without a role as they are written, ``null`` where there is none."""
+        block = self._block
+        ends = zip(*self.spans[field - ID].tolist(), strict=True)
+        return [block[start : start + size] or _NULL for start, size in ends]
+
+    def texts(self, field: int) -> StringColumn:
+        """Return the ids or the keys, one behind the other."""
+        starts, sizes = self.spans[field - ID]
+        places, out = np.cumsum(sizes) - sizes, bytearray(int(sizes.sum()) + PADDING)
+        _put_column(b"", np.frombuffer(self._block, np.uint8), starts, sizes, b"", out, places.copy())
+        return StringColumn(np.frombuffer(out, np.uint8), places, sizes)
+
+    def _line(self, text: Any, at: int, line: int) -> int:
+        """Read the line at a place; return where the next one begins, -1 if it is not plain."""
+        if text[at] != _OPEN:
+            return -1
+        place, is_target, has_score, has_label, mark = 0, self._is_target, False, False, _COMMA
+        while mark == _COMMA:
+            at = _skip(text, at + 1)
+            if text[at] != _QUOTE or place == self._fields:
+                return -1
+            field = self._field(text, at + 1, place)
+            if field < 0 or self._seen[field] > line:
+                return -1
+            self._seen[field] = line + 1
+            place += 1
+            at = _skip(text, at + 1 + self._name_sizes[field])
+            if text[at] != _COLON:
+                return -1
+            start = _skip(text, at + 1)
+            first, at = text[start], -1
+            if field == _SCORE:
+                at = self._number(text, start)
+                if not 0.0 <= self._value <= 1.0:
+                    return -1
+                self._score[line], has_score = self._value, True
+            elif field == _LABEL:
+                if first != _ZERO and first != _ZERO + 1:
+                    return -1
+                self._label[line], has_label, at = first - _ZERO, True, start + 1
+            elif first == _N:
+                at = _behind(text, start, _NULL, 4)
+            elif field == _TIME:
+                at = self._number(text, start)
+                if not -_LATEST < self._value < _LATEST:
+                    return -1
+                self._time[line] = self._value
+            elif field == _DOMAIN:
+                is_target = text[start + 1] == _T
+                at = _behind(text, start, _TARGET if is_target else _SOURCE, 8)
+            elif first == _QUOTE:
+                at = self._text(text, start + 1, field < _OTHERS)
+                if field < _OTHERS:
+                    if at - start < 3:
+                        return -1
+                    self._span[field - _ID, 0, line] = start + 1
+                    self._span[field - _ID, 1, line] = at - start - 2
+            elif field >= _OTHERS:
+                if first == _T:
+                    at = _behind(text, start, _TRUE, 4)
+                elif first == _F:
+                    at = _behind(text, start, _FALSE, 5)
+                else:
+                    at = self._number(text, start)
+            if at < 0:
+                return -1
+            if field >= _OTHERS:
+                self._span[field - _ID, 0, line] = start
+                self._span[field - _ID, 1, line] = at - start
+            at = _skip(text, at)
+            mark = text[at]
+        if mark != _CLOSE or not (has_score or has_label):
+            return -1
+        if not (has_score and has_label) and not self._span[0, 1, line]:
+            return -1
+        if not has_score:
+            self._span[1, 1, line] = 0  # a label has no key
+        elif self.domain != is_target:
+            if self.domain >= 0:
+                return -1
+            self.domain = is_target
+        at = _skip(text, at + 1)
+        at += text[at] == _RETURN
+        return at + 1 if text[at] == _BREAK else at if at == len(self._block) - PADDING else -1
+
+    def _field(self, text: Any, at: int, place: int) -> int:
+        """Return the field whose name is at a place, -1 if none is; that of the line before first."""
+        field = self._order[place]
+        if _is_at(text, at, self._names, self._name_starts[field], self._name_sizes[field]):
+            return field
+        for field in range(self._fields):
+            if _is_at(text, at, self._names, self._name_starts[field], self._name_sizes[field]):
+                self._order[place] = field
+                return field
+        return -1
+
+    def _text(self, text: Any, at: int, is_name: bool) -> int:
+        """Return the place behind a text that begins at one; -1 if it is not plain, or long."""
+        most = at + (_NAME if is_name else _TEXT)
+        while at <= most:
+            byte = text[at]
+            at += 1
+            if byte == _QUOTE:
+                return at
+            if byte < _SPACE or (byte == _ESCAPE and is_name):
+                return -1
+            if byte == _ESCAPE:
+                self.has_escapes = True
+                at += 1
+            elif byte >= _DELETE:
+                self.has_odd = self.has_odd or is_name
+                self.has_wide = self.has_wide or byte >= _WIDE
+        return -1
+
+    def _number(self, text: Any, at: int) -> int:
+        """Read a number; return the place behind it, -1 if it is not plain: then its value is NaN."""
+        self._value = _NONE
+        start, digits, after, value = at, 0, 0, 0
+        at += text[at] == _MINUS
+        first = at
+        while _ZERO <= text[at] <= _NINE:
+            value, at = value * 10 + (text[at] - _ZERO), at + 1
+        digits = at - first
+        if not digits or (digits > 1 and text[first] == _ZERO):
+            return -1
+        if text[at] == _POINT:
+            at = first = at + 1
+            while _ZERO <= text[at] <= _NINE:
+                value, at = value * 10 + (text[at] - _ZERO), at + 1
+            after = at - first
+            if not after:
+                return -1
+        is_quick = digits + after <= _DIGITS and value <= _EXACT and after <= _PLACES
+        if text[at] | _CAPITAL == _E:
+            is_quick, at = False, at + 1
+            at += text[at] == _PLUS or text[at] == _MINUS
+            first = at
+            while _ZERO <= text[at] <= _NINE:
+                at += 1
+            if at == first or at - first > 2:
+                return -1
+        if at - start > _LONG or (text[start] == _MINUS and not value):  # -0 is 0
+            return -1
+        if not is_quick:
+            self._value = float(self._block[start:at])
+        else:
+            self._value = value / self._powers[after]
+            if text[start] == _MINUS:
+                self._value = -self._value
+        return at
+
+
+def _skip(text: Any, at: int) -> int:
+    """Return the first place from one on that has no space."""
+    while text[at] == _SPACE:
+        at += 1
+    return at
+
+
+def _is_at(text: Any, at: int, names: Any, start: int, size: int) -> bool:
+    """Whether a name, a part of others, is at a place."""
+    i = 0
+    while i < size and text[at + i] == names[start + i]:
+        i += 1
+    return i == size
+
+
+def _behind(text: Any, at: int, word: Any, size: int) -> int:
+    """Return the place behind a word, -1 if it is not at this place."""
+    return at + size if _is_at(text, at, word, 0, size) else -1
+
+
+def json_texts(texts: StringColumn) -> StringColumn:
+    """Return printable texts as JSON; None is null."""
+    sizes = np.empty(len(texts), np.int64)
+    out = bytearray(2 * int(texts.sizes.sum()) + len(_NULL) * len(texts))
+    _put_texts(texts.data, texts.starts, texts.sizes, out, sizes)
+    return StringColumn(np.frombuffer(out, np.uint8), np.cumsum(sizes) - sizes, sizes)
+
+
+def _put_texts(data: Any, starts: Any, counts: Any, out: Any, sizes: Any) -> None:
+    end = 0
+    for i in range(len(starts)):
+        begin, start = end, starts[i]
+        if not counts[i]:
+            end = _put(out, end, _NULL, 4)
+        else:
+            out[end] = _QUOTE
+            for at in range(start, start + counts[i]):
+                end += 1
+                if data[at] == _QUOTE or data[at] == _ESCAPE:
+                    out[end] = _ESCAPE
+                    end += 1
+                out[end] = data[at]
+            out[end + 1] = _QUOTE
+            end += 2
+        sizes[i] = end - begin
+
+
+def json_numbers(numbers: Floats) -> StringColumn:
+    """Return numbers as JSON; NaN is null."""
+    count = len(numbers)
+    out, sizes = bytearray(_SLOT * count), np.empty(count, np.int64)
+    if _put_numbers(numbers, out, sizes):
+        return StringColumn(np.frombuffer(out, np.uint8), np.arange(0, _SLOT * count, _SLOT), sizes)
+    text = np.frombuffer(msgspec.json.encode(numbers.tolist()), np.uint8)
+    ends = np.flatnonzero((text == _COMMA) | (text == _END))
+    starts = np.concatenate(([1], ends + 1))[:count]
+    return StringColumn(text, starts, ends - starts)
+
+
+def _put_numbers(numbers: Any, out: Any, sizes: Any) -> bool:
+    """Write each number into its slot; return False if one has too many digits to be sure of the last."""
+    for i in range(len(numbers)):
+        number = numbers[i]
+        begin = end = _SLOT * i
+        if number != number:
+            end = _put(out, end, _NULL, 4)
+        else:
+            size = _MANY if number < _LARGE else _FEW
+            unit = 10**9 if number < _LARGE else 10**3
+            if not _SMALL <= number < _LARGEST and (number or math.copysign(1.0, number) < 0.0):
+                return False
+            whole = int(number * unit + 0.5)
+            if whole / float(unit) != number:
+                return False
+            end = _put_digits(out, end, whole // unit, 1)
+            out[end] = _POINT
+            whole %= unit
+            while size > 1 and not whole % 10:
+                whole, size = whole // 10, size - 1
+            end = _put_digits(out, end + 1, whole, size)
+        sizes[i] = end - begin
+    return True
+
+
+def _put_digits(out: Any, at: int, number: int, size: int) -> int:
+    """Write a whole number, in so many digits at least; return the place behind it."""
+    most = 10
+    for _ in range(1, size):
+        most *= 10
+    while number >= most:
+        most, size = most * 10, size + 1
+    for i in range(at + size - 1, at - 1, -1):
+        out[i] = _ZERO + number % 10
+        number //= 10
+    return at + size
+
+
+def _put(out: Any, at: int, text: Any, size: int) -> int:
+    """Write a text at a place; return the place behind it."""
+    for i in range(size):
+        out[at + i] = text[i]
+    return at + size
+
+
+def interleaved(names: Sequence[bytes], columns: Sequence[StringColumn]) -> StringColumn:
+    """Return rows of texts, one of each column, with a name before each and one behind the last."""
+    sizes = np.sum([column.sizes for column in columns], axis=0) + sum(map(len, names))
+    starts, last = np.cumsum(sizes) - sizes, len(columns) - 1
+    out, place = bytearray(int(sizes.sum())), starts.copy()
+    for k, column in enumerate(columns):
+        behind = names[k + 1] if k == last else b""
+        _put_column(names[k], column.data, column.starts, column.sizes, behind, out, place)
+    return StringColumn(np.frombuffer(out, np.uint8), starts, sizes)
+
+
+def _put_column(
+    before: bytes, data: Any, starts: Any, sizes: Any, behind: bytes, out: Any, place: Any
+) -> None:
+    size, more = len(before), len(behind)
+    for i in range(len(starts)):
+        at, start = _put(out, place[i], before, size), starts[i]
+        for from_ in range(start, start + sizes[i]):
+            out[at] = data[from_]
+            at += 1
+        place[i] = _put(out, at, behind, more)

@@ -1,0 +1,131 @@
+"""Lines of JSON as columns: events as of the decoder of single lines, and texts as msgspec writes them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal.events import codec
+from streamcal.events.blocks import Block
+from streamcal.events.codec import JsonDecoder
+from streamcal.events.columns import Columns
+from streamcal.events.json_lines_c import interleaved, json_numbers, json_texts
+from streamcal.string_column import StringColumn
+from tests.fuzz.mutate import change_text
+
+SPACE = st.sampled_from([b""] * 6 + [b" ", b"  "])
+VALUES = st.sampled_from(
+    [
+        *rb"""0 1 0.5 1.0 -0 -0.0 -1 -2.5 01 1. .5 1e0 5e-1 1E+2 1e400 1e-400 0.30000000000000004
+    0.12345678901234567890123 1700000000.25 1700000000000 1e20
+    99999999999999999999999999999999999999999 9007199254740993 0.9007199254740993
+    18446744073709551616 0.00000000000000000000000001 null true false nul "" "a" "source" "target"
+    "sourcer" "\n" "\u00e9" "\ud800" "\x" "\ [] {} {"a":1}""".split(),
+        *(b'"x y"', b'"\xc3\xa9"', b'"\xff"', b'"\xed\xa0\x80"', b'"\x7f"', b'"\x01"'),
+        *(b'"%b"' % (b"k" * size) for size in (512, 1025)),
+    ]
+)
+FIELD = st.sampled_from([b"id", b"score", b"label", b"time", b"key", b"domain", b"city", b"f0", b"odd"])
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[bytes]:
+    """Draw lines that are plain but for some; these are mutated, or have values of all kinds."""
+    made = []
+    seed = random.Random(draw(st.integers(0, 1 << 32)))
+    for i in range(draw(st.integers(1, 5))):
+        fields = {
+            b"id": b'"a%d"' % i,
+            b"score": b"0.%d" % (i + 1),
+            b"time": b"%d" % i,
+            b"label": b"%d" % (i % 2),
+        }
+        del fields[draw(st.sampled_from([b"label", b"score", b"time", b"id", b"label"]))]
+        if draw(st.booleans()):
+            fields[b"city"] = draw(st.sampled_from([b'"K\xc3\xb6ln"', b'"\\u004b"', b"3", b"null"]))
+        if not draw(st.integers(0, 3)):
+            fields[draw(FIELD)] = draw(VALUES)
+        pairs = draw(st.permutations([b'"%b":%b%b' % (name, draw(SPACE), fields[name]) for name in fields]))
+        line = b"{" + draw(SPACE) + (b"," + draw(SPACE)).join(pairs) + draw(SPACE) + b"}" + draw(SPACE)
+        made.append(change_text(line, seed) if not draw(st.integers(0, 9)) else line)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def columns_of_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "FEWEST", 1)
+
+
+@given(lines(), st.sampled_from([(), ("city",), ("f0", "city")]), st.booleans())
+def test_columns_hold_the_events_of_single_lines(
+    made: list[bytes], keep: tuple[str, ...], ended: bool
+) -> None:
+    block = b"\n".join(made) + b"\n" * ended
+    texts = block.removesuffix(b"\n").split(b"\n")
+    alone, whole = (JsonDecoder("target", Columns(keep=keep)) for _ in range(2))
+    for decoder in alone, whole:  # both know these fields
+        decoder.decode(b'{"id":"a","score":0.5,"city":1,"f0":1}')
+    events = [alone.decode(text) for text in texts]
+    found = whole.decode_lines(block)
+    if found is not None:
+        assert list(found) == events
+        assert repr(list(found)) == repr(events)  # -0.0 is 0.0, and 1 is 1.0
+        assert whole.unknown_fields == alone.unknown_fields
+
+
+def test_plain_lines_of_all_kinds_are_columns() -> None:
+    decoder = JsonDecoder("target", Columns(keep=("note",)))
+    decoder.decode(b'{"id":"a","score":0.5,"city":1}')
+    block = (
+        b'{"id":"a", "score": 0.5, "city": "K\xc3\xb6ln \\u00e9 \\"", "note": "\\u00fc"}\r\n'
+        b'{"time":1.5e9,"label":1,"id":"a","key":"ignored","domain":"source"}\n'
+        b'{"label":0,"score":1,"key":"k","note":3,"city":null}\n'
+        b'{"id":"M\xc3\xbcller","domain":"target","score":5e-1,"time":null,"note":1.0,"city":[]}\n'
+    )
+    assert decoder.decode_lines(block) is None, "the city of the last line is a list"
+    found = decoder.decode_lines(block := block.replace(b"[]", b"-1e-05"))
+    assert type(found) is Block
+    assert list(found) == [
+        JsonDecoder("target", Columns(keep=("note",))).decode(line) for line in block.splitlines()
+    ]
+    assert decoder.unknown_fields == {"city": 4}
+
+
+NUMBERS = st.one_of(
+    st.floats(),
+    st.sampled_from([0.0, -0.0, 1.0, 1e-5, 9.999e-6, 1e6, 999999.9999999999, 1e12, 1e15, 1e16, 0.1 + 0.2]),
+    st.tuples(st.integers(0, 10**15), st.integers(0, 15)).map(lambda pair: pair[0] / 10.0 ** pair[1]),
+)
+
+
+@given(st.lists(NUMBERS), st.sampled_from([1, 1, 3]))
+def test_numbers_are_written_as_msgspec_writes_them(numbers: list[float], copies: int) -> None:
+    for each in ([number] for number in numbers):
+        _check_numbers(each * copies)
+    _check_numbers(numbers)
+
+
+def _check_numbers(numbers: list[float]) -> None:
+    column = json_numbers(np.array(numbers, np.float64))
+    assert (column.tolist() if numbers else []) == [
+        msgspec.json.encode(number).decode() for number in numbers
+    ]
+
+
+@given(
+    st.lists(
+        st.text(st.characters(categories=["L", "N", "P", "S"])) | st.sampled_from(['"', "\\", 'a"\\b', ""])
+    )
+)
+def test_texts_are_written_as_msgspec_writes_them(texts: list[str]) -> None:
+    found: Any = json_texts(StringColumn.of([text or None for text in texts]))
+    assert found.tolist() == [msgspec.json.encode(text or None).decode() for text in texts]
+    rows = interleaved((b"<", b"|", b">"), (found, found))
+    wanted = "".join(f"<{text}|{text}>" for text in found.tolist())
+    assert bytes(rows.data).decode() == wanted

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import binning
-from streamcal.maps.fits_c import BENT, LINE, STEPS, Curves
+from streamcal.maps.fits_c import BENT, LINE, STEPS, Curves, put_splits
 from streamcal.maps.platt import cell_logits
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.uniform_mass import step_map
+from streamcal.maps.uniform_mass import inner_edges
 from streamcal.values import Cells, Floats
 
 __all__ = ["Curve", "fit_curve"]
@@ -35,17 +35,30 @@ __all__ = ["Curve", "fit_curve"]
 
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
 _REACH: Final = 2  # numbers on each side that the smoothing kernel covers
-_KERNEL: Final = np.exp(-0.5 * np.arange(-_REACH, _REACH + 1) ** 2.0)
+_WEIGHTS: Final = np.exp(-0.5 * np.arange(-_REACH, _REACH + 1) ** 2.0)
+_KERNEL: Final = _WEIGHTS / _WEIGHTS.sum()
 _GROUPS: Final = 512  # of cells, at most, on which curves are compared: four for each of the most bins
 
 
 class Curve(NamedTuple):
     """A fitted curve."""
 
-    map: RecalibrationMap
-    """The curve as a map of version 0."""
+    steps: bool
+    """Whether the curve is one of steps; else it is a line in log odds."""
+    ends: Floats
+    """Inner edges between the steps, float64[k − 1]; or logits of the knots, float64[k]."""
+    values: Floats
+    """Value of each step, or log odds at each knot, float64[k]."""
     loss: float
     """Brier score expected on new labels, in [0, 1]."""
+
+    @property
+    def map(self) -> RecalibrationMap:
+        """Curve as a map of version 0."""
+        ends, values = tuple(self.ends.tolist()), tuple(self.values.tolist())
+        if self.steps:
+            return RecalibrationMap(version=0, edges=(0.0, *ends, 1.0), values=values)
+        return RecalibrationMap(version=0, kind="linear", knots=ends, log_odds=values)
 
 
 def fit_curve(
@@ -73,40 +86,34 @@ def fit_curve(
     totals = counts[0] + counts[1]
     squares = totals.astype(np.float64) if squares is None else squares
     labels = np.array((counts[1], totals, squares, cell_logits(cells, level)))
-    bins, curve, loss = _choose(labels, totals, monotone=monotone)
-    drawn = Curves(labels, monotone=monotone)
-    drawn.draw(binning.uniform_mass(totals, bins))
+    whole = bool(np.issubdtype(totals.dtype, np.integer))
+    bins, curve, loss = _choose(labels, whole=whole, monotone=monotone)
+    drawn = Curves(labels, whole=whole, monotone=monotone)
+    drawn.draw(bins)
     if curve == STEPS:
-        return Curve(step_map(cells, level, *drawn.steps()), loss)
-    knots, log_odds = (part.tolist() for part in drawn.line(curve))
-    line = RecalibrationMap(version=0, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds))
-    return Curve(line, loss)
+        starts, values = drawn.steps()
+        return Curve(True, inner_edges(cells, level, starts), values, loss)
+    return Curve(False, *drawn.line(curve), loss)
 
 
-def _choose(labels: Floats, totals: npt.NDArray[Any], *, monotone: bool) -> tuple[int, int, float]:
+def _choose(labels: Floats, *, whole: bool, monotone: bool) -> tuple[int, int, float]:
     """Return the number of bins and the curve that are expected to be best, and its Brier score.
 
-    Parameters
-    ----------
-    labels
-        labels per cell as of `Curves`, float64[4, m].
-    totals
-        their second row; int64[m] if all weights are 1.
+    ``labels`` are those of each cell as of `Curves`, float64[4, m].
     """
-    squares, n = labels[2], float(totals.sum())
+    n = float(labels[1].sum())
     # The best number grows as n^(1/3); larger ones would be chosen by noise.
-    most = 2.0 * math.sqrt(binning.effective(totals, squares))
-    splits = binning.uniform_mass(totals, min(_GROUPS, math.ceil(4.0 * most)))
-    groups = np.add.reduceat(np.array((*labels[:3], totals * labels[3])), splits[:-1], axis=1)
-    groups[3] /= groups[1]
-    steps = int(math.log(most, _RATIO))
-    numbers = sorted({round(_RATIO**step) for step in range(steps + 1)})
-    splits, first = binning.uniform_mass_of_each(groups[1].astype(totals.dtype), numbers)
-    curves = Curves(groups, monotone=monotone)
+    most = 2.0 * math.sqrt(binning.effective(labels[1], labels[2]))
+    splits = np.empty(labels.shape[1] + 1, np.int64)
+    groups = put_splits(np.cumsum(labels[1]), min(_GROUPS, math.ceil(4.0 * most)), whole, splits) - 1
+    labels = np.add.reduceat(np.array((*labels[:3], labels[1] * labels[3])), splits[:groups], axis=1)
+    labels[3] /= labels[1]
+    numbers = sorted({round(_RATIO**step) for step in range(int(math.log(most, _RATIO)) + 1)})
+    curves = Curves(labels, whole=whole, monotone=monotone)
     kinds = (LINE, BENT, STEPS) if monotone else (LINE, STEPS)
     losses = np.empty((len(kinds), len(numbers)))
-    forecasts = np.empty((*losses.shape, groups.shape[1]))
-    for number, bins in enumerate(np.split(splits, first[1:])):
+    forecasts = np.empty((*losses.shape, groups))
+    for number, bins in enumerate(numbers):
         curves.draw(bins)
         for k, curve in enumerate(kinds):
             losses[k, number] = curves.judge(curve, forecasts[k, number])
@@ -115,7 +122,7 @@ def _choose(labels: Floats, totals: npt.NDArray[Any], *, monotone: bool) -> tupl
     # The first curve, unless the best of the others is better by a standard error of the difference.
     other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
     here, there = (forecasts[k, best[k]] for k in (0, other))
-    error = 2.0 * math.sqrt(groups[2] @ (here * (1.0 - here) * (there - here) ** 2))
+    error = 2.0 * math.sqrt(labels[2] @ (here * (1.0 - here) * (there - here) ** 2))
     chosen = other if smooth[other, best[other]] + error < smooth[0, best[0]] else 0
     loss = min(1.0, float(losses[chosen, best[chosen]]) / n)
     return numbers[best[chosen]], kinds[chosen], loss
@@ -123,6 +130,7 @@ def _choose(labels: Floats, totals: npt.NDArray[Any], *, monotone: bool) -> tupl
 
 def _smoothed(losses: Floats) -> Floats:
     """Average the losses of neighbouring numbers of bins: noise would decide between bare ones."""
-    padded = np.pad(losses, _REACH, mode="edge")
-    smooth: Floats = np.convolve(padded, _KERNEL / _KERNEL.sum(), "valid")
+    first, last = losses[:1], losses[-1:]
+    padded = np.concatenate((*(first,) * _REACH, losses, *(last,) * _REACH))
+    smooth: Floats = np.convolve(padded, _KERNEL, "valid")
     return smooth

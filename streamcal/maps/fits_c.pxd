@@ -12,10 +12,18 @@ cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] start
 
 
 @cython.locals(weight=double, others=double, misses=double)
-cdef double loss_left_out(double positives, double totals, double squares) noexcept
-@cython.locals(b=Py_ssize_t)
+cpdef double loss_left_out(double positives, double totals, double squares) noexcept
+@cython.locals(
+    last=Py_ssize_t, count=Py_ssize_t, above=Py_ssize_t, split=Py_ssize_t, edge=Py_ssize_t, n=double,
+    rank=double, parts=double, below=double,
+)
+cpdef Py_ssize_t put_splits(const double[::1] ends, Py_ssize_t bins, bint whole, long long[::1] splits)
+@cython.locals(
+    j=Py_ssize_t, b=Py_ssize_t, bins=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, lost=double,
+    summed="double[:, ::1]", splits="long long[::1]",
+)
 cpdef put_losses_left_out(
-    const double[::1] positives, const double[::1] totals, const double[::1] squares, double[::1] out
+    const double[:, ::1] cells, bint whole, const long long[::1] numbers, double[::1] out
 )
 
 
@@ -23,14 +31,17 @@ cpdef put_losses_left_out(
 cdef class Curves:
     cdef const double[:, ::1] _cells
     cdef double[:, ::1] _bins, _blocks, _scratch, _values
-    cdef double[::1] _moved
-    cdef long long[::1] _splits, _ends, _block
+    cdef double[::1] _moved, _mass
+    cdef long long[::1] _splits, _apart, _ends, _block
     cdef long long[:, ::1] _starts
     cdef Py_ssize_t _drawn, _lined, _knots
-    cdef bint _monotone
+    cdef bint _whole, _monotone
 
-    @cython.locals(bins=Py_ssize_t, apart=Py_ssize_t, before=double, b=Py_ssize_t, k=Py_ssize_t, rate=double)
-    cpdef draw(self, const long long[::1] splits)
+    @cython.locals(
+        splits="long long[::1]", bins=Py_ssize_t, apart=Py_ssize_t, before=double, b=Py_ssize_t, k=Py_ssize_t,
+        rate=double,
+    )
+    cpdef draw(self, Py_ssize_t number)
     @cython.locals(
         b=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double, logits=double,
     )

@@ -27,8 +27,10 @@ __all__ = [
     "class_prior",
     "group",
     "isotonic",
+    "loss_left_out",
     "minimise",
     "put_losses_left_out",
+    "put_splits",
     "shift_correction_one",
     "shift_weights",
 ]
@@ -85,7 +87,12 @@ def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
 
 
 def loss_left_out(positives: float, totals: float, squares: float) -> float:
-    """Return the leave-one-out squared errors of one bin, see `binning.leave_one_out_losses`."""
+    """Return the sum of the leave-one-out squared errors of one bin, in closed form.
+
+    S (1 − (S−1)/(N−1))² + (N−S) (S/(N−1))², for S positives among N labels. A bin with a single score counts
+    with the largest loss, 1, because no other label can predict its label. Weighted labels are treated as
+    (Σw)² / Σw² labels of equal weight Σw² / Σw.
+    """
     if squares <= 0.0 or totals <= 0.0:  # of weights too small beside the others
         return 0.0
     weight = squares / totals
@@ -97,10 +104,61 @@ def loss_left_out(positives: float, totals: float, squares: float) -> float:
     return weight * (positives * (misses / others) ** 2 + misses * (positives / others) ** 2)
 
 
-def put_losses_left_out(positives: Floats, totals: Floats, squares: Floats, out: Floats) -> None:
-    """Put the `loss_left_out` of each bin, float64[B] all, into ``out``."""
-    for b in range(len(out)):
-        out[b] = loss_left_out(positives[b], totals[b], squares[b])
+def put_splits(ends: Floats, bins: int, whole: bool, splits: Counts) -> int:
+    """Put the splits of `binning.uniform_mass` into ``splits``; return how many there are.
+
+    Parameters
+    ----------
+    ends
+        mass up to the end of each cell, float64[m], ascending, m at least 1.
+    whole
+        whether masses count scores: ranks are then rounded down.
+    splits
+        int64[m + 1], or longer.
+    """
+    last, count, above = len(ends) - 1, 1, 0
+    n, splits[0] = ends[last], 0
+    for edge in range(1, bins):
+        rank = n * (float(edge) / bins)
+        if whole:
+            parts = math.floor(n / bins)
+            rank = parts * edge + math.floor((n - parts * bins) * edge / bins)
+        while above < last and ends[above] < rank:
+            above += 1
+        below = ends[above - 1] if above > 0 else 0.0
+        split = above if rank - below <= ends[above] - rank else above + 1
+        if split != splits[count - 1]:  # no bin lies between equal edges
+            splits[count] = split
+            count += 1
+    if splits[count - 1] != last + 1:
+        splits[count] = last + 1
+        count += 1
+    return count
+
+
+def put_losses_left_out(cells: Floats, whole: bool, numbers: Counts, out: Floats) -> None:
+    """Put the summed `loss_left_out` of the bins of `put_splits`, for each number of them, into ``out``.
+
+    Parameters
+    ----------
+    cells
+        labels 1, all labels and the squares of their weights in each cell, float64[3, m].
+    numbers, out
+        int64[k] and float64[k].
+    """
+    sums = np.zeros((3, cells.shape[1] + 1))
+    sums[:, 1:] = np.cumsum(cells, axis=1)
+    summed, splits = sums, np.empty(cells.shape[1] + 1, np.int64)
+    for j in range(len(numbers)):
+        lost, bins = 0.0, put_splits(summed[_TOTALS, 1:], numbers[j], whole, splits) - 1
+        for b in range(bins):
+            start, end = splits[b], splits[b + 1]
+            lost += loss_left_out(
+                summed[_POSITIVES, end] - summed[_POSITIVES, start],
+                summed[_TOTALS, end] - summed[_TOTALS, start],
+                summed[_SQUARES, end] - summed[_SQUARES, start],
+            )
+        out[j] = lost
 
 
 class Curves:
@@ -111,16 +169,20 @@ class Curves:
     cells
         labels 1 and all labels of each cell, the squares of their weights, and the logit of its score, in
         ascending order: float64[4, m]. No cell is empty.
+    whole
+        whether labels have no weights.
     monotone
         whether neighbouring bins are pooled so that the rates do not descend.
     """
 
-    def __init__(self, cells: Floats, *, monotone: bool) -> None:
+    def __init__(self, cells: Floats, *, whole: bool, monotone: bool) -> None:
         m = cells.shape[1]
-        self._cells, self._monotone = cells, monotone
+        self._cells, self._whole, self._monotone = cells, whole, monotone
+        self._mass: Floats = np.cumsum(cells[_TOTALS])
         self._bins, self._blocks = np.empty((_ROWS, m)), np.empty((_ROWS, m))
         self._scratch: Floats = np.empty((2, m))
         self._splits: Counts = np.empty(m + 1, np.int64)
+        self._apart: Counts = np.empty(m + 1, np.int64)
         self._ends: Counts = np.empty(m + 1, np.int64)
         self._block: Counts = np.empty(m, np.int64)
         # Of the steps, and of the lines: first cell of each block, then m; and value or log-odds of each.
@@ -129,22 +191,23 @@ class Curves:
         self._moved: Floats = np.empty(m)
         self._drawn = self._lined = self._knots = 0
 
-    def draw(self, splits: Counts) -> None:
-        """Draw the curves of bins that begin at these cells, int64[B + 1] from 0 to m."""
-        bins = len(splits) - 1
+    def draw(self, number: int) -> None:
+        """Draw the curves of so many uniform-mass bins."""
+        splits = self._splits
+        bins = put_splits(self._mass, number, self._whole, splits) - 1
         self._sum(self._cells, splits, bins, self._bins)
         self._drawn = self._pool(bins, splits, 0)
         # Bins beyond 2⁻⁴⁰ have the same logit: to a line they are one.
         apart, before = 0, _NOWHERE
         for b in range(bins):
             if self._bins[_LOGITS, b] - before >= _APART:
-                self._splits[apart] = splits[b]
+                self._apart[apart] = splits[b]
                 apart += 1
             before = self._bins[_LOGITS, b]
-        self._splits[apart] = splits[bins]
+        self._apart[apart] = splits[bins]
         if apart < bins:
-            self._sum(self._cells, self._splits, apart, self._bins)
-        self._lined = self._pool(apart, self._splits, 1)
+            self._sum(self._cells, self._apart, apart, self._bins)
+        self._lined = self._pool(apart, self._apart, 1)
         self._knots = apart
         for k in range(self._lined):
             rate = self._values[1, k]

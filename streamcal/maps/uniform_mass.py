@@ -12,7 +12,7 @@ from streamcal.sketch import checks, grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["UniformMass", "form", "step_map", "uniform_mass_binning"]
+__all__ = ["UniformMass", "form", "inner_edges", "uniform_mass_binning"]
 
 
 class UniformMass(NamedTuple):
@@ -44,23 +44,19 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
         bins = rule
     splits = binning.uniform_mass(totals, bins)
     means = np.add.reduceat(positives, splits[:-1]) / np.add.reduceat(totals, splits[:-1])
-    return UniformMass(step_map(cells, sketch.level, splits, means), splits, choices)
+    edges = (0.0, *inner_edges(cells, sketch.level, splits).tolist(), 1.0)
+    return UniformMass(
+        RecalibrationMap(version=0, edges=edges, values=tuple(means.tolist())), splits, choices
+    )
 
 
-def step_map(cells: Cells, level: int, splits: Counts, values: Floats) -> RecalibrationMap:
-    """Return the map of version 0 with one value for each bin, float64[B].
+def inner_edges(cells: Cells, level: int, splits: Counts) -> Floats:
+    """Return the edges between bins of cells of the grid, int32[m], as scores: float64[B − 1].
 
-    A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
-
-    Parameters
-    ----------
-    cells, level
-        the grid, int32[m].
-    splits
-        first cell of each bin, then m: int64[B+1] from 0 to m.
+    ``splits`` are the first cell of each bin, then m: int64[B+1] from 0 to m. A bin ends with its last
+    occupied cell: scores in empty cells after it belong to the next bin.
     """
-    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), level)
-    return RecalibrationMap(version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(values.tolist()))
+    return grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), level)
 
 
 def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMap:

@@ -15,11 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.curves import fit_curve
+from streamcal.maps.curves import Curve, fit_curve
 from streamcal.maps.fits_c import group, isotonic
 from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
 from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit
-from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.decoding import Positive, Probability
@@ -38,8 +37,6 @@ __all__ = [
     "fit_source",
     "platt_line",
 ]
-
-_QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
 
 _ENDS: Final = logit(np.array((0.0, 1.0)))
 _BENDS: Final = np.concatenate((_ENDS[:1], KNOTS, _ENDS[1:]))
@@ -149,7 +146,7 @@ def fit_line(labels: Labelled, *, monotone: bool = True) -> tuple[Line, float]:
     """
     counts, squares = labels.weighed
     curve = fit_curve(labels.cells, labels.level, counts, squares=squares, monotone=monotone)
-    return _as_line(curve.map), curve.loss
+    return _as_line(curve), curve.loss
 
 
 def fit_free_curve(labels: Labelled, _before: Line | None = None) -> Line:
@@ -173,16 +170,12 @@ def fit_isotonic(labels: Labelled, _before: Line | None = None) -> Line:
     return Line(blocks[0].ravel(), blocks[1].ravel())
 
 
-def _as_line(curve: RecalibrationMap) -> Line:
-    """Return a map as a `Line`; a map linear in log-odds to within 0.001, with a knot each quarter nat."""
-    if curve.kind == "step":
-        ends = np.repeat(wide_logit(np.array(curve.edges)), 2)[1:-1]
-        return Line(ends, np.repeat(np.array(curve.values), 2))
-    parts = np.maximum(1, np.ceil(np.abs(np.diff(curve.log_odds)) / _QUARTER)).astype(int)
-    counted = np.concatenate(([0], np.cumsum(parts)))
-    places = np.arange(counted[-1] + 1)
-    knots, log_odds = (np.interp(places, counted, ends) for ends in (curve.knots, curve.log_odds))
-    return Line(knots, expit(log_odds))
+def _as_line(curve: Curve) -> Line:
+    """Return a curve as a `Line`."""
+    if not curve.steps:
+        return Line(curve.ends, curve.values, True)
+    ends = wide_logit(np.concatenate(((0.0,), curve.ends, (1.0,))))
+    return Line(np.repeat(ends, 2)[1:-1], np.repeat(curve.values, 2))
 
 
 def _brier(forecasts: Floats, counts: npt.NDArray[Any]) -> float:

@@ -113,10 +113,7 @@ def _choose(labels: Floats, *, whole: bool, monotone: bool) -> tuple[int, int, f
     kinds = (LINE, BENT, STEPS) if monotone else (LINE, STEPS)
     losses = np.empty((len(kinds), len(numbers)))
     forecasts = np.empty((*losses.shape, groups))
-    for number, bins in enumerate(numbers):
-        curves.draw(bins)
-        for k, curve in enumerate(kinds):
-            losses[k, number] = curves.judge(curve, forecasts[k, number])
+    curves.judge(np.array(numbers), losses, forecasts)
     smooth = np.array([_smoothed(row) for row in losses])
     best = smooth.argmin(axis=1)
     # The first curve, unless the best of the others is better by a standard error of the difference.

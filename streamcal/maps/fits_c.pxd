@@ -4,11 +4,17 @@ cimport libc.math as math
 from streamcal.sketch.counts_c cimport key_of, middle_of
 
 cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
-cdef int _LINE, _STEPS
 cdef double _APART, _NOWHERE, _ONE_LABEL
 
 @cython.locals(last=Py_ssize_t, i=Py_ssize_t, mean=double, size=double, start=Py_ssize_t, total=double)
 cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)
+
+
+@cython.locals(
+    m=Py_ssize_t, i=Py_ssize_t, blocks=Py_ssize_t, positives=double, total=double, one=double,
+    rates="double[::1]", weights="double[::1]", firsts="long long[::1]", line="double[:, ::1]",
+)
+cpdef isotonic_line(const double[::1] logits, const double[:, ::1] masses, const double[::1] squares)
 
 
 @cython.locals(weight=double, others=double, misses=double)
@@ -53,18 +59,19 @@ cdef class Curves:
         doubt=double, above=double, below=double,
     )
     cdef Py_ssize_t _pool(self, Py_ssize_t bins, const long long[::1] splits, Py_ssize_t of) except -1
-    cpdef double judge(self, int curve, double[::1] forecasts) except -1
+    @cython.locals(steps=Py_ssize_t, j=Py_ssize_t)
+    cpdef judge(self, const long long[::1] numbers, double[:, ::1] losses, double[:, :, ::1] forecasts)
     @cython.locals(
         lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double,
     )
     cdef double _judge_steps(self, double[::1] forecasts) noexcept
     @cython.locals(
-        is_line=bint, knots="double[::1]", last=Py_ssize_t, lost=double, own=Py_ssize_t, passed=Py_ssize_t,
+        knots="double[::1]", last=Py_ssize_t, lost=double, own=Py_ssize_t, passed=Py_ssize_t,
         i=Py_ssize_t, x=double, left=Py_ssize_t, right=Py_ssize_t, width=double, part=double, below=Py_ssize_t,
         above=Py_ssize_t, log_odds=double, forecast=double, positives=double, noise=double, misses=double,
         weight=double,
     )
-    cdef double _judge_line(self, int curve, double[::1] forecasts) noexcept
+    cdef double _judge_line(self, bint is_line, double[::1] forecasts) noexcept
 
 
 @cython.locals(least=double, most=double, i=Py_ssize_t, score=double)
@@ -109,6 +116,15 @@ cdef void solve(double[:, ::1] matrix, double[::1] right, double[::1] out) noexc
     passed=double, now=double, here=double,
 )
 cpdef Py_ssize_t group(const double[::1] logits, const double[:, ::1] counts, double[::1] means, double[:, ::1] sums)
+
+@cython.locals(
+    m=Py_ssize_t, i=Py_ssize_t, groups=Py_ssize_t, end=double, least=double, most=double,
+    inside="double[::1]", counted="double[:, ::1]",
+)
+cpdef regress(
+    double[::1] theta, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
+    const double[::1] logits, const double[:, ::1] masses, double scale
+)
 
 
 cpdef class_prior(double positives, double n)

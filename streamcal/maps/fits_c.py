@@ -27,10 +27,12 @@ __all__ = [
     "class_prior",
     "group",
     "isotonic",
+    "isotonic_line",
     "loss_left_out",
     "minimise",
     "put_losses_left_out",
     "put_splits",
+    "regress",
     "shift_correction_one",
     "shift_weights",
 ]
@@ -51,7 +53,7 @@ _SLOTS: Final = 40  # of the guide, for each edge
 _FEW: Final = 8  # scores for each edge, after which the guide has paid for itself
 
 # As C has them.
-_LINE, _STEPS, _APART, _NOWHERE = LINE, STEPS, APART, float("-inf")
+_APART, _NOWHERE = APART, float("-inf")
 
 
 def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
@@ -63,6 +65,37 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
     starts, means, sizes = np.empty(len(values) + 1, np.int64), values.copy(), weights.copy()
     blocks = pool(means, sizes, starts, len(values))
     return starts[: blocks + 1], means[:blocks]
+
+
+def isotonic_line(logits: Floats, masses: Floats, squares: Floats) -> Floats:
+    """Return isotonic regression, interpolated linearly between its blocks: knots and values, float64[2, 2 b].
+
+    Both end blocks count half a positive and half a negative more.
+
+    Parameters
+    ----------
+    logits
+        float64[m], ascending, m at least 1.
+    masses, squares
+        weights of the labels 0 and 1 of each, float64[2, m], and sums of their squares, float64[m].
+    """
+    m = len(logits)
+    means, sizes, starts = np.empty(m), np.empty(m), np.empty(m + 1, np.int64)
+    rates, weights, firsts = means, sizes, starts
+    for i in range(m):
+        positives, total = masses[1, i], masses[0, i] + masses[1, i]
+        if i == 0 or i == m - 1:
+            one = squares[i] / total
+            total += one
+            positives += 0.5 * one
+        rates[i], weights[i] = positives / total, total
+    blocks = pool(means, sizes, starts, m)
+    out = np.empty((2, 2 * blocks))
+    line = out
+    for i in range(blocks):
+        line[0, 2 * i], line[0, 2 * i + 1] = logits[firsts[i]], logits[firsts[i + 1] - 1]
+        line[1, 2 * i] = line[1, 2 * i + 1] = min(rates[i], 1.0)
+    return out
 
 
 def pool(means: Floats, sizes: Floats, starts: Counts, m: int) -> int:
@@ -260,14 +293,27 @@ class Curves:
             self._values[of, k] = rate
         return count
 
-    def judge(self, curve: int, forecasts: Floats) -> float:
-        """Return the squared errors that are expected of a curve on new labels, summed.
+    def judge(self, numbers: Counts, losses: Floats, forecasts: Floats) -> None:
+        """Put the squared errors that are expected of each curve on new labels, summed, into ``losses``.
 
         They are those on the labels that it was fitted to, plus twice the covariance of each label with its
-        own forecast; of steps, the leave-one-out errors. The value in the middle of each cell is put into
-        ``forecasts``, float64[m].
+        own forecast; of steps, the leave-one-out errors. The values in the middles of the cells are put into
+        ``forecasts``.
+
+        Parameters
+        ----------
+        numbers
+            numbers of bins, int64[N].
+        losses, forecasts
+            float64[C, N] and float64[C, N, m]: line; bent line, if C is 3; steps.
         """
-        return self._judge_steps(forecasts) if curve == _STEPS else self._judge_line(curve, forecasts)
+        steps = len(losses) - 1
+        for j in range(len(numbers)):
+            self.draw(numbers[j])
+            losses[0, j] = self._judge_line(True, forecasts[0, j])
+            if steps > 1:
+                losses[1, j] = self._judge_line(False, forecasts[1, j])
+            losses[steps, j] = self._judge_steps(forecasts[steps, j])
 
     def _judge_steps(self, forecasts: Floats) -> float:
         lost = 0.0
@@ -281,8 +327,7 @@ class Curves:
             lost += loss_left_out(positives, totals, squares)
         return lost
 
-    def _judge_line(self, curve: int, forecasts: Floats) -> float:
-        is_line = curve == _LINE
+    def _judge_line(self, is_line: bool, forecasts: Floats) -> float:
         knots = self._blocks[_LOGITS] if is_line else self._bins[_LOGITS]
         last = (self._lined if is_line else self._knots) - 1
         lost, own, passed = 0.0, 0, 0
@@ -542,6 +587,35 @@ def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:
     for i in range(last + 1):
         means[i] /= sums[1, i]
     return last + 1
+
+
+def regress(
+    theta: Floats,
+    centre: Floats,
+    ridge: Floats,
+    knots: Floats,
+    logits: Floats,
+    masses: Floats,
+    scale: float,
+) -> None:
+    """Fit θ to labels, in place, as `minimise` does; the scores are joined by `group`.
+
+    Parameters
+    ----------
+    logits, masses
+        float64[m], ascending, and the weights of the labels 0 and 1 of each, float64[2, m].
+    scale
+        factor on the weights.
+    """
+    m, end = len(logits), 2.0**-40
+    least, most = math.log(end / (1.0 - end)), math.log((1.0 - end) / end)
+    narrow, counts, means, sums = np.empty(m), np.empty((2, m)), np.empty(m), np.empty((2, m))
+    inside, counted = narrow, counts
+    for i in range(m):
+        inside[i] = min(max(logits[i], least), most)
+        counted[0, i], counted[1, i] = scale * masses[1, i], scale * (masses[0, i] + masses[1, i])
+    groups = group(narrow, counts, means, sums)
+    minimise(theta, centre, ridge, knots, means[:groups], sums[0, :groups], sums[1, :groups])
 
 
 def class_prior(positives: float, n: float) -> float | None:

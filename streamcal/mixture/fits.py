@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps.curves import Curve, fit_curve
-from streamcal.maps.fits_c import group, isotonic
-from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family, fit_logistic
+from streamcal.maps.fits_c import isotonic_line, regress
+from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family
 from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
@@ -112,17 +112,18 @@ def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> 
     Parameters
     ----------
     logits, counted
-        logits of the cells, float64[m], ascending, and their labels. Labels with weights add up to their
-        effective number.
+        logits of the cells, float64[m], ascending, taken as `platt.logit` has them, and their labels. Labels
+        with weights add up to their effective number.
     start
         θ to start from, float64[7]: the previous fit of the family, or the identity.
     """
-    scale = counted.labels / float(counted.masses.sum())
-    negatives, positives = counted.masses
-    means, counts, sums = np.empty(len(logits)), np.empty((2, len(logits))), np.empty((2, len(logits)))
-    counts[0], counts[1] = scale * positives, scale * (negatives + positives)
-    groups = group(logits, counts, means, sums)
-    return fit_logistic(family, means[:groups], sums[0, :groups], sums[1, :groups], start)
+    theta, used = start.copy(), slice(len(family))
+    theta[used.stop :] = 0.0
+    masses = np.ascontiguousarray(counted.masses, np.float64)
+    scale = counted.labels / float(masses.sum())
+    knots = KNOTS[: used.stop - 2]
+    regress(theta[used], IDENTITY_ROW[used], family, knots, logits, masses, scale)
+    return theta
 
 
 def fit_hinge(labels: Labelled, before: Line | None = None) -> Line:
@@ -130,7 +131,7 @@ def fit_hinge(labels: Labelled, before: Line | None = None) -> Line:
     theta = IDENTITY_ROW
     if before is not None and len(before.values) == FEATURES:
         theta = _PARAMETERS @ before.values
-    theta = fit_map(HINGE, narrowed(labels.logits), labels.weighed, theta)
+    theta = fit_map(HINGE, labels.logits, labels.weighed, theta)
     return Line(_BENDS, _FEATURES_AT_BENDS @ theta, True)
 
 
@@ -156,18 +157,8 @@ def fit_free_curve(labels: Labelled, _before: Line | None = None) -> Line:
 
 def fit_isotonic(labels: Labelled, _before: Line | None = None) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks."""
-    logits, (counts, squares) = labels.logits, labels.weighed
-    positives = counts[1].astype(np.float64)
-    weights = positives + counts[0]
-    for end in {0, len(logits) - 1}:
-        one = squares[end] / weights[end]
-        weights[end] += one
-        positives[end] += 0.5 * one
-    starts, rates = isotonic(positives / weights, weights)
-    blocks = np.empty((2, len(rates), 2))  # knots and values: two for each block
-    blocks[0, :, 0], blocks[0, :, 1] = logits[starts[:-1]], logits[starts[1:] - 1]
-    blocks[1] = np.minimum(rates, 1.0)[:, np.newaxis]
-    return Line(blocks[0].ravel(), blocks[1].ravel())
+    masses = np.ascontiguousarray(labels.weighed.masses, np.float64)
+    return Line(*isotonic_line(labels.logits, masses, labels.weighed.squares))
 
 
 def _as_line(curve: Curve) -> Line:

@@ -111,8 +111,8 @@ class Snapshots:
         knew no label: their candidates forecast the same, so no label can distinguish them.
         """
         first = next((place for place, (_, each) in enumerate(self.entries) if each.knows), 0)
-        next_served = [snapshot.observed for _, snapshot in self.entries[1:]]
-        index = np.searchsorted(next_served, prediction_index, side="right")
+        next_served = np.array([snapshot.observed for _, snapshot in self.entries[1:]], np.int64)
+        index = next_served.searchsorted(prediction_index, side="right")
         index[(prediction_index < 0) | (index < first)] = len(self.entries)
         return index, int(index.min())
 

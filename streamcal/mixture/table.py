@@ -63,7 +63,7 @@ def choose_partition(edges: Cells) -> Cells:
     edges
         Edges to cut the fixed intervals by, in cells of the finest grid.
     """
-    starts = np.unique(np.concatenate((np.zeros(1, np.int32), _FIXED, edges)))
+    starts = np.sort(np.concatenate((np.zeros(1, np.int32), _FIXED, edges)))
     # Close to 1 there are more cells than float64 scores.
     left = grid.left_edges(starts, grid.MIN_LEVEL)
     return starts[np.concatenate(([True], left[1:] > left[:-1]))]

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streamcal.engine.label_log import LabelLog
-from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import checks, counts_c
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import Part
@@ -24,7 +23,10 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["DomainLabels", "DomainState", "LabelRun"]
+__all__ = ["BUFFERED", "DomainLabels", "DomainState", "LabelRun"]
+
+BUFFERED: Final = 1024
+"""Number of labels that may wait before they are sorted into the log: with more, one event takes longer."""
 
 _SCORES: Final = 0
 _LABELS: Final = 1

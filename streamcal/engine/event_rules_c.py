@@ -147,13 +147,13 @@ class ServedMap:
         base = self._base if self._mixed is None else self._mixed
         return cache(partial(_formed, base, {"version": self.version, "weights": self.weights_now()}))
 
-    def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
-        """Serve another h from now on. A mixed one is evaluated when it is first asked for."""
+    def serve(self, base: RecalibrationMap | Mixed | None, version: int) -> None:
+        """Serve another h from now on; None: the same. A mixed one is evaluated when it is asked for."""
         self.version = version
         self.forget_weights()
         if isinstance(base, Mixed):
             self._mixed, self._mixture = base, base.steps
-        else:
+        elif base is not None:
             self._use(base, base.function)
 
     def _use(self, base: RecalibrationMap, function: StepFunction | LinearFunction | None) -> None:

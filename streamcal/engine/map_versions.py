@@ -7,6 +7,7 @@ label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at lab
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -168,8 +169,7 @@ class MapVersions:
         """
         labels = LabelCounts(self._target.positives, self._target.n)
         sampled = self.release is None or self.release.sampled()
-        scores = self._target_scores().copy()
-        target = TargetData(lambda: scores, labels, self._weighted, sampled)
+        target = TargetData(self._target_scores(), labels, self._weighted, sampled)
         return self._ledger.claim(self.served.snapshot(), target, time)
 
     def publish(self, claim: Claim) -> None:
@@ -275,7 +275,7 @@ class MapVersions:
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
             self._ledger.on_schedule = False
-            self._serve(self.served.base)
+            self._serve()
         else:
             self._form("source")
             self._mix(self._auto)
@@ -343,7 +343,7 @@ class MapVersions:
         if self._auto is not None and domain == "source":
             self._mix(self._auto)
             return
-        self._serve(self.served.base)
+        self._serve()
         self._ledger.serve(self.served.version)
 
     def _test_due(self, domain: Domain) -> int | None:
@@ -420,7 +420,8 @@ class MapVersions:
         """Form maps anew each time labels have grown by this factor, from now on."""
         self._versions.reform_by(growth, {domain: labels.n for domain, labels in self._labels.items()})
 
-    def _serve(self, base: RecalibrationMap | Mixed) -> None:
+    def _serve(self, base: RecalibrationMap | Mixed | None = None) -> None:
+        """Serve this h, or the same, as the version that has begun."""
         steps = 0 if self._auto is None else self._auto.steps
         self.served.serve(base, self._versions.number + steps)
 
@@ -447,11 +448,12 @@ class MapVersions:
             self._serve(auto.mixed)
         self._ledger.serve(self.served.version)
 
-    def _target_scores(self) -> ScoreSketch:
+    def _target_scores(self) -> Callable[[], ScoreSketch]:
+        """Return a function that returns a sketch of the target's scores until now."""
         if self._unlabelled.n >= self._target.n:
-            return self._unlabelled.sketch
+            return self._unlabelled.snapshot()
         self.flush("target")
-        return self._target.log.sketch
+        return self._target.log.sketch.copy
 
     # The test of label shift
 

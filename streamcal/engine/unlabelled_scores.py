@@ -6,6 +6,7 @@ them. Memory: that of the sketch, and at most `BUFFERED` scores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from streamcal.values import Floats
 __all__ = ["BUFFERED", "UnlabelledScores"]
 
 BUFFERED: Final = 4096
-"""Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
+"""Number of scores that may wait before they are sorted into the sketch."""
 
 
 _NO_SCORES: Final = np.empty(0)
@@ -52,6 +53,17 @@ class UnlabelledScores(counts_c.ScoreBuffer):
         """Sketch of all scores observed; do not change it."""
         self.sort()
         return self._sketch
+
+    def snapshot(self) -> Callable[[], ScoreSketch]:
+        """Return a function that returns the `sketch` as it is now; it sorts what waits."""
+        sketch, waiting = self._sketch.copy(), self._since(self._sketched)
+
+        def sorted_in() -> ScoreSketch:
+            own = sketch.copy()
+            own.add_checked(waiting, None)
+            return own
+
+        return sorted_in
 
     def add(self, scores: Floats) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""

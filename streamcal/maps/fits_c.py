@@ -68,7 +68,7 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
 
 
 def isotonic_line(logits: Floats, masses: Floats, squares: Floats) -> Floats:
-    """Return isotonic regression, interpolated linearly between its blocks: knots and values, float64[2, 2 b].
+    """Return knots and values of isotonic regression, a line between its blocks, float64[2, 2 b].
 
     Both end blocks count half a positive and half a negative more.
 

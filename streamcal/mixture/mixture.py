@@ -257,6 +257,7 @@ class Mixture(Part, dict=True):
         """
         if evidence is not None:
             self.evidence = evidence
+        self.table.follow(self.windows)
         if self.windows.n and self.windows.fit(self._candidates):
             self.table.chosen_at = -1
         snapshot = self._snapshot(observed, prior)
@@ -266,7 +267,6 @@ class Mixture(Part, dict=True):
             self.snapshots.begin(snapshot)
         self.steps += self.n >= self.next_step
         self.next_step = next_step(self.n, at_once=self.at_once)
-        self.table.follow(self.windows)
         before, self.leader, self.stepped = self.leader, int(snapshot.weights[0].argmax()), True
         self.reason = self._reason(before, self.leader) if self.n and self.leader != before else None
         return self._mixed()

@@ -67,22 +67,31 @@ class Windows(Part):
             self._sort()
 
     def fit(self, candidates: Sequence[Candidate] = CANDIDATES) -> bool:
-        """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted."""
-        n, lines, fitted_at, of_all = self.n, list(self.lines), list(self.fitted_at), False
+        """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted.
+
+        Beyond the first window, those of all labels and those of the windows take turns: no step fits both.
+        """
+        n, lines, fitted_at = self.n, list(self.lines), list(self.fitted_at)
+        rows = [row for row in candidates if row.fit is not None]
+        due = [place for place, row in enumerate(rows) if n >= _due_at(fitted_at[place], row.memory)]
+        turns: tuple[list[int], list[int]] = ([], [])  # of the windows, of all
+        for place in due:
+            turns[rows[place].memory is None].append(place)
+        if all(turns) and n > WINDOWS[0]:
+            latest = [max(fitted_at[place] for place in turn) for turn in turns]
+            due = turns[latest[1] <= latest[0]]
         samples: dict[int | None, Labelled] = {}
         fitted: dict[object, Line] = {}  # windows that are not full hold the same labels
-        for place, row in enumerate(row for row in candidates if row.fit is not None):
-            if n < _due_at(fitted_at[place], row.memory):
-                continue
-            length = None if row.memory is None else min(n, row.memory)
+        for place in due:
+            fit, memory = rows[place].fit, rows[place].memory
+            length = None if memory is None else min(n, memory)
             if length not in samples:
                 samples[length] = self._sample(length)
-            if (row.fit, length) not in fitted:
-                fitted[row.fit, length] = row.fit(samples[length], lines[place])  # type: ignore[misc]
-            lines[place], fitted_at[place] = fitted[row.fit, length], n
-            of_all |= row.memory is None
+            if (fit, length) not in fitted:
+                fitted[fit, length] = fit(samples[length], lines[place])  # type: ignore[misc]
+            lines[place], fitted_at[place] = fitted[fit, length], n
         self.lines, self.fitted_at = tuple(lines), fitted_at
-        return of_all
+        return None in samples
 
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""

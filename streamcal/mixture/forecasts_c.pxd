@@ -3,6 +3,7 @@ cimport cython
 cimport libc.math as math
 
 cdef const double[::1] _FACTORS
+cdef long long _AT_ONCE
 cdef double _LARGEST, _LEAST, _MOST, _LEAST_LOGIT, _MOST_LOGIT
 
 
@@ -80,6 +81,28 @@ cpdef lose(
 @cython.locals(inside=double)
 cdef double loss_of(double forecast, int label, double least, double most) noexcept
 
+
+@cython.locals(newest="long long", number="long long", at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
+cpdef tuple look(const long long[::1] prediction_index, long long observed, bint is_later)
+
+@cython.locals(
+    count=Py_ssize_t, first=Py_ssize_t, least=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t,
+    place=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, moments="long long[::1]",
+)
+cpdef Py_ssize_t put_served(list entries, const long long[::1] prediction_index, long long[::1] index)
+
+cdef Snapshot snapshot_of(tuple entry)
+
+@cython.locals(
+    s=Py_ssize_t, n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, moved="double[::1]", total=double, least=double,
+    kept=double,
+)
+cpdef moved_slopes(
+    const double[::1] weights, const double[:, ::1] losses, const double[::1] first, double rate, double share
+)
+
+@cython.locals(i=Py_ssize_t, k=Py_ssize_t)
+cpdef add_up(const double[:, :, ::1] losses, double[::1] sums)
 
 @cython.locals(
     n=Py_ssize_t, block=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
 from streamcal.values import Bytes, Counts, Floats, Labels
 
@@ -24,11 +25,15 @@ __all__ = [
     "MixedSteps",
     "Rates",
     "Snapshot",
+    "add_up",
     "compiled",
     "forecast",
     "learn_labels",
+    "look",
     "lose",
     "move",
+    "moved_slopes",
+    "put_served",
     "trust",
 ]
 
@@ -40,6 +45,7 @@ SLOPES: Final = np.array((1.0, 0.85, 0.7, 0.5))
 
 
 _FACTORS: Final = SLOPES
+_AT_ONCE: Final = AT_ONCE
 _LARGEST: Final = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
 _LEAST, _MOST = 2.0**-1022, 1.0 - 2.0**-53  # the ends of the grid, where lines end
 # Logistic maps tell no scores apart that are nearer to 0 or 1 than 2⁻⁴⁰.
@@ -351,6 +357,96 @@ def loss_of(forecast: float, label: int, least: float, most: float) -> float:
     """Return the log loss in nats of one forecast, kept within limits."""
     inside = min(max(forecast, least), most)
     return -math.log(inside if label == 1 else 1.0 - inside)
+
+
+def look(prediction_index: Counts, observed: int, is_later: bool) -> tuple[int, bool, int]:
+    """Return what predictions say of when labels came, by the number of scores before each, int64[n].
+
+    Returns
+    -------
+    The greatest number; whether one is `AT_ONCE`; and how many labels were predicted after a step at so many
+    observed scores, of which only ``is_later`` tells, if the number is not negative.
+    """
+    newest, at_once, fresh = prediction_index[0], False, 0
+    for i in range(len(prediction_index)):
+        number = prediction_index[i]
+        newest = max(newest, number)
+        at_once |= number == _AT_ONCE
+        fresh += number < 0 or (is_later and number >= observed)
+    return newest, bool(at_once), fresh
+
+
+def put_served(entries: list[tuple[int, Snapshot]], prediction_index: Counts, index: Counts) -> int:
+    """Put the index of the snapshot served after each number of scores into ``index``; return the least.
+
+    Parameters
+    ----------
+    entries
+        numbers of steps and K snapshots, whose counts of observed scores ascend.
+    prediction_index, index
+        int64[n]. K stands for negative numbers, and for snapshots that knew no label: their candidates
+        forecast the same, so no label can distinguish them.
+    """
+    count, first = len(entries), 0
+    moments = np.empty(count, np.int64)
+    for j in range(count):
+        moments[j] = snapshot_of(entries[j]).observed
+    while first < count and not snapshot_of(entries[first]).knows:
+        first += 1
+    first, least = first if first < count else 0, count
+    for i in range(len(prediction_index)):
+        low, high = 1, count  # the first of the later entries that was served after this number
+        while low < high:
+            middle = (low + high) // 2
+            if moments[middle] <= prediction_index[i]:
+                low = middle + 1
+            else:
+                high = middle
+        place = low - 1
+        if prediction_index[i] < 0 or place < first:
+            place = count
+        index[i] = place
+        least = min(least, place)
+    return least
+
+
+def snapshot_of(entry: tuple[int, Snapshot]) -> Snapshot:
+    """Return the snapshot of an entry."""
+    return entry[1]
+
+
+def moved_slopes(weights: Floats, losses: Floats, first: Floats, rate: float, share: float) -> Floats:
+    """Return the weights of `SLOPES` after labels; see `weights.Slopes`.
+
+    Parameters
+    ----------
+    weights, first
+        weights now, and the first ones, float64[S].
+    losses
+        log losses of the mixture with each, float64[S, n].
+    rate, share
+        η, and the part that goes back at a label.
+    """
+    s, n, out = len(weights), losses.shape[1], np.empty(len(weights))
+    moved, total, least, kept = out, 0.0, math.inf, math.pow(1.0 - share, float(losses.shape[1]))
+    for j in range(s):
+        moved[j] = 0.0
+        for i in range(n):
+            moved[j] += losses[j, i]
+        least = min(least, moved[j])
+    for j in range(s):
+        moved[j] = weights[j] * math.exp(-rate * (moved[j] - least))
+        total += moved[j]
+    for j in range(s):
+        moved[j] = kept * (moved[j] / total) + (1.0 - kept) * first[j]
+    return out
+
+
+def add_up(losses: Floats, sums: Floats) -> None:
+    """Add the losses of candidates as of the prediction, the first of float64[k, K, n], to ``sums``."""
+    for k in range(losses.shape[1]):
+        for i in range(losses.shape[2]):
+            sums[k] += losses[0, k, i]
 
 
 def learn_labels(fits: Floats, discounts: Floats, logits: Floats, labels: Labels, shares: Floats) -> None:

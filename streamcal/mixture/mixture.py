@@ -27,7 +27,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.candidates import CANDIDATES, WINDOWS, Candidate, are, names_of, taking_part
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.fits import Source, fit_source, platt_line
-from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, lose
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.online import OnlinePlatt
 from streamcal.mixture.snapshots import (
@@ -228,11 +228,10 @@ class Mixture(Part, dict=True):
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = n + len(labels) <= observed <= before.observed
-        newest, late = int(prediction_index.max()), prediction_index >= before.observed
-        if newest == AT_ONCE or (newest >= 0 and (not tells or (prediction_index == AT_ONCE).any())):
+        newest, some, fresh = look(prediction_index, before.observed, observed > before.observed)
+        if newest == AT_ONCE or (newest >= 0 and (not tells or some)):
             self.snapshots.arrival = before
-        fresh = np.count_nonzero(prediction_index < 0) + (observed > before.observed) * np.count_nonzero(late)
-        self.at_once = bool(newest < 0 or 2 * fresh > len(prediction_index))
+        self.at_once = newest < 0 or 2 * fresh > len(prediction_index)
         index = prediction_index if newest >= 0 else None
         logits = np.empty(len(scores))
         losses, tracked, sloped = self._losses(scores, labels, index, shares, logits)

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Self, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, put_served
 from streamcal.sketch.decoding import Count, Part, decoded, encoded, require
 from streamcal.values import Counts, Floats
 
@@ -110,11 +110,8 @@ class Snapshots:
         For negative numbers it is K, the number of snapshots that are held. K also stands for snapshots that
         knew no label: their candidates forecast the same, so no label can distinguish them.
         """
-        first = next((place for place, (_, each) in enumerate(self.entries) if each.knows), 0)
-        next_served = np.array([snapshot.observed for _, snapshot in self.entries[1:]], np.int64)
-        index = next_served.searchsorted(prediction_index, side="right")
-        index[(prediction_index < 0) | (index < first)] = len(self.entries)
-        return index, int(index.min())
+        index = np.empty(len(prediction_index), np.int64)
+        return index, put_served(self.entries, prediction_index, index)
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes."""

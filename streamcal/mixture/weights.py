@@ -24,7 +24,7 @@ import numpy as np
 
 from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
-from streamcal.mixture.forecasts_c import Rates, move, trust
+from streamcal.mixture.forecasts_c import Rates, add_up, move, moved_slopes, trust
 from streamcal.sketch.decoding import Count, Part
 from streamcal.values import Bytes, Flags, Floats
 
@@ -226,14 +226,7 @@ class Slopes(Part):
 
     def track(self, losses: Floats) -> None:
         """Move the weights by the log losses of the forecasts with each factor, float64[S, n]."""
-        # Lists: NumPy takes longer on four numbers.
-        sums, first = losses.sum(axis=1).tolist(), _FIRST_SLOPES.tolist()
-        least, kept = min(sums), (1.0 - SLOPE_SHARE) ** losses.shape[1]
-        pairs = zip(self.weights.tolist(), sums, strict=True)
-        moved = [weight * math.exp(-SLOPE_RATE * (lost - least)) for weight, lost in pairs]
-        total = sum(moved)
-        shares = zip(moved, first, strict=True)
-        self.weights = np.array([kept * (each / total) + (1.0 - kept) * back for each, back in shares])
+        self.weights = moved_slopes(self.weights, losses, _FIRST_SLOPES, SLOPE_RATE, SLOPE_SHARE)
 
 
 class RecentLosses(Part):
@@ -249,11 +242,12 @@ class RecentLosses(Part):
 
     def add(self, losses: Floats) -> None:
         """Add the losses of the candidates on n labels, the first of float64[k, K, n]."""
-        (before, now), (labels_before, labels) = self.sums.reshape(2, -1), self.labels
-        if labels >= _STRETCH:
-            before, now, labels_before, labels = now, np.zeros_like(now), labels, 0
-        self.sums = np.concatenate((before, now + losses[0].sum(axis=1)))
-        self.labels = labels_before, labels + losses.shape[2]
+        candidates, (before, now) = losses.shape[1], self.labels
+        if now >= _STRETCH:
+            self.sums = np.concatenate((self.sums[candidates:], np.zeros(candidates)))
+            before, now = now, 0
+        add_up(losses, self.sums[candidates:])
+        self.labels = before, now + losses.shape[2]
 
     def compare(self, before: int, leader: int, names: Sequence[str]) -> str | None:
         """Return in words how the losses of two candidates differ, by index; None without losses."""

@@ -96,7 +96,7 @@ class Windows(Part):
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""
         cells, counts = self.newest.counts(_RECENT)
-        return quantile_edges(cells, grid.MIN_LEVEL, counts.sum(axis=0))
+        return quantile_edges(cells, grid.MIN_LEVEL, counts.sum(axis=0).astype(np.int64))
 
     def _sample(self, length: int | None) -> Labelled:
         """Return the latest labels, so many of them; None: all."""

@@ -78,8 +78,10 @@ cdef class Tally:
     cdef inline void _join(self, Py_ssize_t place, double atom) noexcept
 
 
-@cython.locals(last=Py_ssize_t, i=Py_ssize_t, cell=int, label=int)
-cpdef Py_ssize_t count_sorted(const int[::1] packed, int[::1] cells, long long[:, ::1] counts)
+@cython.locals(
+    n=Py_ssize_t, m=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, occupied="int[::1]", counts="double[:, ::1]",
+)
+cpdef tuple count_sorted(const int[::1] packed)
 
 
 cdef Py_ssize_t _FEWEST, _HEAVY

@@ -352,25 +352,22 @@ class Tally:
             self._atoms[place] = _SEVERAL
 
 
-def count_sorted(packed: Cells, cells: Cells, counts: Counts) -> int:
-    """Count labels by cell and class; return how many cells there are.
+def count_sorted(packed: Cells) -> tuple[Cells, Floats]:
+    """Return the cells of labels, int32[m], ascending, and the labels 0 and 1 in each, float64[2, m].
 
-    Parameters
-    ----------
-    packed
-        int32[m], ascending: the cell of each label, with the label in the lowest bit.
-    cells, counts
-        int32[m] and int64[2, m], whose first columns get the cells, ascending, and their labels 0 and 1.
+    ``packed`` has the cell of each label, with the label in the lowest bit, int32[n], ascending.
     """
-    last = -1
-    for i in range(len(packed)):
-        cell, label = packed[i] >> 1, packed[i] & 1
-        if last < 0 or cells[last] != cell:
+    n, m = len(packed), 0
+    for i in range(n):
+        m += i == 0 or packed[i] >> 1 != packed[i - 1] >> 1
+    cells, masses = np.empty(m, np.int32), np.zeros((2, m))
+    occupied, counts, last = cells, masses, -1
+    for i in range(n):
+        if i == 0 or packed[i] >> 1 != packed[i - 1] >> 1:
             last += 1
-            cells[last] = cell
-            counts[0, last] = counts[1, last] = 0
-        counts[label, last] += 1
-    return last + 1
+            occupied[last] = packed[i] >> 1
+        counts[packed[i] & 1, last] += 1.0
+    return cells, masses
 
 
 AT_ONCE: Final = -1

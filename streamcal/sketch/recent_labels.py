@@ -13,7 +13,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.counts_c import count_sorted
 from streamcal.sketch.decoding import Part, Positive, within
 from streamcal.sketch.weighing import Weighed, joined
-from streamcal.values import Cells, Counts, Floats, Labels
+from streamcal.values import Cells, Floats, Labels
 
 __all__ = ["RecentLabels"]
 
@@ -46,23 +46,20 @@ class RecentLabels(Part, dict=True):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def counts(self, length: int) -> tuple[Cells, Counts]:
+    def counts(self, length: int) -> tuple[Cells, Floats]:
         """Return the occupied cells of the latest ``length`` labels, and their labels per class and cell.
 
         Returns
         -------
-        int32[m], ascending; int64[2, m].
+        int32[m], ascending; float64[2, m].
         """
-        latest = np.sort(self.packed[-length:])
-        cells, counts = np.empty(len(latest), np.int32), np.empty((2, len(latest)), np.int64)
-        occupied = count_sorted(latest, cells, counts)
-        return cells[:occupied], counts[:, :occupied]
+        return count_sorted(np.sort(self.packed[-length:]))
 
     def weighed(self, length: int) -> tuple[Cells, Weighed]:
         """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
         cells, counts = self.counts(length)
         if self.weights is None:
-            return cells, Weighed(counts, counts.sum(axis=0).astype(np.float64))
+            return cells, Weighed(counts, counts[0] + counts[1])
         latest, weights = self.packed[-length:], self.weights[-length:]
         columns, sums = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)))
         np.add.at(sums, (latest & np.int32(1), columns), weights)

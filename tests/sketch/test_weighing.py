@@ -164,7 +164,7 @@ def check(newest: RecentLabels, scores: np.ndarray, labels: np.ndarray, size: in
             continue
         cells, counts = newest.counts(length)
         assert cells.dtype == np.int32
-        assert counts.dtype == np.int64
+        assert counts.dtype == np.float64
         assert cells.tolist() == np.unique(all_cells[first:]).tolist()
         for label in (0, 1):
             these = all_cells[first:][labels[first:] == label]

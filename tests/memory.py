@@ -17,7 +17,7 @@ import msgspec
 
 from streamcal.events import Event, Origin
 from streamcal.events.codec import JsonDecoder, Malformed
-from streamcal.join.entries import Pack
+from streamcal.join.packs import Pack, PackChanges
 from streamcal.run import connectors
 from streamcal.run.ports import (
     Change,
@@ -185,6 +185,15 @@ class MemoryFeed:
         """Do nothing."""
 
 
+def write(packs: dict[int, Pack], changes: PackChanges) -> None:
+    """Write changes of the join's rows, as a store has to."""
+    for number in changes.removed:
+        del packs[number]
+    assert not packs.keys() & {pack.number for pack in changes.added}
+    packs |= {pack.number: pack for pack in changes.added}
+    packs |= {number: packs[number]._replace(present=present) for number, present in changes.marks.items()}
+
+
 class MemoryStore:
     """The state of a run; see `streamcal.run.ports.Store`."""
 
@@ -200,15 +209,13 @@ class MemoryStore:
 
     def load(self) -> Checkpoint:
         """Return the last commit."""
-        return msgspec.structs.replace(self._checkpoint, packs=copy.deepcopy(sorted(self._packs.values())))
+        return msgspec.structs.replace(self._checkpoint, packs=sorted(self._packs.values()))
 
     def commit(self, change: Change) -> None:
         """Commit the changes of a micro-batch."""
         self._engines.update(change.engines)
         self._segments.update(change.segments)
-        for pack in change.removed:
-            del self._packs[pack]
-        self._packs |= {pack: (pack, entries) for pack, entries in copy.deepcopy(list(change.packs))}
+        write(self._packs, change.packs)
         positions = copy.deepcopy(change.positions)
         sinks = dict(change.sinks)
         self._checkpoint = Checkpoint(self._engines, change.run, positions, sinks, self._segments)

@@ -1,18 +1,17 @@
-"""Entries of the join as objects, one for an id: for the store, and for what a row of the table cannot hold.
+"""Entries of the join as objects, one for an id: for states, and for what a row of the table cannot hold.
 
 `streamcal.join.id_table_c` holds the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from streamcal.events import Domain, LabelEvent, Weight
 
-__all__ = ["Early", "Entry", "Memo", "Pack", "Pending", "Settled", "Values"]
+__all__ = ["Early", "Entry", "Memo", "Pending", "Settled", "Values"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -68,6 +67,3 @@ class Settled(msgspec.Struct, gc=False, array_like=True):
 
 
 Entry: TypeAlias = Pending | Early | Settled
-
-Pack: TypeAlias = tuple[int, Sequence[tuple[str, Entry]]]
-"""Some entries in a store: number of the pack, from 1 on; entries of one kind with their ids, in order."""

@@ -3,7 +3,7 @@ cimport cython
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _QUEUES, _SIZE_BITS, _SIZES
-cdef Py_ssize_t _FEWEST, _MORE, _NAMES
+cdef Py_ssize_t _FEWEST, _MORE, _NAMES, _PACK, _INDEX_BITS
 cdef unsigned long long _ROW, _WORD, _SEED, _ODD
 cdef double _NONE
 
@@ -12,7 +12,8 @@ cdef class IdTable:
     cdef public int classes
     cdef public long long renumbered
     cdef public list names, objects
-    cdef dict _codes, _columns, _changed
+    cdef dict _codes, _columns, _changed, _present
+    cdef set _noted
     cdef long long _last_pack
     cdef long long[::1] _counts, _whole, _pack
     cdef double[::1] _real
@@ -37,10 +38,18 @@ cdef class IdTable:
     cpdef since(self, Py_ssize_t row)
     cpdef label_of(self, Py_ssize_t row)
     cpdef Py_ssize_t oldest(self, Py_ssize_t queue) except -1
-    @cython.locals(queue=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, pack=cython.longlong)
+    @cython.locals(text=bytes, size=Py_ssize_t, index=Py_ssize_t, start=Py_ssize_t, first=Py_ssize_t, found=cython.ulonglong, row=Py_ssize_t)
+    cpdef load(self, packs)
+    @cython.locals(
+        queue=Py_ssize_t, row=Py_ssize_t, pack=cython.longlong, start=Py_ssize_t, count=Py_ssize_t,
+        rows="unsigned int[::1]",
+    )
     cpdef changes(self)
-    @cython.locals(pack=cython.longlong)
-    cpdef _packed(self, Py_ssize_t row)
+    @cython.locals(
+        text=cython.p_uchar, to=cython.p_uchar, end=Py_ssize_t, index=Py_ssize_t, place=cython.longlong,
+        start=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t,
+    )
+    cdef bytes _text_of(self, const unsigned int[::1] rows)
     cpdef int remove(self, Py_ssize_t row) except -1
     @cython.locals(place=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, text=cython.p_uchar)
     cpdef str id_of(self, Py_ssize_t row)
@@ -59,7 +68,10 @@ cdef class IdTable:
     ) noexcept
     @cython.locals(queue=Py_ssize_t, before=Py_ssize_t)
     cdef void _enqueue(self, Py_ssize_t row, int state) noexcept
-    @cython.locals(before=Py_ssize_t, after=Py_ssize_t, left=Py_ssize_t, pack=cython.longlong)
+    @cython.locals(
+        before=Py_ssize_t, after=Py_ssize_t, left=Py_ssize_t, pack=cython.longlong, index=Py_ssize_t,
+        present=bytearray,
+    )
     cdef int _leave(self, Py_ssize_t row) except -1
     @cython.locals(
         tag=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, row=Py_ssize_t, place=cython.longlong,

@@ -5,23 +5,26 @@ row of an id. A row is a prediction that waits for its label, a prediction that 
 waits for its prediction. The rows of each kind are a queue in order of arrival: the oldest leave first.
 Values without a column are in an object.
 
-A store has the rows in packs: up to `PACK` rows of a queue, one behind the other. `IdTable.changes` says
-which packs it has to delete or add, because a row of theirs has come, changed or gone.
+A store has the rows in packs: the columns of up to `PACK` rows of a queue, one behind the other. A pack is
+written once; a bit for each of its rows says whether it is still there. It is written again once half of it
+has gone, or the object of a row has changed, or while it is the last of its queue and small.
 
 Compiled where there is a C compiler; `id_table_c.pxd` has the types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Early, Entry, Memo, Pack, Pending, Settled
+from streamcal.join.entries import Early, Entry, Memo, Pending, Settled
+from streamcal.join.packs import PACK, Kind, Pack, PackChanges, PackRows
 
-__all__ = ["EARLY", "ENDED", "PACK", "WAITING", "IdTable", "hashed", "widened"]
+__all__ = ["EARLY", "ENDED", "WAITING", "IdTable", "hashed", "widened"]
 
 WAITING, ENDED, EARLY = 0, 1, 2
 """Queues: predictions that wait, predictions that have ended, and labels that wait for their prediction."""
@@ -36,14 +39,14 @@ REAL, PAIR = 4, 2
 """Numbers per row in the columns of floats (since, score, probability, time), of integers (prediction index,
 and the place of the id) and of links (next and previous)."""
 
-PACK: Final = 16
-"""Most rows of a pack: more make it longer to write one again, fewer to read all."""
-
 # As C has them.
 _WAITING, _ENDED, _EARLY = WAITING, ENDED, EARLY
 _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED = FREE, WAITS, COMES, EXPIRED, LABELLED
 _DOMAIN, _HELD = DOMAIN, HELD
 _REAL, _PAIR = REAL, PAIR
+_KINDS: Final[tuple[Kind, ...]] = ("pending", "settled", "early")
+_PACK, _INDEX_BITS = PACK, PACK.bit_length() - 1
+_SMALL: Final = 2  # bytes of bits of a small pack
 _QUEUES = 3  # the first rows are the ends of the queues: before the first row of each, and behind its last
 _SIZE_BITS: Final = 16
 _SIZES: Final = (1 << 16) - 1
@@ -52,6 +55,7 @@ _NONE: Final = float("nan")
 _FEWEST: Final = 64  # rows of a new table
 _MORE: Final = 1 << 19
 _NAMES: Final = 1024
+_WRITTEN: Final = ("real", "whole", "key", "state", "flags")
 _WORD: Final = (1 << 64) - 1
 _SEED: Final = hash("streamcal") & _WORD
 _ODD: Final = 0x9E37_79B9_7F4A_7C15  # 2⁶⁴ by the golden ratio
@@ -88,7 +92,9 @@ class IdTable:
         self._text = bytearray()
         self._text_end = self._text_live = 0
         self.objects: list[Any] = []  # by row, as far as there is one
-        self._changed: dict[int, int] = {}  # by pack to write again: a row of it, 0 if none is left
+        self._present: dict[int, bytearray] = {}  # by pack: a bit for each of its rows, 0 once it is gone
+        self._changed: dict[int, int] = {}  # by pack of which a row has gone: another, 0 if none is left
+        self._noted: set[int] = set()  # packs of rows whose object has changed
         self._last_pack = 0
         for queue in range(_QUEUES):
             self._links[_PAIR * queue] = self._links[_PAIR * queue + 1] = queue
@@ -200,55 +206,144 @@ class IdTable:
         return 0 if row == queue else row
 
     def load(self, packs: Iterable[Pack]) -> None:
-        """Put the entries of a store, in the order of their packs. Raises as `put`."""
-        for pack, entries in packs:
-            for id_, entry in entries:
-                row = self.put(id_, entry)  # which may make the columns longer
-                self._pack[row] = pack
-            self._last_pack = pack
+        """Put the rows of a store into a new table, in the order of their packs.
 
-    def changes(self) -> tuple[list[int], Iterator[Pack]]:
-        """Return what a store has to write since the last call, or since `load`.
-
-        Returns
-        -------
-        The numbers of the packs that it has to delete, and those that it has to add then. A changed pack is
-        among both. The packs are to be read before the table changes again.
+        Raises
+        ------
+        ValueError
+            if a pack holds no such rows, or two have the same id.
         """
-        changed, self._changed = self._changed, {}
-        firsts, packs, row = list[int](), list(changed), 0
+        allowed: dict[Kind, range] = {
+            "pending": range(_WAITS, _WAITS + 1),
+            "settled": range(_EXPIRED, _LABELLED + self.classes),
+            "early": range(_COMES, _COMES + 1),
+        }
         for pack in packs:
-            row = changed[pack]
-            if row:
-                while self._pack[self._links[_PAIR * row + 1]] == pack:
-                    row = self._links[_PAIR * row + 1]
-                firsts.append(row)
+            rows, columns, present = PackRows.of(pack, allowed[pack.kind], self.classes)
+            first, start, text = self._rows + 1, 0, rows.text
+            sizes, states, stays = columns[0].tolist(), columns[1].tolist(), present.tolist()
+            for index in range(len(sizes)):
+                size = sizes[index]
+                if stays[index]:
+                    found = hashed(text, start, size)
+                    if self._find(found, text, start, size):
+                        raise ValueError(f"an id twice: {text[start : start + size]!r}")
+                    row = self._add(found, text, start, size)
+                    self._pack[row] = pack.number << _INDEX_BITS | index
+                    self._enqueue(row, states[index])
+                start += size
+            real = columns[2][present]
+            part = slice(first, first + len(real))
+            self._column("real")[part, : real.shape[1]] = real
+            for name, column in zip(("whole", "flags"), columns[3:], strict=False):
+                self._column(name)[part, 0] = column[present]
+            places = dict(zip(np.flatnonzero(present).tolist(), range(first, part.stop), strict=True))
+            for index in places if rows.keys else ():
+                self._key[places[index]] = self.code_of(rows.keys[index])
+            for objects in (rows.predictions, rows.labels, rows.memos):
+                for index in places.keys() & objects.keys():
+                    self.hold_object(places[index], objects[index])
+            self._present[pack.number] = bytearray(pack.present)
+            self._last_pack = pack.number
+
+    def changes(self) -> PackChanges:
+        """Return what a store has to write since the last call, or since `load`."""
+        changed, noted, self._changed, self._noted = self._changed, self._noted, {}, set()
+        removed, marks, ends = list[int](), dict[int, bytes](), list[int]()
+        found, begins = np.empty(self._live, np.uint32), list[int]()
+        rows, count = found.data, 0
         for queue in range(_QUEUES):
             row = self._links[_PAIR * queue + 1]
             while row != queue and not self._pack[row]:
                 row = self._links[_PAIR * row + 1]
-            size, row = PACK, self._links[_PAIR * row]
+            pack = self._pack[row] >> _INDEX_BITS
+            if self._links[_PAIR * row] != queue and pack and len(self._present[pack]) <= _SMALL:
+                changed[pack] = 0
+                while self._pack[row] >> _INDEX_BITS == pack:
+                    self._pack[row] = 0
+                    row = self._links[_PAIR * row + 1]
+            begins.append(self._links[_PAIR * row])
+        for pack, row in changed.items():
+            present = self._present[pack]
+            if row and pack not in noted and int.from_bytes(present, "little").bit_count() > 4 * len(present):
+                marks[pack] = bytes(present)
+                continue
+            removed.append(pack)
+            del self._present[pack]
+            if row:
+                while self._pack[self._links[_PAIR * row + 1]] >> _INDEX_BITS == pack:
+                    row = self._links[_PAIR * row + 1]
+                start = count
+                while self._pack[row] >> _INDEX_BITS == pack:
+                    self._pack[row] = pack << _INDEX_BITS | count - start
+                    rows[count] = row
+                    count, row = count + 1, self._links[_PAIR * row]
+                ends.append(count)
+        for queue, row in enumerate(begins):
+            start = count
             while row != queue:
-                if size == PACK:
+                if (count - start) % _PACK == 0:
                     self._last_pack += 1
-                    firsts.append(row)
-                    size = 0
-                self._pack[row] = self._last_pack
-                size, row = size + 1, self._links[_PAIR * row]
-        return packs, map(self._packed, firsts)
+                self._pack[row] = self._last_pack << _INDEX_BITS | (count - start) % _PACK
+                rows[count] = row
+                count, row = count + 1, self._links[_PAIR * row]
+                if row == queue or (count - start) % _PACK == 0:
+                    ends.append(count)
+        return PackChanges(removed, self._packed(found[:count], ends), marks)
 
-    def _packed(self, row: int) -> Pack:
-        """Return the pack that begins with a row."""
-        pack, entries = self._pack[row], list[tuple[str, Entry]]()
-        while self._pack[row] == pack:
-            entries.append((self.id_of(row), self.entry(row)))
-            row = self._links[_PAIR * row]
-        return pack, entries
+    def _packed(self, rows: npt.NDArray[np.uint32], ends: Sequence[int]) -> list[Pack]:
+        """Return packs of rows; each ends before one of these indices, where the next begins."""
+        real, whole, keys, states, flags = (self._column(name).take(rows, 0) for name in _WRITTEN)
+        sizes = (whole[:, 1] & _SIZES).astype(np.uint16)
+        held = [*np.flatnonzero(flags & _HELD).tolist(), len(rows)]
+        domains, has_keys = flags & _DOMAIN, keys.any()
+        packs, start, at = list[Pack](), 0, 0
+        for end in ends:
+            row, part, count = rows[start], slice(start, end), end - start
+            kind: Kind = _KINDS[_queue_of(self._state[row])]
+            waits, number = kind == "pending", self._pack[row] >> _INDEX_BITS
+            columns = [sizes[part], states[part], real[part] if waits else real[part, 0]]
+            if waits:
+                columns += [whole[part, 0], domains[part]]
+            content = PackRows([column.tobytes() for column in columns], self._text_of(rows[part]))
+            if waits and has_keys:
+                content.keys = [self.names[code] for code in keys[part, 0].tolist()]
+            while held[at] < end:
+                what = self.objects[rows[held[at]]]
+                objects = content.memos if waits else content.labels
+                (content.predictions if type(what) is Pending else objects)[held[at] - start] = what
+                at += 1
+            present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+            self._present[number] = bytearray(present)
+            packs.append(Pack(number, kind, self.since(row), content.encoded(), present))
+            start = end
+        return packs
+
+    def _text_of(self, rows: Any) -> bytes:
+        """Return the ids of rows, one behind the other."""
+        end = 0
+        for index in range(len(rows)):
+            end += self._whole[_PAIR * rows[index] + 1] & _SIZES
+        copied = bytearray(end)
+        text, to, end = self._text, copied, 0
+        for index in range(len(rows)):
+            place = self._whole[_PAIR * rows[index] + 1]
+            start, size = place >> _SIZE_BITS, place & _SIZES
+            for i in range(size):
+                to[end + i] = text[start + i]
+            end += size
+        return bytes(copied)
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column, with a row of numbers for each row."""
+        return np.asarray(self._columns[name]).reshape(-1, _COLUMNS[name][1])
 
     def note(self, row: int) -> None:
         """Mark the object of a row as changed."""
-        if self._pack[row]:
-            self._changed[self._pack[row]] = row
+        pack = self._pack[row] >> _INDEX_BITS
+        if pack:
+            self._changed[pack] = row
+            self._noted.add(pack)
 
     def remove(self, row: int) -> None:
         """Forget a row."""
@@ -369,10 +464,12 @@ class IdTable:
         after, before = self._links[_PAIR * row], self._links[_PAIR * row + 1]
         self._links[_PAIR * before], self._links[_PAIR * after + 1] = after, before
         self._counts[_queue_of(self._state[row])] -= 1
-        pack = self._pack[row]
+        pack, index = self._pack[row] >> _INDEX_BITS, self._pack[row] & (_PACK - 1)
         if pack:
-            left = after if self._pack[after] == pack else before if self._pack[before] == pack else 0
-            self._changed[pack] = left
+            left = after if self._pack[after] >> _INDEX_BITS == pack else before
+            self._changed[pack] = left if self._pack[left] >> _INDEX_BITS == pack else 0
+            present = self._present[pack]
+            present[index >> 3] &= ~(1 << (index & 7))
             self._pack[row] = 0
 
     def _find(self, found: int, data: Any, start: int, size: int) -> int:

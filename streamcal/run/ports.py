@@ -43,7 +43,7 @@ import msgspec
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
-from streamcal.join.entries import Pack
+from streamcal.join.packs import Pack, PackChanges
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.segments.stored_rows import Row, SegmentId
 
@@ -340,7 +340,7 @@ class Checkpoint(msgspec.Struct):
     segments: Mapping[SegmentId, Row] = {}
     """Corrections of segments, each asked for as the engines are."""
     packs: Iterable[Pack] = ()
-    """Entries of the join, by number of the pack; to be read once, before the next commit."""
+    """Rows of the join, by number of the pack; to be read once, before the next commit."""
 
 
 class Change(msgspec.Struct):
@@ -356,10 +356,8 @@ class Change(msgspec.Struct):
     rejects: Sequence[RejectRow]
     segments: Mapping[SegmentId, Row] = {}
     """Corrections of segments that have changed."""
-    removed: Sequence[int] = ()
-    """Numbers of the packs of the join's entries to delete."""
-    packs: Iterable[Pack] = ()
-    """Packs to add, once those are deleted: a pack that has changed is among both."""
+    packs: PackChanges = PackChanges()
+    """Changes of the join's rows."""
 
 
 class Store(Protocol):

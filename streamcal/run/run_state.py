@@ -14,8 +14,8 @@ from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
 from streamcal.errors import DamagedStateError
 from streamcal.events.codes import Code
-from streamcal.join.entries import Pack
 from streamcal.join.join import Join
+from streamcal.join.packs import Pack
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated

@@ -473,7 +473,6 @@ class Runner:
             return
         began = self._clock()
         own, engines = self._pipeline.snapshot()
-        removed, packs = self._pipeline.join.changes()
         self._store.commit(
             Change(
                 engines=engines,
@@ -492,8 +491,7 @@ class Runner:
                 maps=maps,
                 rejects=rejects,
                 segments=self._pipeline.changed_segments(),
-                removed=removed,
-                packs=packs,
+                packs=self._pipeline.join.changes(),
             )
         )
         self._journal.committed(began)

@@ -226,10 +226,13 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     print(f"\n{noticed} of {len(places)} flipped bits noticed")
 
 
+LAST = "WHERE seq = (SELECT max(seq) FROM packs)"
 DAMAGE = [
-    ("packs", "UPDATE packs SET entries = entries || ' ' WHERE seq = 7"),
-    ("packs", "UPDATE packs SET kind = iif(kind = 'early', 'settled', 'early') WHERE seq = 7"),
-    ("packs", "DELETE FROM packs WHERE seq = 7"),
+    ("packs", f"UPDATE packs SET content = content || x'00' {LAST}"),
+    ("packs", f"UPDATE packs SET kind = iif(kind = 'early', 'settled', 'early') {LAST}"),
+    ("packs", f"DELETE FROM packs {LAST}"),
+    ("marks", f"UPDATE marks SET present = x'00' {LAST}"),
+    ("marks", f"DELETE FROM marks {LAST}"),
     ("rejects", "DELETE FROM rejects WHERE seq = 7"),
     ("no such table", "DROP TABLE maps"),
 ]

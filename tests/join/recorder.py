@@ -9,6 +9,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
 from streamcal.join.entries import Entry
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
 from streamcal.run.ports import Checkpoint
@@ -16,8 +17,9 @@ from streamcal.run.ports import Checkpoint
 
 def stored_entries(checkpoint: Checkpoint) -> list[tuple[str, Entry]]:
     """Return the join's entries in a store, those of each kind in their order."""
-    entries = [pair for _, pack in checkpoint.packs for pair in pack]
-    return sorted(entries, key=lambda pair: type(pair[1]).__name__)
+    table = IdTable()
+    table.load(checkpoint.packs)
+    return [pair for queue in (EARLY, WAITING, ENDED) for pair in table.entries(queue)]
 
 
 EVENTS = st.lists(

@@ -16,12 +16,14 @@ from streamcal_connectors.sqlite.store import SqliteConnector
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.join.entries import Early, Entry, Pack, Pending, Settled
-from streamcal.join.id_table_c import EARLY, ENDED, PACK, WAITING, IdTable
+from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts, Joined, JoinState
+from streamcal.join.packs import Pack
 from streamcal.run.ports import Change
 from tests.join.recorder import EVENTS, Recorder, emissions, stored_entries
+from tests.memory import write
 from tests.nightly import one_in
 
 
@@ -224,34 +226,16 @@ def test_a_join_resumes_from_its_packs(
         start += size
         for event in batch:
             assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
-        write(packs, stored)
+        write(packs, stored.changes())
+        loaded = Join(config, again(stored.state))
+        loaded.load(packs[number] for number in sorted(packs))
         for queue in (WAITING, ENDED, EARLY):
-            assert in_packs(packs, queue) == plain.entries(queue)
+            assert loaded.entries(queue) == plain.entries(queue)
         if stops:
-            stored = Join(config, again(stored.state))
-            stored.load(packs.values())
+            stored = loaded
     assert learned[0].learned == learned[1].learned
     assert stored.state == plain.state
     assert stored.close() == plain.close()
-
-
-def write(packs: dict[int, Pack], join: Join) -> None:
-    """Write the changes of a join, as a store has to."""
-    removed, added = join.changes()
-    for number in removed:
-        del packs[number]
-    for number, entries in added:
-        assert number not in packs
-        assert 0 < len(entries) <= PACK
-        assert len({type(entry) for _, entry in entries}) == 1
-        packs[number] = number, entries
-    for number in sorted(packs):
-        packs[number] = packs.pop(number)
-
-
-def in_packs(packs: dict[int, Pack], queue: int) -> list[tuple[str, Entry]]:
-    kind = {WAITING: Pending, ENDED: Settled, EARLY: Early}[queue]
-    return [pair for _, entries in packs.values() for pair in entries if isinstance(pair[1], kind)]
 
 
 @pytest.mark.parametrize("seed", one_in(4, range(12)))
@@ -351,8 +335,7 @@ def test_a_join_resumes_from_sqlite(tmp_path: Path, seed: int, options: dict[str
         batch, events = events[:cut], events[cut:]
         for event in batch:
             assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
-        removed, packs = stored.changes()
-        store.commit(Change({}, b"{}", {}, {}, (), (), removed=removed, packs=packs))
+        store.commit(Change({}, b"{}", {}, {}, (), (), packs=stored.changes()))
         if rng.random() < 0.2:  # as after a crash
             store.close()
             store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)

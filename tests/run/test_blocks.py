@@ -255,7 +255,7 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
     store.close()
     rows: list[object] = [(folder / f"{kind}.jsonl").read_bytes() for kind in KINDS]
     with sqlite3.connect(folder / "run.db") as db:
-        tables = ("pending", "early", "settled", "engines", "maps", "rejects")
+        tables = ("packs", "marks", "engines", "maps", "rejects")
         rows += [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
     db.close()
     return rows

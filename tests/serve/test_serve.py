@@ -19,8 +19,11 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from streamcal.events.columns import Columns
+from streamcal.join.entries import Settled
+from streamcal.run.connectors import Connectors
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
+from tests.join.recorder import stored_entries
 from tests.receiver import receiver
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served, lines
@@ -136,7 +139,7 @@ def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
     assert len(found[0][1]) == 10_000
     assert "everything that was answered is in the store" in said
     with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-        assert db.execute("SELECT count(*) FROM pending").fetchone() == (10_000,)
+        assert db.execute("SELECT sum(rows) FROM entries WHERE kind = 'pending'").fetchone() == (10_000,)
         assert db.execute("SELECT count(*) FROM journal").fetchone() == (0,)
 
 
@@ -159,8 +162,9 @@ def test_it_goes_on_with_the_store_of_a_run_and_a_run_with_its_own(tmp_path: Pat
     done = streamcal(*run)
     assert done.returncode == 0, done.stderr
     assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == ["f1", "f3"]
-    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-        assert db.execute("SELECT id FROM settled ORDER BY id").fetchall() == [("f1",), ("f2",)]
+    with closing(Connectors().store(str(tmp_path / "store.db"), read_only=True)) as store:
+        ended = [id_ for id_, entry in stored_entries(store.load()) if isinstance(entry, Settled)]
+    assert ended == ["f1", "f2"]
 
 
 def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from zlib import crc32
 import msgspec
 
 from streamcal.errors import StoreError
-from streamcal.join.id_table_c import PACK
 
 __all__ = [
     "APPLICATION",
@@ -28,7 +27,7 @@ __all__ = [
     "with_sum",
 ]
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Value of ``PRAGMA user_version``. A store of another version is refused."""
 
 APPLICATION: Final = 0x5343414C
@@ -48,24 +47,11 @@ CREATE TABLE rejects (
     raw TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE segments (segment TEXT PRIMARY KEY, row BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE packs (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, entries TEXT NOT NULL, crc INTEGER NOT NULL)
+CREATE TABLE packs (
+    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, since, content BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE marks (seq INTEGER PRIMARY KEY, rows NOT NULL, present BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE VIEW entries AS SELECT kind, rows, since FROM packs JOIN marks USING (seq)
 """
-
-# A view of the join's entries of a kind. The paths lead into msgspec's JSON of streamcal.join.entries.
-_VIEW: Final = """
-CREATE VIEW {kind} AS SELECT {size} * seq + e.key AS seq, json_extract(e.value, '$[0]') AS id, {columns}
-    FROM packs, json_each(entries) e WHERE kind = '{kind}'
-"""
-_PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "prediction_index")
-_PATHS: Final = {
-    "pending": {name: f"[{index}]" for index, name in enumerate(_PENDING)},
-    "early": {
-        "since": ".since",
-        **{name: f".event.{name}" for name in ("label", "time")},
-        **{name: f".event.origin.{name}" for name in ("source", "line", "raw")},
-    },
-    "settled": {"since": "[0]", "label": "[1]"},
-}
 
 _CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
 _LOG_PAGES: Final = 4096  # 32 MiB; a page that changes often is copied into the file once
@@ -172,12 +158,8 @@ def with_sum(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
-    statements = _SCHEMA.split(";")
-    for kind, paths in _PATHS.items():
-        columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
-        statements.append(_VIEW.format(kind=kind, size=PACK, columns=columns))
-    statements += [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
-    for statement in statements:
+    numbers = f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"
+    for statement in (*_SCHEMA.split(";"), *numbers):
         db.execute(statement)
     meta = dict.fromkeys(("counts", "positions", "sinks"), "{}")
     meta |= {"job": uuid.uuid4().hex, "run": "", "streamcal_version": version("streamcal-engine")}

@@ -7,20 +7,19 @@ outputs, which are committed before, rely on this. One process at a time has the
 from __future__ import annotations
 
 import json
-import operator
 import os
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events.codes import Code
-from streamcal.join.entries import Early, Pack, Pending, Settled
+from streamcal.join.packs import Kind, Pack
 from streamcal.run.ports import Change, Checkpoint, Position, Role, SegmentId
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.paths import identities_of, path_of
@@ -38,13 +37,9 @@ KEPT_REJECTS: Final = 10_000
 
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _META: Final = {"counts", "job", "positions", "run", "sinks"}
-_KINDS: Final = {Pending: "pending", Early: "early", Settled: "settled"}
-_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    name: msgspec.json.Decoder(list[tuple[str, kind]])  # type: ignore[valid-type]
-    for kind, name in _KINDS.items()
-}
 _Rows = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_PackValues = tuple[int, Literal["pending", "early", "settled"], str, int]
+_MarkValues = tuple[_Rows, _Rows, bytes, int]
+_PackValues = tuple[_Rows, Kind, float | None, bytes, int]
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, Code, str, str, int]
 
@@ -112,7 +107,13 @@ class SqliteStore:
         """Commit a micro-batch; see `streamcal.run.ports.Store`."""
         db, counts = self._db, self._counts.copy()
         with db.errors("written"), db.transaction():
-            counts["packs"] += self._write_packs(change)
+            removed, added, marks = change.packs
+            present = {**{pack.number: pack.present for pack in added}, **marks}
+            marked = [
+                (seq, int.from_bytes(bits, "little").bit_count(), bits) for seq, bits in present.items()
+            ]
+            counts["packs"] += self._replace("packs", removed, [pack[:-1] for pack in added])
+            counts["marks"] += self._replace("marks", [*removed, *marks], marked)
             counts["engines"] += self._engines.write(change.engines)
             counts["segments"] += self._segments.write(change.segments)
             counts["maps"] = self._append_maps(counts["maps"], change.maps)
@@ -196,22 +197,21 @@ class SqliteStore:
         return meta
 
     def _packs(self) -> Iterator[Pack]:
-        """Yield the entries of the join, in order."""
-        with self._db.errors("read"):
-            for seq, kind, text, _ in self._all("packs", _PackValues):
-                yield seq, _DECODERS[kind].decode(text)
+        """Yield the rows of the join, in order."""
+        marks = {seq: present for seq, _, present, _ in self._all("marks", _MarkValues)}
+        for seq, kind, since, content, _ in self._all("packs", _PackValues):
+            yield Pack(seq, kind, since, content, marks[seq])
 
-    def _write_packs(self, change: Change) -> int:
-        """Delete and add entries of the join; return how many packs are more."""
-        removed = [(seq,) for seq in sorted(change.removed)]
-        found = self._db.executemany("DELETE FROM packs WHERE seq = ?", removed).rowcount
-        if found != len(removed):
-            raise self._db.damaged(f"table packs has {found} of {len(removed)} rows")
-        rows = (
-            with_sum((seq, _KINDS[type(entries[0][1])], _encode(entries).decode()))
-            for seq, entries in change.packs
-        )
-        return self._db.executemany("INSERT INTO packs VALUES (?, ?, ?, ?)", rows).rowcount - found
+    def _replace(self, table: str, removed: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> int:
+        """Delete rows of a table, and add others; return how many are more."""
+        numbers = [(seq,) for seq in sorted(removed)]
+        found = self._db.executemany(f"DELETE FROM {table} WHERE seq = ?", numbers).rowcount  # noqa: S608
+        if found != len(numbers):
+            raise self._db.damaged(f"table {table} has {found} of {len(numbers)} rows")
+        for row in rows[:1]:
+            insert = f"INSERT INTO {table} VALUES ({', '.join('?' * (len(row) + 1))})"  # noqa: S608
+            self._db.executemany(insert, map(with_sum, rows))
+        return len(rows) - found
 
     def _append_maps(self, rows: int, maps: Sequence[MapRow]) -> int:
         """Add map versions; whenever there are too many, delete every second one of the older half.
@@ -252,14 +252,6 @@ class SqliteStore:
                 yield msgspec.convert(row, kind)
         if rows != self._counts[table]:
             raise self._db.damaged(f"table {table} has {rows} rows of {self._counts[table]}")
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of another type, such as numpy's, as one of Python's own."""
-    return float(value) if isinstance(value, float) else operator.index(value)
-
-
-_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def _map_values(row: MapRow) -> tuple[Any, ...]:

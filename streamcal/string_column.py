@@ -7,18 +7,19 @@ is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Self, overload
+from typing import Any, Final, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.values import Bytes, Counts
 
-__all__ = ["PADDING", "StringColumn", "gathered"]
+__all__ = ["PADDING", "StringColumn", "from_arrow", "gathered"]
 
 PADDING: Final = 8
 """Bytes behind the last text that can be read."""
 
+_SPACE, _TILDE = b" ~"  # the first and the last printable character
 _LOSSLESS: Final = "surrogatepass"  # a text from Python may hold halves of surrogate pairs
 
 
@@ -120,3 +121,19 @@ def gathered(texts: StringColumn) -> tuple[Bytes, Counts]:
     ends = np.cumsum(sizes)
     where = np.arange(int(ends[-1])) + np.repeat(starts - (ends - sizes), sizes)
     return data[where], sizes
+
+
+def from_arrow(column: Any) -> StringColumn | None:
+    """Return an array of Arrow, if it is of texts of printable ASCII characters, none missing or empty."""
+    kind = {"string": np.int32, "large_string": np.int64}.get(str(column.type))
+    if column.null_count or kind is None:
+        return None
+    _, ends, data = column.buffers()
+    bounds = np.frombuffer(ends, kind)[column.offset :][: len(column) + 1].astype(np.int64)
+    start, size = int(bounds[0]), int(bounds[-1] - bounds[0])
+    text = np.zeros(size + PADDING, np.uint8)
+    text[:size] = np.frombuffer(data, np.uint8, size, start) if size else 0
+    sizes = np.diff(bounds)
+    if not (sizes > 0).all() or not ((text[:size] >= _SPACE) & (text[:size] <= _TILDE)).all():
+        return None
+    return StringColumn(text, bounds[:-1] - start, sizes)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from streamcal.events.columns import Role
 from streamcal.events.table_codec import Column, in_form
-from streamcal.string_column import PADDING, StringColumn, gathered
+from streamcal.string_column import StringColumn, from_arrow, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
 
@@ -32,7 +32,6 @@ __all__ = [
     "values_of",
 ]
 
-_SPACE, _TILDE = b" ~"  # the first and the last printable character
 _MOST_BYTES: Final = (1 << 31) - 1  # of the texts of a column
 
 _RULES: Final[dict[Role, str]] = {
@@ -99,7 +98,7 @@ def as_role(role: Role, column: Any) -> Column:
         numbers = np.frombuffer(filled.buffers()[1], np.float64, len(filled), 8 * filled.offset)
         if int(np.count_nonzero(np.isnan(numbers))) == missing:
             return numbers
-    texts = _texts(column) if role == "id" else None
+    texts = from_arrow(column) if role == "id" else None
     return in_form(role, values_of(column)) if texts is None else texts
 
 
@@ -158,23 +157,6 @@ def values_of(column: Any) -> list[Any]:
     except UnicodeDecodeError:
         return [_text(value) for value in column.cast(pa.large_binary()).to_pylist()]
     return values
-
-
-def _texts(column: Any) -> StringColumn | None:
-    """Return a column of texts, if none is missing or empty and all are printable ASCII characters."""
-    types = pa.types
-    if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
-        return None
-    _, ends, data = column.buffers()
-    count, kind = len(column), np.int64 if types.is_large_string(column.type) else np.int32
-    bounds = np.frombuffer(ends, kind, count + 1, column.offset * np.dtype(kind).itemsize).astype(np.int64)
-    start, size = int(bounds[0]), int(bounds[-1] - bounds[0])
-    text = np.zeros(size + PADDING, np.uint8)
-    text[:size] = np.frombuffer(data, np.uint8, size, start) if size else 0
-    sizes = np.diff(bounds)
-    if not (sizes > 0).all() or not ((text[:size] >= _SPACE) & (text[:size] <= _TILDE)).all():
-        return None
-    return StringColumn(text, bounds[:-1] - start, sizes)
 
 
 def numbers_column(numbers: npt.NDArray[Any]) -> Any:

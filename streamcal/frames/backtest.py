@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final, Unpack, overload
 
 import msgspec
@@ -20,7 +21,7 @@ from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOption
 from streamcal.events.columns import Columns
 from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
-from streamcal.frames.results import Backtest, Comparison
+from streamcal.frames.results import Answered, Backtest, Comparison
 from streamcal.frames.sources import Frame, FrameSource, apart
 from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
@@ -191,7 +192,7 @@ def _replayed(
     pipeline, names = Pipeline(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
-    answers, rejects, maps = map(_Rows, ("answers", "rejects", "maps"))
+    rejects, maps = map(_Rows, ("rejects", "maps"))
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names, alone=labels is None)
     deployment = [of_predictions]
@@ -203,6 +204,7 @@ def _replayed(
                 " which would be known at once, and labels are given, too: drop that column, or give no"
                 " labels"
             )
+    answers = Answered(of_predictions)
     outputs = Outputs(answers, rejects, maps)
     try:
         Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
@@ -216,9 +218,7 @@ def _replayed(
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
-    return Backtest(
-        pipeline, of_predictions, deployment[-1], status, answers.rows, rejects.rows, maps.rows, remarks
-    )
+    return Backtest(pipeline, deployment[-1], status, answers, rejects.rows, maps.rows, remarks)
 
 
 def _validated(model: Any, given: Mapping[str, Any]) -> Any:
@@ -255,7 +255,7 @@ def _check_outcome(
             )
     if met:
         return
-    ids = [", ".join(each.ids(_SHOWN)) for each in (predictions, *others)]
+    ids = [", ".join(map(shown, islice(each.ids(), _SHOWN))) for each in (predictions, *others)]
     raise ValueError(
         f"none of the {counts.labels:,} labels met one of the {counts.predictions:,} predictions."
         f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import Scale, draw, draw_panels
 from streamcal.quality.figures import log_losses
 from streamcal.quality.groups import Groups, ranked
+from streamcal.run.outputs import NullSink
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Position, Positions
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.times import duration
 from streamcal.values import Floats
@@ -29,7 +32,45 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Backtest", "Comparison"]
+__all__ = ["Answered", "Backtest", "Comparison"]
+
+_BY_TIME: Final = ("time", "score", "probability")
+
+
+class Answered(NullSink):
+    """Answers to the predictions of a frame, as columns."""
+
+    name = "answers"
+
+    def __init__(self, predictions: FrameSource) -> None:
+        self.predictions = predictions
+        self.columns: dict[str, Any] = {}
+        """What `Kind.columns` gives, each with room for an answer to every row."""
+        self.unanswered = array("q")
+        """Rows that were not answered, in the order of reading."""
+        self._new: Sequence[Any] = ()
+        self._count = self._end = 0
+
+    def write(self, rows: Sequence[Any]) -> None:
+        """Keep answers of a micro-batch."""
+        self._new = rows
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:
+        """Put the answers of the micro-batch into columns, and note which of its rows have none."""
+        predictions, new, self._new = self.predictions, self._new, ()
+        first, self._end = self._end, int(positions.get(predictions.name, {}).get("", self._end))
+        self.unanswered.extend(predictions.unanswered(first, self._end, new))
+        start, self._count = self._count, self._count + len(new)
+        for name, values in predictions.kind.columns(new).items() if new else ():
+            if name not in self.columns:
+                self.columns[name] = np.empty(len(predictions), values.dtype)
+            self.columns[name][start : self._count] = values
+        return None
+
+    def column(self, name: str) -> Floats:
+        """Return a column of the answers."""
+        found: Floats = self.columns[name][: self._count]
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,11 +78,10 @@ class Backtest:
     """Results of a replay."""
 
     _pipeline: Pipeline
-    _predictions: FrameSource
     _labels: FrameSource
     """Source of the labels: that of the predictions, if they have labels of their own."""
     _status: Status
-    _answers: Sequence[Any]
+    _answers: Answered
     rejects: Sequence[RejectRow]
     """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
     _maps: Sequence[MapRow]
@@ -78,10 +118,14 @@ class Backtest:
         added to it.
         """
         narwhals = narwhals_module()
-        given = self._predictions.answered(self._answers)
-        made = self._pipeline.kind.columns(self._answers)
+        answers = self._answers
+        given = answers.predictions.without(answers.unanswered)
         library, taken = narwhals.get_native_namespace(given), set(given.columns)
-        named = {f"{name}_served" if name in taken else name: values for name, values in made.items()}
+        named = {
+            f"{name}_served" if name in taken else name: answers.column(name)
+            for name in answers.columns
+            if name not in _BY_TIME[:2]
+        }
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
         return given.with_columns(*series).to_native()
 
@@ -129,15 +173,14 @@ class Backtest:
             if it is no such duration, predictions have no times, or there are many classes.
         """
         seconds = duration("every", every, least=1.0)
-        if not self._pipeline.kind.has_maps or "time" not in self._predictions.roles:
+        if not self._pipeline.kind.has_maps or "time" not in self._answers.predictions.roles:
             raise ValueError("figures by time need predictions of two classes, with times")
-        known = self._labels.labels()
-        rows = [
-            (a.time, a.score, a.probability, known.get(a.id, np.nan))
-            for a in self._answers
-            if a.time is not None
-        ]
-        times, scores, served, labels = np.array(rows, np.float64).reshape(-1, 4).T
+        known, answers = self._labels.labels(), self._answers
+        found = np.array([known.get(id_, np.nan) for id_ in answers.predictions.ids()])
+        labels = np.delete(found, answers.unanswered)
+        times, scores, served = map(answers.column, _BY_TIME)
+        timed = ~np.isnan(times)
+        times, scores, served, labels = times[timed], scores[timed], served[timed], labels[timed]
         starts, span = np.unique(np.floor(times / seconds), return_inverse=True)
         has = ~np.isnan(labels)
 
@@ -177,7 +220,7 @@ class Backtest:
     def _made(self, made: Mapping[str, Any]) -> Frame:
         """Return columns as a frame of the caller's library."""
         narwhals = narwhals_module()
-        library = narwhals.get_native_namespace(self._predictions.answered(self._answers))
+        library = narwhals.get_native_namespace(self._answers.predictions.rows)
         series = [narwhals.new_series(column, values, backend=library) for column, values in made.items()]
         return series[0].to_frame().with_columns(*series[1:]).to_native()
 

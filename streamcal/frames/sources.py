@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,8 @@ from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
 from streamcal.sketch.checks import ROUNDING
-from streamcal.times import as_times, read_time, seconds_of
+from streamcal.string_column import from_arrow
+from streamcal.times import SCALES, as_times, read_time, units_of
 from streamcal.values import Counts, Floats, shown
 
 if TYPE_CHECKING:
@@ -33,33 +35,28 @@ Frame = Any
 """A data frame of a library that narwhals knows."""
 
 
+@dataclass
 class _Batch:
     """Rows of a frame; see `streamcal.run.ports.Batch`."""
 
+    events: Sequence[Event | Malformed]
+    name: str
+    first: int
+    numbers: Counts
+    frame: nw.DataFrame[Any]
     partition = ""
-
-    def __init__(
-        self,
-        name: str,
-        first: int,
-        numbers: Counts,
-        rows: nw.DataFrame[Any],
-        events: Sequence[Event | Malformed],
-    ) -> None:
-        self.events = events
-        self._name, self._first, self._numbers, self._frame = name, first, numbers, rows
 
     @cached_property
     def _rows(self) -> list[dict[str, Any]]:
-        return self._frame.rows(named=True)
+        return self.frame.rows(named=True)
 
     def origin(self, index: int) -> Origin:
         row = self._rows[index]
         raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
-        return Origin(self._name, int(self._numbers[index]) + 1, raw)
+        return Origin(self.name, int(self.numbers[index]) + 1, raw)
 
     def position(self, count: int) -> Position:
-        return self._first + count
+        return self.first + count
 
 
 class FrameSource:
@@ -98,23 +95,23 @@ class FrameSource:
         domain: Domain = "source" if kind == "calibration" else "target"
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
-        rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
-        self._decoder = RowsDecoder(rows.columns, domain, own)
-        self._columns, self._kind = own, kind_of(own.classes)
+        self.rows = rows.select([name for name in rows.columns if name in read or name in own.carried])
+        """Columns of the frame that are read, in its order."""
+        self._decoder = RowsDecoder(self.rows.columns, domain, own)
+        self._columns, self.kind = own, kind_of(own.classes)
         self._rounding = ROUNDING if own.class_sums == "exact" else 1e-2
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
         self.order: Counts = np.arange(len(rows))
         """Index of each row in the frame, in the order in which they are read: int64[n]."""
         if kind == "labels":
-            has_label = [value is not None for value in _values("label", rows[self.roles["label"]])]
-            self.order = np.flatnonzero(has_label)
+            labels = (label for piece in self._pieces("label") for label in _values("label", piece))
+            self.order = np.flatnonzero(np.fromiter((label is not None for label in labels), np.bool_))
         if "time" in self.roles:
-            values = _values("time", rows[self.roles["time"]])
-            self.order = self.order[np.argsort(_moments(values)[self.order], kind="stable")]
-        is_sorted = np.array_equal(self.order, np.arange(len(rows)))
-        self._rows = rows if is_sorted else rows[self.order]
-        if not len(self._rows):
+            moments = self._moments()[self.order]
+            if not (moments[1:] >= moments[:-1]).all():
+                self.order = self.order[np.argsort(moments, kind="stable")]
+        if not len(self):
             raise ValueError(
                 f"none of the {len(rows):,} rows of {self.name} has a label in column"
                 f" {shown(self.roles['label'])}"
@@ -124,37 +121,52 @@ class FrameSource:
         self._at, self.ended = 0, False
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.order)
 
-    def ids(self, count: int) -> list[str]:
-        """Return the first so many ids, as they are to be shown."""
-        return [shown(each) for each in _values("id", self._rows[self.roles["id"]].head(count))]
+    def ids(self) -> Iterator[str]:
+        """Yield the ids."""
+        for start in range(0, len(self), _ROWS):
+            yield from _values("id", self._part(start, start + _ROWS)[self.roles["id"]])
 
     def moments(self) -> dict[str, float]:
         """Return the time of each id, in seconds."""
-        ids, times = (_values(role, self._rows[self.roles[role]]) for role in ("id", "time"))
-        return dict(zip(ids, _moments(times).tolist(), strict=True))
+        return dict(zip(self.ids(), self._moments()[self.order].tolist(), strict=True))
 
     def labels(self) -> dict[str, float]:
         """Return the first label of each id that has one."""
-        events = InputChecks().decide(self._events(self._rows), self._columns.positive)
-        found = [event for event in events if isinstance(event, LabelEvent | LabelledEvent)]
-        return {str(event.id): float(event.label) for event in reversed(found)}
+        checks, found = InputChecks(), dict[str, float]()
+        for start in range(0, len(self), _ROWS):
+            events = self._events(self._part(start, start + _ROWS))
+            for event in checks.decide(events, self._columns.positive):
+                if isinstance(event, LabelEvent | LabelledEvent):
+                    found.setdefault(str(event.id), float(event.label))
+        return found
 
-    def answered(self, answers: Sequence[Any]) -> nw.DataFrame[Any]:
-        """Return the rows that were answered, in the order of their answers, which is that of the rows."""
-        ids = _values("id", self._rows[self.roles["id"]])
-        columns, kind = self._columns.score_columns, self._kind
-        scores = list(zip(*(_values("score", self._rows[name]) for name in columns), strict=True))
-        found, at = np.empty(len(answers), np.int64), 0
-        for index, answer in enumerate(answers):
+    def unanswered(self, first: int, end: int, answers: Sequence[Any]) -> list[int]:
+        """Return which of some rows were not answered, in the order of reading.
+
+        Parameters
+        ----------
+        answers
+            to the others, in the same order.
+        """
+        if len(answers) == end - first:
+            return []
+        rows, kind = self._part(first, end), self.kind
+        ids, names = _values("id", rows[self.roles["id"]]), self._columns.score_columns
+        scores = list(zip(*(_values("score", rows[name]) for name in names), strict=True))
+        missed, at = list[int](), 0
+        for answer in answers:
             wanted = kind.numbers(getattr(answer, kind.score))
             while ids[at] != answer.id or not all(map(self._are_same, scores[at], wanted)):
-                at += 1  # a row that was rejected, or is a label alone
-            found[index] = at
+                missed.append(first + at)  # a row that was rejected, or is a label alone
+                at += 1
             at += 1
-        rows: nw.DataFrame[Any] = self._rows[found]
-        return rows
+        return [*missed, *range(first + at, end)]
+
+    def without(self, unanswered: Sequence[int]) -> nw.DataFrame[Any]:
+        """Return the rows but for these, in the order of reading."""
+        return self._at_rows(np.delete(self.order, unanswered) if unanswered else self.order)
 
     def _are_same(self, given: Any, taken: float) -> bool:
         """Return whether a score of a row is the one that was taken, but for rounding."""
@@ -169,19 +181,43 @@ class FrameSource:
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # all is there
         """Return the next rows."""
-        first = self._at
-        rows = self._rows[first : first + min(max_events, _ROWS)]
-        self._at += len(rows)
-        self.ended = self._at >= len(self._rows)
-        numbers = self.order[first : self._at]
-        return [_Batch(self.name, first, numbers, rows, self._events(rows))]
+        first, self._at = self._at, min(self._at + min(max_events, _ROWS), len(self))
+        self.ended = self._at >= len(self)
+        rows = self._part(first, self._at)
+        return [_Batch(self._events(rows), self.name, first, self.order[first : self._at], rows)]
 
     def lag(self) -> Mapping[str, float]:
         """Return the number of rows that are left."""
-        return {"": float(len(self._rows) - self._at)}
+        return {"": float(len(self) - self._at)}
 
     def close(self) -> None:
         """Do nothing."""
+
+    def _part(self, start: int, end: int) -> nw.DataFrame[Any]:
+        """Return some rows, in the order of reading."""
+        return self._at_rows(self.order[start:end])
+
+    def _at_rows(self, order: Counts) -> nw.DataFrame[Any]:
+        """Return the rows at these indices of the frame; of consecutive ones, no copy."""
+        first, end = (int(order[0]), int(order[-1]) + 1) if len(order) else (0, 0)
+        is_slice = end - first == len(order) and (np.diff(order) == 1).all()
+        rows: nw.DataFrame[Any] = self.rows[first:end] if is_slice else self.rows[order]
+        return rows
+
+    def _pieces(self, role: Role) -> Iterator[nw.Series[Any]]:
+        """Yield the column of a role, a piece at a time, in the order of the frame."""
+        column = self.rows[self.roles[role]]
+        return (column[start : start + _ROWS] for start in range(0, len(column), _ROWS))
+
+    def _moments(self) -> Floats:
+        """Return times to sort by, float64[n]; a row without a time stays behind the row before it."""
+        pieces = [_numbers(_column("time", piece)) for piece in self._pieces("time")]
+        numbers = np.concatenate([np.zeros(0), *pieces])
+        numbers /= np.array([*SCALES, np.nan])[units_of(numbers)]
+        if not (lacks := np.isnan(numbers)).any():
+            return numbers
+        latest = numbers[np.maximum.accumulate(np.where(lacks, 0, np.arange(len(numbers))))]
+        return np.where(np.isnan(latest), -np.inf, latest)
 
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
         columns = {role: _column(role, rows[name]) for role, name in self.roles.items()}
@@ -271,14 +307,14 @@ def _identified(rows: nw.DataFrame[Any], own: Columns, *, alone: bool) -> nw.Dat
     return rows if not alone or has_other else rows.with_row_index(column)
 
 
-def _moments(values: Sequence[Any]) -> Floats:
-    """Return times to sort by, float64[n]; a row without a time stays behind the row before it."""
-    found, latest = np.empty(len(values)), -np.inf
-    for index, value in enumerate(values):
-        if value is not None:
-            with suppress(ValueError):
-                latest = seconds_of(read_time(value))
-        found[index] = latest
+def _numbers(times: Column) -> Floats:
+    """Return times as numbers in their units, NaN in the place of what is none."""
+    if isinstance(times, np.ndarray):
+        return times
+    found = np.full(len(times), np.nan)
+    for index, value in enumerate(times):
+        with suppress(ValueError):
+            found[index] = read_time(value)
     return found
 
 
@@ -300,6 +336,10 @@ def _column(role: Role, column: nw.Series[Any]) -> Column:
         return np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64)
     if kind.is_integer():
         column = column.cast(narwhals.String())
+    if role == "id" and column.dtype == narwhals.String:
+        with suppress(ImportError, ValueError, TypeError):  # without pyarrow, or of objects
+            if (texts := from_arrow(column.to_arrow())) is not None:
+                return texts
     values = list(map(_without_gap, column.to_list())) if is_text else column.to_list()
     for index in np.flatnonzero(missing):
         values[index] = None

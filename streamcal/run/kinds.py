@@ -17,6 +17,7 @@ from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.figures import Quality
 from streamcal.quality.groups import Groups
+from streamcal.run.rows import AnswerColumns, Answers
 from streamcal.values import Floats
 
 __all__ = ["ClassRow", "Kind", "kind_of"]
@@ -85,11 +86,14 @@ class Kind:
         return (value,)
 
     def columns(self, rows: Sequence[Any]) -> dict[str, Any]:
-        """Return what is served in rows of answers, as columns of a frame."""
-        weights = np.array([row.weights for row in rows], np.float64).reshape(-1, 2)
+        """Return rows of answers as columns: what is served, and score and time as they were taken."""
+        parts = rows.parts if isinstance(rows, Answers) else [AnswerColumns.of(rows)]
+        weights = np.concatenate([part.weights[part.which] for part in parts])
         return {
-            "probability": np.array([row.probability for row in rows], np.float64),
-            "map_version": np.array([row.map_version for row in rows], np.int64),
+            "score": np.concatenate([part.scores for part in parts]),
+            "time": np.concatenate([part.times for part in parts]),
+            "probability": np.concatenate([part.probabilities for part in parts]),
+            "map_version": np.concatenate([np.array(part.versions)[part.which] for part in parts]),
             "weight_0": weights[:, 0],
             "weight_1": weights[:, 1],
         }

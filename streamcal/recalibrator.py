@@ -552,8 +552,11 @@ class Recalibrator:
         ValueError
             as `predict_one`; nothing is observed then.
         """
-        with self._lock:
+        self._lock.acquire()  # as in learn_one
+        try:
             return self._calls.answer_one(score, segments)
+        finally:
+            self._lock.release()
 
     def answer_many(self, scores: Any, segments: Any = None, *, observes: bool = True) -> Answers:
         """Answer n predictions of the target, made together: `predict_many`, `observe_many`, and memos.

@@ -266,7 +266,8 @@ class BinaryCalls(Calls[Floats]):
         if segments is not None or type(score) is not float or not 0.0 <= score <= 1.0:
             score = self.one(score, segments)[0].item()
         engine = self.engine
-        answer = Answer(engine.served.forecast(score), _index(engine.prediction_count))
+        memo = engine.prediction_count.to_bytes(INDEX_BYTES, "little")
+        answer: Answer = tuple.__new__(Answer, (engine.served.forecast(score), memo))  # in half of the time
         engine.observe_one(score)
         return answer
 

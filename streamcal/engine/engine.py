@@ -63,7 +63,8 @@ class Engine(EventRules):
     @property
     def prediction_count(self) -> int:
         """Number of target scores observed so far."""
-        return int(self._unlabelled.n)
+        count: int = self._unlabelled.n
+        return count
 
     @property
     def map(self) -> RecalibrationMap:

@@ -41,6 +41,7 @@ class _Stage(base.Classifier):
     _last: Any
     _copy: Any
     _score: Any
+    _memo: bytes | None
 
     def _set_up(
         self, labels: TwoLabels | ManyLabels, segments: Sequence[str] | None, options: RecalibratorOptions
@@ -51,7 +52,7 @@ class _Stage(base.Classifier):
         self.segments: Sequence[str] | None = segments or None  # river's clone takes no empty tuple
         self._labels = labels
         self.engine = Recalibrator(config, classes=labels.names, segments=self.segments)
-        self._waiting = Waiting()
+        self._waiting, self._memo = Waiting(), None
         self._forget()
 
     def _names(self, x: dict[FeatureName, Any]) -> tuple[Any, ...] | None:
@@ -86,11 +87,13 @@ class _Stage(base.Classifier):
             return self._labels.by_label(self._prior())
         if x is self._last and self._is_unchanged():
             return self._labels.by_label(self.engine.predict_one(score, self._names(x)))
-        answer = self.engine.answer_one(score, self._names(x))
-        self._waiting.add(self._key(x), answer.memo)
+        self._wait()
+        probability, self._memo = self.engine.answer_one(score, self._names(x))
         self._last, self._score = x, score
         self._copy = x.copy() if type(x) is dict else x
-        return self._labels.by_label(answer.probability)
+        if self._copy is x:  # its values may change
+            self._wait()
+        return self._labels.by_label(probability)
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
         """Learn a label: first the map; then the wrapped model, if there is one.
@@ -108,15 +111,19 @@ class _Stage(base.Classifier):
         ValueError
             if ``y`` is no class, or ``w`` no weight that the map takes; nothing is learned then.
         """
+        self._learn_map(x, y, kwargs)
+
+    def _learn_map(self, x: dict[FeatureName, Any], y: ClfTarget, kwargs: dict[str, Any]) -> None:
         label = self._labels.code(y)
         weight = kwargs.get("w") if kwargs else None
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
             self._learn_label(self._score, label, self._names(x), None, weight)
-            self._last = _NOTHING
+            self._last, self._memo = _NOTHING, None
             self._waiting.clear()
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
             # Of the prediction with the same values; else of the oldest that waits, or of none if none waits.
+            self._wait()
             self._learn_label(score, label, self._names(x), self._waiting.take(self._key(x)), weight)
             self._last = _NOTHING
 
@@ -132,6 +139,7 @@ class _Stage(base.Classifier):
         if scores is None:
             return self._labels.columns(np.full(len(frames.into_frame(X)), self._prior()))
         answers = self.engine.answer_many(scores, self._names_many(X))
+        self._wait()
         for memo in answers.memos:
             self._waiting.add(None, memo)
         self._forget()
@@ -184,12 +192,19 @@ class _Stage(base.Classifier):
             scores.tolist(), labels, names or [None] * len(labels), weights, strict=True
         ):
             self._learn_label(score, label, segments, None, weight)
+        self._wait()
         for _ in labels:
             self._waiting.take(None)
         self._forget()
 
     # The latest prediction is remembered until a label is learned. Its features are kept by reference and as
     # a copy, because the caller may fill the same object with the values of the next event.
+
+    def _wait(self) -> None:
+        """Let the latest prediction wait for a late label, as its own did not come at once."""
+        if self._memo is not None:
+            self._waiting.add(self._key(self._copy), self._memo)
+            self._memo = None
 
     def _forget(self) -> None:
         self._last = self._copy = _NOTHING
@@ -223,6 +238,7 @@ class _Stage(base.Classifier):
     # The state for pickle, deepcopy and river's clone. The latest features are another object then.
 
     def __getstate__(self) -> dict[str, Any]:
+        self._wait()
         state = self.__dict__.copy()
         for name in ("_last", "_copy", "_score"):
             del state[name]
@@ -349,7 +365,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
         """Learn a label: the map with the score that the wrapped model gives now; then the model."""
-        super().learn_one(x, y, **kwargs)
+        self._learn_map(x, y, kwargs)
         self.classifier.learn_one(x, y, **kwargs)
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803

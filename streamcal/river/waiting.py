@@ -17,23 +17,30 @@ class Waiting:
 
     def __init__(self) -> None:
         self._memos: dict[int, tuple[Hashable, bytes]] = {}  # by number, the oldest first
-        self._numbers: dict[Hashable, deque[int]] = {}
+        self._numbers: dict[Hashable, int | deque[int]] = {}
         self._next = 0
 
     def add(self, key: Hashable, memo: bytes) -> None:
         """Add a prediction."""
-        self._memos[self._next] = key, memo
-        self._numbers.setdefault(key, deque()).append(self._next)
+        number = self._next
         self._next += 1
-        if len(self._memos) > min(_MOST, _MOST_BYTES // len(memo)):
+        self._memos[number] = key, memo
+        same = self._numbers.setdefault(key, number)
+        if same is not number:
+            if isinstance(same, int):
+                same = self._numbers[key] = deque((same,))
+            same.append(number)
+        if len(self._memos) > _MOST or len(self._memos) * len(memo) > _MOST_BYTES:
             self._forget(next(iter(self._memos)))
 
     def take(self, key: Hashable) -> bytes | None:
         """Return the oldest prediction with a key, else the oldest of all; None if none waits."""
         if not self._memos:
             return None
-        numbers = self._numbers.get(key)
-        return self._forget(numbers[0] if numbers else next(iter(self._memos)))
+        same = self._numbers.get(key)
+        if same is None:
+            return self._forget(next(iter(self._memos)))
+        return self._forget(same if isinstance(same, int) else same[0])
 
     def clear(self) -> None:
         """Forget all: labels of earlier predictions are not expected."""
@@ -42,8 +49,9 @@ class Waiting:
 
     def _forget(self, number: int) -> bytes:
         key, memo = self._memos.pop(number)
-        numbers = self._numbers[key]
-        numbers.remove(number)
-        if not numbers:
+        same = self._numbers[key]
+        if not isinstance(same, int):
+            same.remove(number)
+        if isinstance(same, int) or not same:
             del self._numbers[key]
         return memo

@@ -4,7 +4,7 @@ from streamcal.engine cimport event_rules_c
 from streamcal.join cimport rules_c
 
 cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
-cdef Py_ssize_t _UNKNOWN, _REAL, _PAIR, _PLAIN
+cdef Py_ssize_t _UNKNOWN, _REAL, _PAIR, _AHEAD, _PLAIN
 cdef double _NO_TIME, _UNTIMED, _LATEST
 
 @cython.locals(expired=tuple, outcomes=tuple)
@@ -39,7 +39,7 @@ cdef class BlockSteps:
     cdef tuple _emissions
 
     @cython.locals(
-        rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, has_odd=bint, has_codes=bint,
+        rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, ahead=Py_ssize_t, has_odd=bint, has_codes=bint,
         predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
         answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
         is_prediction=bint, row=Py_ssize_t, real=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,

@@ -27,7 +27,7 @@ from streamcal.events.codes import Refusal
 from streamcal.join.entries import Memo
 from streamcal.join.id_table_c import LABELLED, PAIR, REAL
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, OriginOf, Rejected
-from streamcal.join.rules_c import DONE, JoinRules
+from streamcal.join.rules_c import AHEAD, DONE, JoinRules
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.weighing import check_weight
 from streamcal.times import LATEST, read_time
@@ -60,7 +60,7 @@ before an event by whose time something expires."""
 
 # As C has them.
 _END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
-_DONE, _LABELLED, _REAL, _PAIR = DONE, LABELLED, REAL, PAIR
+_DONE, _LABELLED, _REAL, _PAIR, _AHEAD = DONE, LABELLED, REAL, PAIR, AHEAD
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
@@ -338,7 +338,11 @@ class BlockSteps:
         memo: Memo | None = None
         begun: tuple[Emission, ...] = ()
         why = _END
+        ahead = at
         while at < end:
+            if at == ahead:
+                ahead = min(at + _AHEAD, end)
+                rows.look_ahead(ids, self._starts, self._sizes, at, ahead)
             score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
             is_prediction = score == score
             if (has_odd and self._odd[at]) or (
@@ -349,7 +353,7 @@ class BlockSteps:
             if rows.move(time) and rows.expire_rows() != _DONE:
                 rows.again, why = True, _EXPIRES
                 break
-            row = rows.row_of(ids, self._starts[at], size) if size else 0
+            row = rows.row_of(ids, at, self._starts[at], size) if size else 0
             if is_prediction:
                 if row:
                     rows.again, why = True, _EVENT

@@ -6,7 +6,8 @@ from streamcal.join.id_table_c cimport hashed
 cdef long long _SURE, _FEWEST
 cdef double _GAPS
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _HELD
-cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR
+cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _SIZE_BITS
+cdef unsigned long long _ROW
 cdef int _DONE, _MATURE, _REJECT
 cdef double _NEVER, _FOREVER, _NONE
 
@@ -31,6 +32,9 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef object _outcomes
     cdef long long _expired, _predictions, _labels, _joined
     cdef unsigned long long _hash
+    cdef unsigned long long[::1] _hashes, _near
+    cdef Py_ssize_t _first
+    cdef double _read
     cdef double _ttl, _wait, _start, _watermark, _due, _next_look
     cdef long long _most
     cdef bint _looks, _begun
@@ -64,7 +68,11 @@ cdef class JoinRules(id_table_c.IdTable):
     @cython.locals(real=Py_ssize_t, predicted_at=double)
     cpdef joined(self, Py_ssize_t row, int label, time, weight, matured_at)
     cdef void _stamp(self, Py_ssize_t row) noexcept
-    cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
+    @cython.locals(read=double, i=Py_ssize_t, row=Py_ssize_t, text=cython.p_uchar)
+    cdef int look_ahead(
+        self, const unsigned char* data, const long long[::1] starts, const long long[::1] sizes, Py_ssize_t at, Py_ssize_t end
+    ) except -1
+    cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t at, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
     cdef memo_of(self, Py_ssize_t row)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import numpy as np
+
 from streamcal.events import DOMAINS, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.guard import ClockState
 from streamcal.join import id_table_c
@@ -32,13 +34,16 @@ from streamcal.join.outcomes import (
 )
 from streamcal.values import Floats
 
-__all__ = ["DONE", "FEWEST", "GAPS", "SURE", "Clock", "JoinRules"]
+__all__ = ["AHEAD", "DONE", "FEWEST", "GAPS", "SURE", "Clock", "JoinRules"]
 
 SURE, FEWEST = 32, 5
 """Largest number of votes for a clock, and the number below which it goes on to a time in doubt."""
 
 GAPS = 16.0
 """Number of mean distances of events that one may be ahead of the clock."""
+
+AHEAD: Final = 32
+"""Number of events whose rows are read before they are needed."""
 
 DONE, MATURE, REJECT = 0, 1, 2
 """Tasks that `JoinRules.expire_rows` leaves to its caller: none, the oldest prediction, the oldest label."""
@@ -51,6 +56,7 @@ _FREE, _WAITS, _COMES = id_table_c.FREE, id_table_c.WAITS, id_table_c.COMES
 _EXPIRED, _LABELLED = id_table_c.EXPIRED, id_table_c.LABELLED
 _DOMAIN, _HELD = id_table_c.DOMAIN, id_table_c.HELD
 _REAL, _PAIR = id_table_c.REAL, id_table_c.PAIR
+_ROW, _SIZE_BITS = id_table_c.ROW, id_table_c.SIZE_BITS
 _NEVER: Final = -math.inf
 _FOREVER: Final = math.inf
 _NONE: Final = math.nan
@@ -185,7 +191,9 @@ class JoinRules(id_table_c.IdTable):
         """Whether answers are kept, to be given again."""
         self.answer_size = 0
         """Length of the first part of what the engine wanted back, which is part of an answer."""
-        self._hash = 0
+        self._hash = self._first = self._read = 0
+        self._hashes = np.zeros(AHEAD, np.uint64).data  # of the next events
+        self._near = np.zeros(AHEAD, np.uint64).data  # their slots, then their rows
         self.again: bool = False
         """Whether the next event was given to `move` before."""
         self._start = _NONE if state.start is None else state.start
@@ -611,9 +619,28 @@ class JoinRules(id_table_c.IdTable):
 
     # Rows by the bytes of their ids
 
-    def row_of(self, data: Any, start: int, size: int) -> int:
-        """Return the row of an id, 0 if it has none."""
-        self._hash = hashed(data, start, size)
+    def look_ahead(self, data: Any, starts: Any, sizes: Any, at: int, end: int) -> None:
+        """Hash the ids of at most `AHEAD` next events, and read their rows, to wait for none alone."""
+        read, text = 0, self._text
+        for i in range(end - at):
+            self._hashes[i] = hashed(data, starts[at + i], sizes[at + i])
+        for i in range(end - at):
+            self._near[i] = self._slots[self._hashes[i] >> 32 & self._mask]
+        for i in range(end - at):
+            row = self._near[i] & _ROW if self._near[i] >> 32 == self._hashes[i] >> 32 else 0
+            self._near[i] = row
+            read += self._state[row] + self._flags[row] + self._key[row] + self._links[_PAIR * row]
+            if row:
+                read += text[self._whole[_PAIR * row + 1] >> _SIZE_BITS]
+            read += self._pack[row] + (self._real[_REAL * row + 1] > 0.0)
+        for i in range(end - at):  # when it leaves its queue
+            row = _PAIR * self._near[i]
+            read += self._links[_PAIR * self._links[row]] + self._links[_PAIR * self._links[row + 1]]
+        self._read, self._first = read, at
+
+    def row_of(self, data: Any, at: int, start: int, size: int) -> int:
+        """Return the row of the id of an event that was looked ahead to, 0 if it has none."""
+        self._hash = self._hashes[at - self._first]
         return self._find(self._hash, data, start, size)
 
     def new_row(self, data: Any, start: int, size: int) -> int:

@@ -413,6 +413,8 @@ class Quality(msgspec.Struct):
         found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None))
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
+        if keys and keys.count(None) == len(keys):
+            keys = [None]
         self.groups.add(keys, forecasts, labels_01)
         for groups, names in zip(self.segments.values(), segments, strict=False):
             groups.add(names[part], forecasts, labels_01)

@@ -395,7 +395,7 @@ class LineSource:
         events, ends, size = self._decoder.decode(data, self._line, begins=not before.size, last=last)
         data, self._rest = data[:size], data[size:]
         self._before = before.extend(data)
-        self._line += data.count(b"\n")
+        self._line += len(events) if ends is None and data.endswith(b"\n") else data.count(b"\n")
         self._decoder.note(is_wide=reader.is_wide, is_array=reader.is_array)
         return _Block(self._title, data, events, ends, before, start, self._position())
 

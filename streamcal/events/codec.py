@@ -127,7 +127,8 @@ class JsonDecoder:
         """
         if not self._in_columns:
             return None
-        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        breaks = np.frombuffer(block, np.uint8) == _BREAK
+        lines = int(np.count_nonzero(breaks)) + (not block.endswith(b"\n"))
         found = self._columns_of(block, lines) if lines >= FEWEST and self._reader.usable else None
         return self._events_of(block, lines) if found is None else found
 

@@ -138,14 +138,15 @@ class AnswerColumns(NamedTuple):
 
     def text(self) -> memoryview:
         """Return the rows as lines of JSON."""
+        versions, at = np.unique(self.versions, return_inverse=True)
         key_of = {} if self.keys is None else dict(zip(self.which.tolist(), self.keys, strict=True))
-        runs = range(len(self.versions))
+        keys = [key_of.get(run) for run in range(len(at) if key_of else 1)]
         shared = interleaved(
             _SHARED,
             (
-                StringColumn.of([str(version) for version in self.versions]),
+                StringColumn.of(list(map(str, versions.tolist()))).take(at),
                 *map(json_numbers, self.weights.T),
-                json_texts(StringColumn.of([key_of.get(run) for run in runs])),
+                json_texts(StringColumn.of(keys)).take(np.arange(len(at)) % len(keys)),
             ),
         ).take(self.which)
         score, probability, time = map(json_numbers, (self.scores, self.probabilities, self.times))

@@ -28,8 +28,6 @@ cdef class IdTable:
 
     @cython.locals(data=bytes)
     cpdef Py_ssize_t known(self, str id_) except -1
-    @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, state=int, time=double, is_target=bint, code=Py_ssize_t, alone=bint)
-    cpdef Py_ssize_t put(self, str id_, entry) except -1
     @cython.locals(row=Py_ssize_t)
     cpdef bint is_prediction(self, str id_) except -1
     cpdef bint is_waiting(self, Py_ssize_t row) noexcept
@@ -38,13 +36,17 @@ cdef class IdTable:
     cpdef since(self, Py_ssize_t row)
     cpdef label_of(self, Py_ssize_t row)
     cpdef Py_ssize_t oldest(self, Py_ssize_t queue) except -1
-    @cython.locals(text=bytes, size=Py_ssize_t, index=Py_ssize_t, start=Py_ssize_t, first=Py_ssize_t, found=cython.ulonglong, row=Py_ssize_t)
+    @cython.locals(
+        text=bytes, size=Py_ssize_t, index=Py_ssize_t, start=Py_ssize_t, found=cython.ulonglong, row=Py_ssize_t,
+    )
     cpdef load(self, packs)
     @cython.locals(
-        queue=Py_ssize_t, row=Py_ssize_t, pack=cython.longlong, start=Py_ssize_t, count=Py_ssize_t,
-        rows="unsigned int[::1]",
+        queue=Py_ssize_t, row=Py_ssize_t, pack=cython.longlong, index=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t,
+        count=Py_ssize_t, rows="unsigned int[::1]",
     )
     cpdef changes(self)
+    @cython.locals(queue=Py_ssize_t, row=Py_ssize_t, begin=Py_ssize_t)
+    cdef list _divided(self, begins, unsigned int[::1] rows, Py_ssize_t count)
     @cython.locals(
         text=cython.p_uchar, to=cython.p_uchar, end=Py_ssize_t, index=Py_ssize_t, place=cython.longlong,
         start=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t,

@@ -137,49 +137,6 @@ class IdTable:
         row = self.known(id_)
         return self.entry(row) if row else None
 
-    def put(self, id_: str, entry: Entry) -> int:
-        """Put an entry at the end of its queue; return its row.
-
-        Raises
-        ------
-        ValueError
-            if there is an entry with this id, the id is too long, or the label is of no class.
-        """
-        held: Pending | None = None
-        label: int | None = None
-        state = _WAITS
-        if isinstance(entry, Pending):
-            held = entry
-        elif isinstance(entry, Settled):
-            label, held = entry.label, entry.answered
-            state = _EXPIRED if label is None else _LABELLED + label
-        else:
-            label, state = entry.event.label, _COMES
-        told = None if held is None or held.told is None else held.told[0]
-        if max(label or 0, told or 0) >= self.classes:
-            raise ValueError(f"a label of none of {self.classes} classes: {label if told is None else told}")
-        data = id_.encode("utf-8", "surrogatepass")
-        found = hashed(data, 0, len(data))
-        if len(data) > _SIZES or self._find(found, data, 0, len(data)):
-            raise ValueError(f"an id twice, or too long: {id_[:100]!r}")
-        row = self._add(found, data, 0, len(data))
-        since = entry.since
-        self._flags[row] = 0
-        if held is not None:
-            time = _NONE if held.time is None else held.time
-            is_target, code = held.domain == "target", self.code_of(held.key)
-            self._write(row, held.score, held.probability, time, held.prediction_index, is_target, code)
-            alone = held.answer is None and held.told is None and held.weight is None
-            if held is not entry or not alone:
-                self.hold_object(row, held)
-            elif held.memo is not None:
-                self.hold_object(row, held.memo)
-        elif isinstance(entry, Early):
-            self.hold_object(row, entry.event)
-        self._real[_REAL * row] = _NONE if since is None else since
-        self._enqueue(row, state)
-        return row
-
     def entry(self, row: int) -> Entry:
         """Return a row as an entry."""
         since = self.since(row)
@@ -187,15 +144,6 @@ class IdTable:
             return self._pending(row)
         held = self.object_of(row)
         return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
-
-    def entries(self, queue: int) -> list[tuple[str, Entry]]:
-        """Return a queue in order, with the ids."""
-        row = self._links[_PAIR * queue]
-        found = list[tuple[str, Entry]]()
-        while row != queue:
-            found.append((self.id_of(row), self.entry(row)))
-            row = self._links[_PAIR * row]
-        return found
 
     def count(self, queue: int) -> int:
         """Return the number of rows in a queue."""
@@ -208,51 +156,54 @@ class IdTable:
         return 0 if row == queue else row
 
     def load(self, packs: Iterable[Pack]) -> None:
-        """Put the rows of a store into a new table, in the order of their packs.
+        """Put the rows of packs into the table, in the order of their numbers.
 
         Raises
         ------
         ValueError
-            if a pack holds no such rows, or two have the same id.
+            if a pack holds no rows, or is out of order, or an id is there already.
         """
-        allowed: dict[Kind, range] = {
-            "pending": range(_WAITS, _WAITS + 1),
-            "settled": range(_EXPIRED, _LABELLED + self.classes),
-            "early": range(_COMES, _COMES + 1),
-        }
+        settled = range(_EXPIRED, _LABELLED + self.classes)
         for pack in packs:
-            rows, columns, present = PackRows.of(pack, allowed[pack.kind], self.classes)
-            first, start, text = self._rows + 1, 0, rows.text
-            sizes, states, stays = columns[0].tolist(), columns[1].tolist(), present.tolist()
+            states = [_WAITS] if pack.kind == "pending" else [_COMES] if pack.kind == "early" else settled
+            content, columns, present = PackRows.of(pack, states, self.classes)
+            sizes, entered, stays = columns[0].tolist(), columns[1].tolist(), present.tolist()
+            if pack.number <= self._last_pack:
+                raise ValueError(f"pack {pack.number} comes after pack {self._last_pack}")
+            text, start, places = content.text, 0, dict[int, int]()
             for index in range(len(sizes)):
                 size = sizes[index]
                 if stays[index]:
                     found = hashed(text, start, size)
                     if self._find(found, text, start, size):
                         raise ValueError(f"an id twice: {text[start : start + size]!r}")
-                    row = self._add(found, text, start, size)
+                    row = places[index] = self._add(found, text, start, size)
                     self._pack[row] = pack.number << _INDEX_BITS | index
-                    self._enqueue(row, states[index])
+                    self._enqueue(row, entered[index])
                 start += size
-            real = columns[2][present]
-            part = slice(first, first + len(real))
-            self._column("real")[part, : real.shape[1]] = real
+            rows, real = list(places.values()), columns[2][present]
+            self._column("real")[rows, : real.shape[1]] = real
             for name, column in zip(("whole", "flags"), columns[3:], strict=False):
-                self._column(name)[part, 0] = column[present]
-            places = dict(zip(np.flatnonzero(present).tolist(), range(first, part.stop), strict=True))
-            for index in places if rows.keys else ():
-                self._key[places[index]] = self.code_of(rows.keys[index])
-            for objects in (rows.predictions, rows.labels, rows.memos):
+                self._column(name)[rows, 0] = column[present]
+            for index in places if content.keys else ():
+                self._key[places[index]] = self.code_of(content.keys[index])
+            for objects in (content.predictions, content.labels, content.memos):
                 for index in places.keys() & objects.keys():
                     self.hold_object(places[index], objects[index])
             self._present[pack.number] = bytearray(pack.present)
             self._last_pack = pack.number
 
+    def packs(self) -> list[Pack]:
+        """Return all rows, in new packs; equal queues give equal packs."""
+        rows = np.empty(self._live, np.uint32)
+        ends = self._divided([self._links[_PAIR * queue] for queue in range(_QUEUES)], rows.data, 0)
+        return self._packed(rows, ends, range(1, len(ends) + 1))
+
     def changes(self) -> PackChanges:
         """Return what a store has to write since the last call, or since `load`."""
         changed, noted, self._changed, self._noted = self._changed, self._noted, {}, set()
-        removed, marks, ends = list[int](), dict[int, bytes](), list[int]()
-        found, begins = np.empty(self._live, np.uint32), list[int]()
+        removed, marks, begins = list[int](), dict[int, bytes](), list[int]()
+        ends, numbers, found = list[int](), list[int](), np.empty(self._live, np.uint32)
         rows, count = found.data, 0
         for queue in range(_QUEUES):
             row = self._links[_PAIR * queue + 1]
@@ -275,35 +226,47 @@ class IdTable:
             if row:
                 while self._pack[self._links[_PAIR * row + 1]] >> _INDEX_BITS == pack:
                     row = self._links[_PAIR * row + 1]
-                start = count
                 while self._pack[row] >> _INDEX_BITS == pack:
-                    self._pack[row] = pack << _INDEX_BITS | count - start
                     rows[count] = row
                     count, row = count + 1, self._links[_PAIR * row]
                 ends.append(count)
+                numbers.append(pack)
+        ends += self._divided(begins, rows, count)
+        last = self._last_pack + len(ends) - len(numbers)
+        numbers += range(self._last_pack + 1, last + 1)
+        self._last_pack = last
+        added, start = self._packed(found[: max(ends, default=0)], ends, numbers), 0
+        for pack, end, made in zip(numbers, ends, added, strict=True):
+            self._present[pack] = bytearray(made.present)
+            for index in range(start, end):
+                self._pack[rows[index]] = pack << _INDEX_BITS | index - start
+            start = end
+        return PackChanges(removed, added, marks)
+
+    def _divided(self, begins: Sequence[int], rows: Any, count: int) -> list[int]:
+        """Put the rows of each queue from a row on behind others; return where packs of them end."""
+        ends = list[int]()
         for queue, row in enumerate(begins):
-            start = count
+            begin = count
             while row != queue:
-                if (count - start) % _PACK == 0:
-                    self._last_pack += 1
-                self._pack[row] = self._last_pack << _INDEX_BITS | (count - start) % _PACK
                 rows[count] = row
                 count, row = count + 1, self._links[_PAIR * row]
-                if row == queue or (count - start) % _PACK == 0:
-                    ends.append(count)
-        return PackChanges(removed, self._packed(found[:count], ends), marks)
+            ends += [min(start + PACK, count) for start in range(begin, count, PACK)]
+        return ends
 
-    def _packed(self, rows: npt.NDArray[np.uint32], ends: Sequence[int]) -> list[Pack]:
-        """Return packs of rows; each ends before one of these indices, where the next begins."""
+    def _packed(
+        self, rows: npt.NDArray[np.uint32], ends: Sequence[int], numbers: Sequence[int]
+    ) -> list[Pack]:
+        """Return packs of rows with these numbers; each ends before an index, where the next begins."""
         real, whole, keys, states, flags = (self._column(name).take(rows, 0) for name in _WRITTEN)
         sizes = (whole[:, 1] & _SIZES).astype(np.uint16)
         held = [*np.flatnonzero(flags & _HELD).tolist(), len(rows)]
         domains, has_keys = flags & _DOMAIN, keys.any()
         packs, start, at = list[Pack](), 0, 0
-        for end in ends:
+        for end, number in zip(ends, numbers, strict=True):
             row, part, count = rows[start], slice(start, end), end - start
             kind: Kind = _KINDS[_queue_of(self._state[row])]
-            waits, number = kind == "pending", self._pack[row] >> _INDEX_BITS
+            waits = kind == "pending"
             columns = [sizes[part], states[part], real[part] if waits else real[part, 0]]
             if waits:
                 columns += [whole[part, 0], domains[part]]
@@ -316,7 +279,6 @@ class IdTable:
                 (content.predictions if type(what) is Pending else objects)[held[at] - start] = what
                 at += 1
             present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
-            self._present[number] = bytearray(present)
             packs.append(Pack(number, kind, self.since(row), content.encoded(), present))
             start = end
         return packs

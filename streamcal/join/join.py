@@ -124,17 +124,9 @@ class Join(JoinRules):
     # State
 
     def to_bytes(self) -> bytes:
-        """Return the state as JSON; equal states give equal bytes."""
-        return msgspec.json.encode(
-            JoinState(
-                self.clock.state,
-                self.start,
-                self.counts,
-                dict(self.entries(WAITING)),  # type: ignore[arg-type]
-                dict(self.entries(EARLY)),  # type: ignore[arg-type]
-                dict(self.entries(ENDED)),  # type: ignore[arg-type]
-                self.guard.state,
-            )
+        """Return the state as MessagePack; equal states give equal bytes."""
+        return msgspec.msgpack.encode(
+            JoinState(self.clock.state, self.start, self.counts, self.packs(), self.guard.state)
         )
 
     @classmethod
@@ -147,12 +139,10 @@ class Join(JoinRules):
             if the bytes are not such a state.
         """
         try:
-            state = msgspec.json.decode(data, type=JoinState)
+            state = msgspec.msgpack.decode(data, type=JoinState)
             join = cls(config, state)
             join.classes = classes
-            for entries in (state.pending, state.early, state.settled):
-                for id_, entry in entries.items():
-                    join.put(id_, entry)
+            join.load(state.packs)
         except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting, of an id twice
             raise DamagedStateError(f"not the state of a join: {error}") from None
         join.guard = TimeGuard(join.max_jump, state.guard)

@@ -10,7 +10,8 @@ import msgspec
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.codes import Code, Refusal
 from streamcal.events.guard import ClockState, GuardState
-from streamcal.join.entries import Early, Memo, Pending, Settled
+from streamcal.join.entries import Memo
+from streamcal.join.packs import Pack
 
 __all__ = [
     "Contradicted",
@@ -122,9 +123,7 @@ class JoinState(msgspec.Struct, omit_defaults=True):
     start: float | None = None
     """First time that the clock showed, in seconds."""
     counts: JoinCounts = msgspec.field(default_factory=JoinCounts)
-    pending: dict[str, Pending] = {}
-    early: dict[str, Early] = {}
-    settled: dict[str, Settled] = {}
+    packs: list[Pack] = []
     guard: GuardState = GuardState()
 
 

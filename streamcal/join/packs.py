@@ -23,7 +23,7 @@ PACK: Final = 256
 
 _NUMBERS: Final = "<u2", "<u2", "<f8", "<i8", "u1"
 _WIDTHS: Final = {"pending": [1, 1, 4, 1, 1], "settled": [1, 1, 1], "early": [1, 1, 1]}
-_MOST: Final = 1 << 48  # target scores that an engine has observed
+_MOST: Final = 1 << 48  # target scores that an engine has observed; packs
 
 
 class Pack(NamedTuple):
@@ -72,7 +72,7 @@ class PackRows(msgspec.Struct, array_like=True, omit_defaults=True):
 
     @classmethod
     def of(
-        cls, pack: Pack, states: range, classes: int
+        cls, pack: Pack, states: Sequence[int], classes: int
     ) -> tuple[PackRows, list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
         """Return the content of a pack, its columns as arrays, and for each row whether it is still there.
 
@@ -91,7 +91,8 @@ class PackRows(msgspec.Struct, array_like=True, omit_defaults=True):
         labels += [event.label for event in rows.labels.values()]
         places, present = set(range(count)), np.frombuffer(pack.present, np.uint8)
         if (
-            not 0 < count <= PACK
+            not 0 < pack.number <= _MOST
+            or not 0 < count <= PACK
             or len(present) != (count + 7) // 8
             or [column.size for column in columns] != [count * width for width in widths]
             or columns[0].sum(dtype=np.int64) != len(rows.text)

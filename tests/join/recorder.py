@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+import numpy as np
 from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
-from streamcal.join.entries import Entry
-from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
+from streamcal.join.entries import Early, Entry, Settled
+from streamcal.join.id_table_c import COMES, EARLY, ENDED, EXPIRED, LABELLED, WAITING, WAITS, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
+from streamcal.join.packs import Kind, Pack, PackRows
 from streamcal.run.ports import Checkpoint
+
+KINDS: Final[tuple[Kind, ...]] = ("pending", "settled", "early")
 
 
 def stored_entries(checkpoint: Checkpoint) -> list[tuple[str, Entry]]:
     """Return the join's entries in a store, those of each kind in their order."""
     table = IdTable()
     table.load(checkpoint.packs)
-    return [pair for queue in (EARLY, WAITING, ENDED) for pair in table.entries(queue)]
+    return [pair for queue in (EARLY, WAITING, ENDED) for pair in entries_of(table, queue)]
+
+
+def entries_of(table: IdTable, queue: int) -> list[tuple[str, Entry]]:
+    """Return a queue in order, with the ids."""
+    found = list[tuple[str, Entry]]()
+    for pack in table.packs():
+        if pack.kind == KINDS[queue]:
+            rows, (sizes, *_), _ = PackRows.of(pack, range(1 << 16), 1 << 16)
+            for end, size in zip(sizes.cumsum().tolist(), sizes.tolist(), strict=True):
+                id_ = rows.text[end - size : end].decode()
+                entry = table.get(id_)
+                assert entry is not None
+                found.append((id_, entry))
+    return found
+
+
+def put(table: Any, number: int, id_: str, entry: Entry) -> None:
+    """Put an entry at the end of its queue, as a pack of this number."""
+    rows, real, more = PackRows([], id_.encode()), [entry.since], list[bytes]()
+    queue, state, held = EARLY, COMES, None
+    if isinstance(entry, Early):
+        rows.labels = {0: entry.event}
+    elif isinstance(entry, Settled):
+        queue, state, held = ENDED, EXPIRED if entry.label is None else LABELLED + entry.label, entry.answered
+    else:
+        queue, state, held, rows.keys = WAITING, WAITS, entry, [entry.key]
+        real += [entry.score, entry.probability, entry.time]
+        more = [np.array([entry.prediction_index]).tobytes(), bytes([entry.domain == "target"])]
+    rows.predictions = {} if held is None else {0: held}
+    head = [np.array([value], np.uint16).tobytes() for value in (len(rows.text), state)]
+    rows.columns = [*head, np.array(real, np.float64).tobytes(), *more]
+    table.load([Pack(number, KINDS[queue], entry.since, rows.encoded(), b"\x01")])
 
 
 EVENTS = st.lists(

@@ -15,7 +15,7 @@ __all__ = ["Early", "Entry", "Memo", "Pending", "Settled", "Values"]
 
 # Checked where a stored entry is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of classes: see `IdTable.put`
+_Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of classes: see `PackRows.of`
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 

@@ -2,12 +2,13 @@
 cimport cython
 cimport libc.math as math
 
-cdef Py_ssize_t _SCORE, _LABEL, _TIME, _DOMAIN, _ID, _OTHERS, _DIGITS, _PLACES, _LONG, _NAME, _TEXT, _FEW, _MANY, _SLOT
-cdef unsigned char _QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _END, _BREAK, _RETURN, _SPACE, _DELETE, _WIDE
+cdef Py_ssize_t _SCORE, _LABEL, _TIME, _DOMAIN, _ID, _OTHERS, _DIGITS, _PLACES, _LONG, _NAME, _TEXT, _ROOM
+cdef unsigned char _QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _BREAK, _RETURN, _SPACE, _DELETE, _WIDE
 cdef unsigned char _POINT, _MINUS, _PLUS, _ZERO, _NINE, _N, _T, _F, _E, _CAPITAL
 cdef bytes _NULL, _TRUE, _FALSE, _SOURCE, _TARGET
-cdef unsigned long long _EXACT
-cdef double _LATEST, _NONE, _SMALL, _LARGE, _LARGEST
+cdef unsigned long long _EXACT, _HIDDEN, _HALF
+cdef const unsigned long long[::1] _FIVES, _TENS
+cdef double _LATEST, _NONE, _SMALL, _TEN, _LARGE, _LARGEST
 
 
 @cython.final
@@ -46,21 +47,38 @@ cdef Py_ssize_t _skip(const unsigned char* text, Py_ssize_t at) noexcept
 cdef bint _is_at(const unsigned char* text, Py_ssize_t at, const unsigned char* names, Py_ssize_t start, Py_ssize_t size) noexcept
 cdef Py_ssize_t _behind(const unsigned char* text, Py_ssize_t at, const unsigned char* word, Py_ssize_t size) noexcept
 
-@cython.locals(i=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t, start=Py_ssize_t, at=Py_ssize_t)
-cdef int _put_texts(
-    const unsigned char[::1] data, const long long[:] starts, const long long[:] counts, unsigned char* out,
-    long long[::1] sizes
+@cython.locals(i=Py_ssize_t, at=Py_ssize_t, to=Py_ssize_t, start=Py_ssize_t)
+cdef int _gather(
+    const unsigned char* data, const long long[::1] starts, const long long[::1] sizes, unsigned char* out
 ) except -1
 @cython.locals(
-    i=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t, number=double, unit=cython.ulonglong, whole=cython.ulonglong,
+    at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, before=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, run=Py_ssize_t,
+    names="const unsigned char[::1]", starts="const long long[:]", sizes="const long long[:]",
+    key_names="const unsigned char[::1]", key_starts="const long long[:]", key_sizes="const long long[:]",
+    made=bytearray, out=cython.p_uchar,
 )
-cdef bint _put_numbers(const double[:] numbers, unsigned char* out, long long[::1] sizes) except -1
-@cython.locals(i=Py_ssize_t, most=cython.ulonglong)
+cpdef answer_lines(
+    ids, const double[:] scores, const double[:] probabilities, const double[:] times, const Py_ssize_t[:] which,
+    const long long[:] versions, const double[:, :] weights, keys
+)
+@cython.locals(i=Py_ssize_t)
+cdef Py_ssize_t _put_text(
+    unsigned char* out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size
+) noexcept
+@cython.locals(end=Py_ssize_t, places=Py_ssize_t, unit=cython.ulonglong, digits=cython.ulonglong, text=bytes)
+cdef Py_ssize_t _put_number(unsigned char* out, Py_ssize_t at, double number) except -1
+@cython.locals(
+    places=Py_ssize_t, limit=double, shift=int, scaled=double, m=cython.ulonglong, five=cython.ulonglong,
+    first=cython.ulonglong, middle=cython.ulonglong, top=cython.ulonglong, bottom=cython.ulonglong,
+    whole=cython.ulonglong, rest=cython.ulonglong, unit=cython.ulonglong, zeros=Py_ssize_t, over=cython.ulonglong,
+    span=cython.ulonglong, is_up=bint,
+)
+cdef Py_ssize_t _put_shortest(unsigned char* out, Py_ssize_t at, double number) noexcept
+@cython.locals(whole=cython.ulonglong, unit=cython.ulonglong)
+cdef Py_ssize_t _put_decimal(unsigned char* out, Py_ssize_t at, unsigned long long digits, Py_ssize_t places) noexcept
+@cython.locals(size=Py_ssize_t)
+cdef Py_ssize_t _width(unsigned long long number) noexcept
+@cython.locals(i=Py_ssize_t)
 cdef Py_ssize_t _put_digits(unsigned char* out, Py_ssize_t at, unsigned long long number, Py_ssize_t size) noexcept
 @cython.locals(i=Py_ssize_t)
 cdef Py_ssize_t _put(unsigned char* out, Py_ssize_t at, const unsigned char* text, Py_ssize_t size) noexcept
-@cython.locals(i=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, from_=Py_ssize_t, size=Py_ssize_t, more=Py_ssize_t)
-cdef int _put_column(
-    bytes before, const unsigned char[::1] data, const long long[:] starts, const long long[:] sizes, bytes behind,
-    unsigned char* out, long long[::1] place
-) except -1

@@ -2,7 +2,7 @@
 
 `LineReader` reads the plain case only: an object a line, known fields in any order, each once, ids and keys
 without escapes. Of anything else it says that it is not plain, and the decoder of single lines decides.
-Texts and numbers are written as `msgspec` writes them, to the byte.
+`answer_lines` writes answers as `msgspec` writes them, to the byte.
 
 Compiled where there is a C compiler; `json_lines_c.pxd` has the types.
 """
@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.events.columns import MAX_KEPT_BYTES, Role
 from streamcal.string_column import PADDING, StringColumn
 from streamcal.times import LATEST
-from streamcal.values import MAX_NAME_CHARACTERS, Floats
+from streamcal.values import MAX_NAME_CHARACTERS, Counts, Floats
 
-__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "interleaved", "json_numbers", "json_texts"]
+__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "answer_lines"]
 
 FIELDS: Final[tuple[Role, ...]] = ("score", "label", "time", "domain", "id", "key")
 """Roles of the first fields of a reader."""
@@ -32,7 +33,7 @@ ID, KEY, OTHERS = 4, 5, 6
 # As C has them.
 _SCORE, _LABEL, _TIME, _DOMAIN = range(ID)
 _ID, _OTHERS = ID, OTHERS
-_QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _END = b'"\\:,{}]'
+_QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE = b'"\\:,{}'
 _BREAK, _RETURN, _SPACE, _DELETE, _WIDE = b"\n\r \x7f\x80"
 _POINT, _MINUS, _PLUS, _ZERO, _NINE = b".-+09"
 _N, _T, _F, _E = b"ntfe"
@@ -47,9 +48,11 @@ _NAME: Final = MAX_NAME_CHARACTERS
 _TEXT: Final = MAX_KEPT_BYTES // 4
 _LATEST: Final = LATEST
 _NONE: Final = float("nan")
-_SMALL, _LARGE, _LARGEST = 1e-5, 1e6, 1e12  # of 15 digits, and so with as many decimals as they have, …
-_FEW, _MANY = 3, 9  # … which are from the middle one on, and below it
-_SLOT: Final = 24  # bytes of a number
+_SMALL, _TEN, _LARGE, _LARGEST = 1e-5, 10.0, 1e6, 1e12  # a number below the first has an exponent
+_HIDDEN, _HALF = 1 << 52, (1 << 32) - 1
+_FIVES: Any = np.array([5**power for power in range(16, 22)], np.uint64).data
+_TENS: Any = np.array([10**power for power in range(_DIGITS)], np.uint64).data
+_ROOM: Final = 256  # bytes of an answer at most, without its texts
 
 
 class LineReader:
@@ -111,7 +114,7 @@ class LineReader:
         """Return the ids or the keys, one behind the other."""
         starts, sizes = self.spans[field - ID]
         places, out = np.cumsum(sizes) - sizes, bytearray(int(sizes.sum()) + PADDING)
-        _put_column(b"", np.frombuffer(self._block, np.uint8), starts, sizes, b"", out, places.copy())
+        _gather(self._block, starts, sizes, out)
         return StringColumn(np.frombuffer(out, np.uint8), places, sizes)
 
     def _line(self, text: Any, at: int, line: int) -> int:
@@ -274,77 +277,164 @@ def _behind(text: Any, at: int, word: Any, size: int) -> int:
     return at + size if _is_at(text, at, word, 0, size) else -1
 
 
-def json_texts(texts: StringColumn) -> StringColumn:
-    """Return printable texts as JSON; None is null."""
-    sizes = np.empty(len(texts), np.int64)
-    out = bytearray(2 * int(texts.sizes.sum()) + len(_NULL) * len(texts))
-    _put_texts(texts.data, texts.starts, texts.sizes, out, sizes)
-    return StringColumn(np.frombuffer(out, np.uint8), np.cumsum(sizes) - sizes, sizes)
-
-
-def _put_texts(data: Any, starts: Any, counts: Any, out: Any, sizes: Any) -> None:
-    end = 0
+def _gather(data: Any, starts: Any, sizes: Any, out: Any) -> None:
+    """Write parts of a text one behind the other."""
+    to = 0
     for i in range(len(starts)):
-        begin, start = end, starts[i]
-        if not counts[i]:
-            end = _put(out, end, _NULL, 4)
+        start = starts[i]
+        for at in range(start, start + sizes[i]):
+            out[to] = data[at]
+            to += 1
+
+
+def answer_lines(
+    ids: StringColumn,
+    scores: Floats,
+    probabilities: Floats,
+    times: Floats,
+    which: npt.NDArray[np.intp],
+    versions: Counts,
+    weights: Floats,
+    keys: StringColumn,
+) -> memoryview:
+    """Return answers as lines of JSON.
+
+    Parameters
+    ----------
+    ids, scores, probabilities, times, which, versions, weights
+        as in `streamcal.run.rows.AnswerColumns`; texts are printable.
+    keys
+        that of the answers of each version.
+    """
+    names, starts, sizes = ids.data, ids.starts, ids.sizes
+    key_names, key_starts, key_sizes = keys.data, keys.starts, keys.sizes
+    room = 2 * int(ids.sizes.sum()) + (_ROOM + 2 * int(keys.sizes.max(initial=0))) * len(sizes)
+    out = made = bytearray(room)
+    at = size = start = 0
+    for i in range(len(scores)):
+        at = _put(out, at, b'{"id":', 6)
+        at = _put_text(out, at, names, starts[i], sizes[i])
+        at = _put(out, at, b',"score":', 9)
+        at = _put_number(out, at, scores[i])
+        at = _put(out, at, b',"probability":', 15)
+        at = _put_number(out, at, probabilities[i])
+        run, before, start = which[i], start, at
+        if i and run == which[i - 1]:
+            for k in range(size):
+                out[at + k] = out[before + k]
+            at += size
         else:
-            out[end] = _QUOTE
-            for at in range(start, start + counts[i]):
-                end += 1
-                if data[at] == _QUOTE or data[at] == _ESCAPE:
-                    out[end] = _ESCAPE
-                    end += 1
-                out[end] = data[at]
-            out[end + 1] = _QUOTE
-            end += 2
-        sizes[i] = end - begin
+            at = _put(out, at, b',"map_version":', 15)
+            at = _put_digits(out, at, versions[run], _width(versions[run]))
+            at = _put(out, at, b',"weights":[', 12)
+            at = _put_number(out, at, weights[run, 0])
+            at = _put(out, at, b",", 1)
+            at = _put_number(out, at, weights[run, 1])
+            at = _put(out, at, b'],"key":', 8)
+            at = _put_text(out, at, key_names, key_starts[run], key_sizes[run])
+            at = _put(out, at, b',"time":', 8)
+            size = at - start
+        at = _put_number(out, at, times[i])
+        at = _put(out, at, b"}\n", 2)
+    return memoryview(made)[:at]
 
 
-def json_numbers(numbers: Floats) -> StringColumn:
-    """Return numbers as JSON; NaN is null."""
-    count = len(numbers)
-    out, sizes = bytearray(_SLOT * count), np.empty(count, np.int64)
-    if _put_numbers(numbers, out, sizes):
-        return StringColumn(np.frombuffer(out, np.uint8), np.arange(0, _SLOT * count, _SLOT), sizes)
-    text = np.frombuffer(msgspec.json.encode(numbers.tolist()), np.uint8)
-    ends = np.flatnonzero((text == _COMMA) | (text == _END))
-    starts = np.concatenate(([1], ends + 1))[:count]
-    return StringColumn(text, starts, ends - starts)
+def _put_text(out: Any, at: int, data: Any, start: int, size: int) -> int:
+    """Write a text at a place, null if it is empty; return the place behind it."""
+    if not size:
+        return _put(out, at, _NULL, 4)
+    out[at] = _QUOTE
+    for i in range(start, start + size):
+        at += 1
+        if data[i] == _QUOTE or data[i] == _ESCAPE:
+            out[at] = _ESCAPE
+            at += 1
+        out[at] = data[i]
+    out[at + 1] = _QUOTE
+    return at + 2
 
 
-def _put_numbers(numbers: Any, out: Any, sizes: Any) -> bool:
-    """Write each number into its slot; return False if one has too many digits to be sure of the last."""
-    for i in range(len(numbers)):
-        number = numbers[i]
-        begin = end = _SLOT * i
-        if number != number:
-            end = _put(out, end, _NULL, 4)
-        else:
-            size = _MANY if number < _LARGE else _FEW
-            unit = 10**9 if number < _LARGE else 10**3
-            if not _SMALL <= number < _LARGEST and (number or math.copysign(1.0, number) < 0.0):
-                return False
-            whole = int(number * unit + 0.5)
-            if whole / float(unit) != number:
-                return False
-            end = _put_digits(out, end, whole // unit, 1)
-            out[end] = _POINT
-            whole %= unit
-            while size > 1 and not whole % 10:
-                whole, size = whole // 10, size - 1
-            end = _put_digits(out, end + 1, whole, size)
-        sizes[i] = end - begin
-    return True
+def _put_number(out: Any, at: int, number: float) -> int:
+    """Write a number at a place, null for NaN; return the place behind it."""
+    end = -1
+    if number != number:
+        return _put(out, at, _NULL, 4)
+    if _SMALL <= number < _LARGEST or (number == 0.0 and math.copysign(1.0, number) > 0.0):
+        places = 9 if number < _LARGE else 3
+        unit = 10**9 if number < _LARGE else 10**3
+        digits = int(number * unit + 0.5)
+        if digits / float(unit) == number:  # of 15 digits at most, and so it has as many as these
+            end = _put_decimal(out, at, digits, places)
+        elif number < _TEN:
+            end = _put_shortest(out, at, number)
+    if end >= 0:
+        return end
+    text = msgspec.json.encode(float(number))
+    return _put(out, at, text, len(text))
+
+
+def _put_shortest(out: Any, at: int, number: float) -> int:
+    """Write a number of 16 or 17 digits, in [1e-5, 10), at a place; return that behind it, -1 if unsure.
+
+    The number is m / 2^q, so with k places it is m · 5^k / 2^s, where s = q − k. All decimals nearer to it
+    than half the distance of floats, which is 5^k / 2^(s + 1), are read as this number: taken is the shortest
+    of them, and of several the nearest.
+    """
+    places, limit, shift, scaled = 16, 1.0, 52, number
+    while number < limit:
+        places, limit = places + 1, limit / 10.0
+    while scaled < 1.0:
+        scaled, shift = scaled * 2.0, shift + 1
+    while scaled >= 2.0:
+        scaled, shift = scaled / 2.0, shift - 1
+    m, five = int(scaled * _HIDDEN), _FIVES[places - 16]
+    if m == _HIDDEN:  # floats below it are nearer
+        return -1
+    shift -= places
+    first = (m & _HALF) * (five & _HALF)
+    middle = (m & _HALF) * (five >> 32) + (m >> 32) * (five & _HALF) + (first >> 32)
+    top = (m >> 32) * (five >> 32) + (middle >> 32)
+    bottom = (middle & _HALF) << 32 | first & _HALF
+    whole, rest, unit, zeros = (
+        top << 64 - shift | bottom >> shift,
+        bottom - (bottom >> shift << shift),
+        100,
+        2,
+    )
+    while unit:
+        over, span = whole % unit << shift | rest, unit << shift
+        if 2 * over == span:
+            return -1
+        is_up = 2 * over > span
+        if 2 * (span - over if is_up else over) < five:
+            return _put_decimal(out, at, whole // unit + is_up, places - zeros)
+        unit, zeros = unit // 10, zeros - 1
+    return -1
+
+
+def _put_decimal(out: Any, at: int, digits: int, places: int) -> int:
+    """Write a number with so many decimals at a place, without zeros at its end but for one."""
+    while places > 1 and not digits % 10:
+        digits, places = digits // 10, places - 1
+    whole = 0
+    if places < _DIGITS:
+        unit = _TENS[places]
+        whole, digits = digits // unit, digits % unit
+    at = _put_digits(out, at, whole, _width(whole))
+    out[at] = _POINT
+    return _put_digits(out, at + 1, digits, places)
+
+
+def _width(number: int) -> int:
+    """Return how many digits a whole number has."""
+    size = 1
+    while number >= 10:
+        number, size = number // 10, size + 1
+    return size
 
 
 def _put_digits(out: Any, at: int, number: int, size: int) -> int:
-    """Write a whole number, in so many digits at least; return the place behind it."""
-    most = 10
-    for _ in range(1, size):
-        most *= 10
-    while number >= most:
-        most, size = most * 10, size + 1
+    """Write so many digits of a whole number at a place; return the place behind them."""
     for i in range(at + size - 1, at - 1, -1):
         out[i] = _ZERO + number % 10
         number //= 10
@@ -356,26 +446,3 @@ def _put(out: Any, at: int, text: Any, size: int) -> int:
     for i in range(size):
         out[at + i] = text[i]
     return at + size
-
-
-def interleaved(names: Sequence[bytes], columns: Sequence[StringColumn]) -> StringColumn:
-    """Return rows of texts, one of each column, with a name before each and one behind the last."""
-    sizes = np.sum([column.sizes for column in columns], axis=0) + sum(map(len, names))
-    starts, last = np.cumsum(sizes) - sizes, len(columns) - 1
-    out, place = bytearray(int(sizes.sum())), starts.copy()
-    for k, column in enumerate(columns):
-        behind = names[k + 1] if k == last else b""
-        _put_column(names[k], column.data, column.starts, column.sizes, behind, out, place)
-    return StringColumn(np.frombuffer(out, np.uint8), starts, sizes)
-
-
-def _put_column(
-    before: bytes, data: Any, starts: Any, sizes: Any, behind: bytes, out: Any, place: Any
-) -> None:
-    size, more = len(before), len(behind)
-    for i in range(len(starts)):
-        at, start = _put(out, place[i], before, size), starts[i]
-        for from_ in range(start, start + sizes[i]):
-            out[at] = data[from_]
-            at += 1
-        place[i] = _put(out, at, behind, more)

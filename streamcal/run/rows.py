@@ -19,7 +19,7 @@ from streamcal.engine.stepping_c import Taken
 from streamcal.events import Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Code, Refusal
-from streamcal.events.json_lines_c import interleaved, json_numbers, json_texts
+from streamcal.events.json_lines_c import answer_lines
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
@@ -40,9 +40,6 @@ __all__ = [
     "reject_row",
 ]
 
-
-_NAMES: Final = b'{"id":', b',"score":', b',"probability":', b',"map_version":', b',"time":', b"}\n"
-_SHARED: Final = b"", b',"weights":[', b",", b'],"key":', b""
 
 CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
 """Assumption that an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
@@ -138,19 +135,14 @@ class AnswerColumns(NamedTuple):
 
     def text(self) -> memoryview:
         """Return the rows as lines of JSON."""
-        versions, at = np.unique(self.versions, return_inverse=True)
-        key_of = {} if self.keys is None else dict(zip(self.which.tolist(), self.keys, strict=True))
-        keys = [key_of.get(run) for run in range(len(at) if key_of else 1)]
-        shared = interleaved(
-            _SHARED,
-            (
-                StringColumn.of(list(map(str, versions.tolist()))).take(at),
-                *map(json_numbers, self.weights.T),
-                json_texts(StringColumn.of(keys)).take(np.arange(len(at)) % len(keys)),
-            ),
-        ).take(self.which)
-        score, probability, time = map(json_numbers, (self.scores, self.probabilities, self.times))
-        return interleaved(_NAMES, (json_texts(self.ids), score, probability, shared, time)).data.data
+        runs = np.zeros(len(self.versions), np.intp)
+        keys = StringColumn.of([None]).take(runs)
+        if self.keys is not None:
+            key_of = dict(zip(self.which.tolist(), self.keys, strict=True))
+            keys = StringColumn.of([key_of.get(run) for run in range(len(runs))])
+        versions = np.array(self.versions, np.int64)
+        columns = self.scores, self.probabilities, self.times
+        return answer_lines(self.ids, *columns, self.which, versions, self.weights, keys)
 
 
 def answer_columns(block: Block, taken: Taken) -> AnswerColumns:

@@ -1,4 +1,4 @@
-"""Lines of JSON as columns: events as of the decoder of single lines, and texts as msgspec writes them."""
+"""Lines of JSON as columns: events as of the decoder of single lines, and answers as msgspec writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +14,7 @@ from streamcal.events import codec
 from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.columns import Columns
-from streamcal.events.json_lines_c import interleaved, json_numbers, json_texts
-from streamcal.string_column import StringColumn
+from streamcal.run.rows import AnswerColumns, Answers, Recalibrated
 from tests.fuzz.mutate import change_text
 
 SPACE = st.sampled_from([b""] * 6 + [b" ", b"  "])
@@ -100,32 +98,26 @@ def test_plain_lines_of_all_kinds_are_columns() -> None:
 NUMBERS = st.one_of(
     st.floats(),
     st.sampled_from([0.0, -0.0, 1.0, 1e-5, 9.999e-6, 1e6, 999999.9999999999, 1e12, 1e15, 1e16, 0.1 + 0.2]),
-    st.tuples(st.integers(0, 10**15), st.integers(0, 15)).map(lambda pair: pair[0] / 10.0 ** pair[1]),
+    st.tuples(st.integers(0, 10**17), st.integers(0, 22)).map(lambda pair: pair[0] / 10.0 ** pair[1]),
+    st.floats(1e-5, 10.0),
+    st.tuples(st.integers(0, 20), st.integers(-3, 3)).map(
+        lambda at: 2.0 ** (3 - at[0]) * (1 + at[1] * 2.0**-52)
+    ),
 )
 
 
-@given(st.lists(NUMBERS), st.sampled_from([1, 1, 3]))
-def test_numbers_are_written_as_msgspec_writes_them(numbers: list[float], copies: int) -> None:
-    for each in ([number] for number in numbers):
-        _check_numbers(each * copies)
-    _check_numbers(numbers)
+NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1) | st.sampled_from(
+    ['"', "\\", 'a"\\b']
+)
+ROWS = st.tuples(st.none() | NAMES, NUMBERS, NUMBERS, st.none() | NUMBERS, st.integers(0, 3))
+RUNS = st.tuples(st.integers(0, 10**12), NUMBERS, NUMBERS, st.none() | NAMES)
 
 
-def _check_numbers(numbers: list[float]) -> None:
-    column = json_numbers(np.array(numbers, np.float64))
-    assert (column.tolist() if numbers else []) == [
-        msgspec.json.encode(number).decode() for number in numbers
+@given(st.lists(ROWS, min_size=1), st.lists(RUNS, min_size=4, max_size=4))
+def test_answers_are_written_as_msgspec_writes_them(rows: list[Any], runs: list[Any]) -> None:
+    answers = [
+        Recalibrated(id_, score, probability, runs[run][0], runs[run][1:3], runs[run][3], time)
+        for id_, score, probability, time, run in rows
     ]
-
-
-@given(
-    st.lists(
-        st.text(st.characters(categories=["L", "N", "P", "S"])) | st.sampled_from(['"', "\\", 'a"\\b', ""])
-    )
-)
-def test_texts_are_written_as_msgspec_writes_them(texts: list[str]) -> None:
-    found: Any = json_texts(StringColumn.of([text or None for text in texts]))
-    assert found.tolist() == [msgspec.json.encode(text or None).decode() for text in texts]
-    rows = interleaved((b"<", b"|", b">"), (found, found))
-    wanted = "".join(f"<{text}|{text}>" for text in found.tolist())
-    assert bytes(rows.data).decode() == wanted
+    wanted = msgspec.json.Encoder().encode_lines(answers)
+    assert Answers(AnswerColumns.of(answers)).text() == wanted

@@ -12,7 +12,7 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.events import Domain
 from streamcal.recalibrator import Recalibrator
-from streamcal.segments.segments import of_frame
+from streamcal.segments.segments import listed, of_frame
 from streamcal.sketch.weighing import as_weights
 from streamcal.values import Counts, Floats, unmasked
 
@@ -316,9 +316,12 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
                 setattr(self, name, getattr(estimator, name))
 
 
-def _segments(engine: Recalibrator, X: Any) -> list[tuple[Any, ...]] | None:
-    """Return the segments of each row; None if there are none."""
-    return None if engine.by_segment is None else of_frame(X, engine.by_segment.fields, "X")
+def _segments(engine: Recalibrator, X: Any) -> Any:
+    """Return the data frame that has the segments; None if there are none."""
+    if engine.by_segment is not None:
+        of_frame(X, engine.by_segment.fields, "X")
+        return X
+    return None
 
 
 def _learn(
@@ -333,9 +336,10 @@ def _learn(
     """Let an engine learn the labels of rows with these scores; those of weight 0 teach nothing."""
     if weights is not None:
         scores, rows = scores[weights[rows] != 0.0], rows[weights[rows] != 0.0]
-    names = _segments(engine, X)
-    if names is not None:
-        names = np.fromiter(names, object, len(names))[rows].tolist()
+    names = None
+    if engine.by_segment is not None:
+        columns = [*map(listed, of_frame(X, engine.by_segment.fields, "X"))]
+        names = [tuple([column[row] for column in columns]) for row in rows.tolist()]
     told = None if weights is None else weights[rows]
     engine.learn_many(scores, labels[rows], domain, segments=names, weights=told)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,11 @@ from streamcal.engine.schedule import parts_of_call
 from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.segments.corrections_c import TERMS, Name, name_of, names_of
+from streamcal.segments.corrections_c import TERMS, Name, codes_of, name_of, names_of
 from streamcal.segments.segment_map import segment_map
-from streamcal.segments.segments import SegmentCorrection, Segments, of_frame
+from streamcal.segments.segments import SegmentCorrection, Segments, listed, of_frame
 from streamcal.sketch import checks
-from streamcal.values import Floats, Labels, shown
+from streamcal.values import Counts, Floats, Labels, shown
 
 if TYPE_CHECKING:
     from streamcal.segments.segmented_engine import SegmentedEngine
@@ -54,7 +56,11 @@ class SegmentCalls(Calls[Rows]):
     def many(self, scores: Any, segments: Any, memos: Sequence[bytes] | None = None) -> Rows:
         """See `Calls.many`."""
         values = checks.as_scores(scores).tolist()
-        names = self._split_many(segments, len(values)) if memos is None else self._of_memos(memos)
+        if memos is None:
+            coded = zip(*self._split_many(segments, len(values)), strict=True)
+            names = [*zip(*(map(of.__getitem__, codes) for codes, of in coded), strict=True)]
+        else:
+            names = self._of_memos(memos)
         if len(names) != len(values):
             raise ValueError(f"{len(values)} scores but {len(names)} memos")
         return list(zip(values, names, strict=True))
@@ -81,7 +87,8 @@ class SegmentCalls(Calls[Rows]):
             self._split(event.kept[: len(self._fields)])
         return event
 
-    def _split(self, segments: object) -> tuple[Name, ...]:
+    def _parts(self, segments: object) -> Sequence[object]:
+        """Return the value of each field; ValueError if there are not as many."""
         if not isinstance(segments, tuple | list):
             segments = (segments,)
         if len(segments) != len(self._fields):
@@ -89,11 +96,13 @@ class SegmentCalls(Calls[Rows]):
             raise ValueError(
                 f"segments must be {expected}, in the order {', '.join(self._fields)}, got {shown(segments)}"
             )
-        return tuple(map(name_of, segments))
+        return segments
 
-    def _split_many(self, segments: Any, count: int) -> list[tuple[Name, ...]]:
-        if hasattr(segments, "columns"):
-            segments = of_frame(segments, self._fields, "segments")
+    def _split(self, segments: object) -> tuple[Name, ...]:
+        return tuple(map(name_of, self._parts(segments)))
+
+    def _split_many(self, segments: Any, count: int) -> tuple[list[Counts], list[list[Name]]]:
+        """Return the codes of the values of each field, int64[n], and the name of each code."""
         if isinstance(segments, str | bytes | Mapping | Set) or not hasattr(segments, "__len__"):
             raise ValueError(
                 f"segments must be a sequence of one value or tuple a score, or a data frame, got"
@@ -101,23 +110,27 @@ class SegmentCalls(Calls[Rows]):
             )
         if len(segments) != count:
             raise ValueError(f"{count} scores but {len(segments)} segments")
-        values = segments.tolist() if hasattr(segments, "tolist") else list(segments)
-        known: dict[Any, tuple[Name, ...]] = {}
-        out = []
-        for index, value in enumerate(values):
-            try:
-                names = known.get((type(value), value))
-            except TypeError:  # not hashable, such as a list
-                names = None
-            if names is None:
+        if hasattr(segments, "columns"):
+            return _coded(of_frame(segments, self._fields, "segments"))
+        if getattr(segments, "ndim", 1) == 2 and segments.shape[1] == len(self._fields):
+            return _coded(segments.T)
+        rows = listed(segments)
+        if len(self._fields) == 1:
+            with suppress(ValueError):  # if a value is a tuple, or is none
+                return _coded([rows])
+        return _coded(self._columns(rows))
+
+    def _columns(self, rows: list[Any]) -> list[list[Any]]:
+        """Return the values of each field."""
+        count = len(self._fields)
+        if not {*map(type, rows)} <= {tuple, list} or not {*map(len, rows)} <= {count}:
+            rows = [*rows]
+            for index, row in enumerate(rows):
                 try:
-                    names = self._split(value)
+                    rows[index] = self._parts(row)
                 except ValueError as error:
                     raise ValueError(f"index {index}: {error}") from None
-                if not isinstance(value, tuple | list):
-                    known[type(value), value] = names
-            out.append(names)
-        return out
+        return [[*map(itemgetter(field), rows)] for field in range(count)]
 
     def _of_memos(self, memos: Sequence[bytes]) -> list[tuple[Name, ...]]:
         """Return the value of each field of predictions, by their memos."""
@@ -146,6 +159,15 @@ class SegmentCalls(Calls[Rows]):
         return None
 
     # The engine
+
+    def predict_many(self, scores: Any, segments: Any) -> Floats:
+        """See `Calls.predict_many`."""
+        values = checks.as_scores(scores)
+        codes, names = self._split_many(segments, len(values))
+        segments = self.engine.segments
+        own = [*map(segments.own_served, names[0])] if segments.has_engines else None
+        made: Floats = segments.corrections.forecast_many(self.engine.served, values, codes, names, own)
+        return made
 
     def predict(self, rows: Rows) -> Floats:
         """See `Calls.predict`."""
@@ -187,6 +209,20 @@ class SegmentCalls(Calls[Rows]):
             for at, memo in enumerate(then, start):
                 score, label, time = events[at]
                 engine.learn_one(score, label, domain, time, int(indices[at]), counted[at], memo)
+
+
+def _coded(columns: Iterable[Any]) -> tuple[list[Counts], list[list[Name]]]:
+    """Return the codes of the values of each column, int64[n], and the name of each code."""
+    codes, names = list[Counts](), list[list[Name]]()
+    for column in columns:
+        names.append([])
+        if hasattr(column, "factorize") and column.dtype != object:
+            places, values = column.factorize()  # of pandas; −1: missing
+            known = np.append(codes_of(values.tolist(), names[-1]), codes_of([None], names[-1]))
+            codes.append(known[places])
+        else:
+            codes.append(codes_of(listed(column), names[-1]))
+    return codes, names
 
 
 class SegmentView:

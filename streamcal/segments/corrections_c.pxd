@@ -71,6 +71,7 @@ cdef class Corrections:
     cdef long long[::1] _used
     cdef double[::1] _first
     cdef double _votes
+    cdef double[::1] _terms
 
     cpdef double labels_at(self, Py_ssize_t place) noexcept
     @cython.locals(data=bytes)
@@ -85,10 +86,11 @@ cdef class Corrections:
     cpdef Py_ssize_t place(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     @cython.locals(
         row=Py_ssize_t, between=BetweenSegments, first="double[::1]", aa=double, ab=double, bb=double,
-        offset_score=double, slope_score=double, a=double, b=double, both=double, slow=double, precision=double,
-        fast=double, pooled_weight=double, slow_weight=double, fast_weight=double, own_weight=double,
-        total=double, added=double, variance=double,
+        offset_score=double, slope_score=double, a=double, b=double, precision=double, pooled=double, slow=double,
+        fast=double, own=double, total=double,
     )
+    cpdef put_terms(self, Py_ssize_t place, double[::1] out, Py_ssize_t at, bint has_own)
+    @cython.locals(t="double[::1]", slow=double, variance=double)
     cpdef read(self, Py_ssize_t place, double x, double own, double[::1] out, Py_ssize_t at)
     @cython.locals(
         row=Py_ssize_t, losses=Py_ssize_t, slow=double, fast=double, then_slow=double, then_fast=double,
@@ -123,13 +125,16 @@ cpdef double log_loss(double logit, int label) noexcept
 @cython.locals(step=long)
 cdef bint _due(long count) noexcept
 
+@cython.locals(slow=double, fast=double, added=double)
+cpdef double summed(double[::1] terms, Py_ssize_t at, double x, double own) noexcept
+
 cpdef bytes as_bytes(str name)
 
 cpdef as_name(bytes data)
 
 
 cdef double _COMMON, _COMMON_PRECISION, _FARTHEST
-cdef int _CENTRED, _READ, _TERMS, _NUMBER_BYTES
+cdef int _CENTRED, _READ, _TERMS, _NUMBER_BYTES, _SUMS
 cdef double _WORTH, _NONE
 
 
@@ -153,6 +158,12 @@ cdef class Fields:
     )
     cpdef bytes forecast(self, double pooled, names, own)
     @cython.locals(
+        count=Py_ssize_t, field=Corrections, at=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, terms="double[::1]",
+        places="long long[:, ::1]", made="double[::1]", pooled=double, added=double, logit=double, x=double,
+        delta=double, engine=event_rules_c.ServedMap,
+    )
+    cpdef forecast_many(self, event_rules_c.ServedMap served, const double[:] scores, list codes, list names, list own)
+    @cython.locals(
         logit=double, x=double, read="double[::1]", count=Py_ssize_t, before=double, noise=double,
         i=Py_ssize_t, at=Py_ssize_t, sizes=Py_ssize_t, size=Py_ssize_t, field=Corrections, common=double, now=double, p=double,
         curvature=double, others=double, their_noise=double, without=double,
@@ -165,6 +176,9 @@ cdef class Fields:
     @cython.locals(read="double[::1]", before=double, added=double, noise=double, i=Py_ssize_t, field=Corrections, common=double)
     cdef (double, double, double) _sums(self, double logit, double x)
     cdef double _x(self, double logit) noexcept
+
+@cython.locals(known=dict, codes="long long[::1]", i=Py_ssize_t, code=Py_ssize_t)
+cpdef codes_of(list values, list names)
 
 @cython.locals(sizes=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, names=list, each=bytes)
 cpdef list names_of(list given, Py_ssize_t count, Py_ssize_t field)

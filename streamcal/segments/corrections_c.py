@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CENTRED",
     "READ",
+    "SUMS",
     "TERMS",
     "WORTH",
     "BetweenSegments",
@@ -70,10 +71,12 @@ __all__ = [
     "SegmentRules",
     "as_bytes",
     "as_name",
+    "codes_of",
     "expit",
     "logit_of",
     "name_of",
     "names_of",
+    "summed",
 ]
 
 # The grid: τ_a of 0.01 to 2.56 by factors of 2, τ_b by factors of 4.
@@ -227,6 +230,10 @@ _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHA
 READ: Final = 9
 """Count of numbers that `Corrections.read` gives: what is added to the logit, δ of slow and fast, the
 variance, the weights of pooled, slow, fast and own, and the number of labels."""
+SUMS: Final = 13
+"""Count of numbers that `Corrections.put_terms` gives: of slow its value times the determinant at x = 0 and
+its slope, the determinant, and fast less slow; the weights of pooled, slow, fast and own; the share; what the
+variance is made of."""
 
 
 class CorrectionsState(Part):
@@ -332,6 +339,7 @@ class Corrections:
         self._begin([], _rows(8))
         self._first: Any = np.array(_FIRST)
         self._votes = _VOTES
+        self._terms: Any = np.empty(SUMS).data
 
     def _begin(self, names: Sequence[bytes], rows: Any) -> None:
         """Hold these rows in memory, those of names at the places from 1 on."""
@@ -399,6 +407,26 @@ class Corrections:
             self._count += 1
         return place
 
+    def put_terms(self, place: int, out: Floats, at: int, has_own: bool) -> None:
+        """Put what the forecasts of a value are made of into ``out``, float64, from ``at`` on: see `SUMS`."""
+        row, between, first = _COLUMNS * place, self.between, self._first
+        aa, ab, bb = self._rows[row], self._rows[row + 1], self._rows[row + 2]
+        offset_score, slope_score = self._rows[row + 3], self._rows[row + 4]
+        a, b = between.offset_precision + aa, between.slope_precision + bb
+        precision = _FAST_PRECISION + self._rows[row + _FAST_AT]
+        pooled = first[0]
+        slow = first[1] * math.exp(self._rows[row + _LOSSES_AT])
+        fast = first[2] * math.exp(self._rows[row + _LOSSES_AT + 1])
+        own = _OWN * math.exp(self._rows[row + _LOSSES_AT + 2]) if has_own else 0.0
+        total = pooled + slow + fast + own
+        out[at], out[at + 1] = b * offset_score - ab * slope_score, a * slope_score - ab * offset_score
+        out[at + 2] = determinant(between.offset_precision, between.slope_precision, aa, ab, bb)
+        out[at + 3] = self._rows[row + _FAST_AT + 1] / precision
+        out[at + 4], out[at + 5] = pooled / total, slow / total
+        out[at + 6], out[at + 7] = fast / total, own / total
+        out[at + 8], out[at + 9], out[at + 10], out[at + 11] = between.share, a, b, ab
+        out[at + 12] = precision
+
     def read(self, place: int, x: float, own: float, out: Floats, at: int) -> None:
         """Put the forecast of a value into ``out``, float64, from ``at`` on: see `READ`.
 
@@ -411,34 +439,15 @@ class Corrections:
         own
             δ of its own engine, NaN: none.
         """
-        row, between, first = _COLUMNS * place, self.between, self._first
-        aa, ab, bb = self._rows[row], self._rows[row + 1], self._rows[row + 2]
-        offset_score, slope_score = self._rows[row + 3], self._rows[row + 4]
-        a, b = between.offset_precision + aa, between.slope_precision + bb
-        both = determinant(between.offset_precision, between.slope_precision, aa, ab, bb)
-        slow = ((b * offset_score - ab * slope_score) + (a * slope_score - ab * offset_score) * x) / both
-        precision = _FAST_PRECISION + self._rows[row + _FAST_AT]
-        fast = slow + self._rows[row + _FAST_AT + 1] / precision
-        pooled_weight = first[0]
-        slow_weight = first[1] * math.exp(self._rows[row + _LOSSES_AT])
-        fast_weight = first[2] * math.exp(self._rows[row + _LOSSES_AT + 1])
-        own_weight = 0.0 if own != own else _OWN * math.exp(self._rows[row + _LOSSES_AT + 2])
-        total = pooled_weight + slow_weight + fast_weight + own_weight
-        pooled_weight, slow_weight = pooled_weight / total, slow_weight / total
-        fast_weight, own_weight = fast_weight / total, own_weight / total
-        added = between.share * (slow_weight * slow + fast_weight * fast)
-        if own_weight != 0.0:
-            added += own_weight * own
-        out[at], out[at + 1], out[at + 2] = added, slow, fast
-        variance = (slow_weight + fast_weight) * (b - 2.0 * ab * x + a * x * x) / both
-        out[at + 3] = variance + fast_weight / precision
-        out[at + 4], out[at + 5], out[at + 6], out[at + 7] = (
-            pooled_weight,
-            slow_weight,
-            fast_weight,
-            own_weight,
-        )
-        out[at + 8] = self._rows[row + _LABELS_AT]
+        t = self._terms
+        self.put_terms(place, t, 0, own == own)
+        out[at] = summed(t, 0, x, own)
+        slow = (t[0] + t[1] * x) / t[2]
+        out[at + 1], out[at + 2] = slow, slow + t[3]
+        variance = (t[5] + t[6]) * (t[10] - 2.0 * t[11] * x + t[9] * x * x) / t[2]
+        out[at + 3] = variance + t[6] / t[12]
+        out[at + 4], out[at + 5], out[at + 6], out[at + 7] = t[4], t[5], t[6], t[7]
+        out[at + 8] = self._rows[_COLUMNS * place + _LABELS_AT]
 
     def learn(
         self,
@@ -587,6 +596,16 @@ class Corrections:
         self._first, self._votes = np.array(state.weights), state.votes
 
 
+def summed(terms: Any, at: int, x: float, own: float) -> float:
+    """Return what a value adds to the logit, by what `Corrections.put_terms` has put into ``terms``."""
+    slow: float = (terms[at] + terms[at + 1] * x) / terms[at + 2]
+    fast = slow + terms[at + 3]
+    added: float = terms[at + 8] * (terms[at + 5] * slow + terms[at + 6] * fast)
+    if terms[at + 7] != 0.0:
+        added += terms[at + 7] * own
+    return added
+
+
 def as_bytes(name: Name) -> bytes:
     """Return a name as bytes; that of a missing value, as none."""
     return b"" if name is None else name.encode("utf-8", "surrogatepass")
@@ -662,6 +681,7 @@ _CENTRED = CENTRED
 _READ = READ
 _FARTHEST = 4.0  # from the centre, where slopes end
 _TERMS = TERMS
+_SUMS = SUMS
 _WORTH = WORTH
 _NONE = float("nan")
 _LONGEST = 4096  # bytes of a name
@@ -752,6 +772,48 @@ class Fields:
                 self.labels = read[8]
         self.served = expit(logit + added) if added else pooled
         return bytes(out[: len(self._out)]) + values
+
+    def forecast_many(
+        self,
+        served: event_rules_c.ServedMap,
+        scores: Floats,
+        codes: Sequence[Counts],
+        names: Sequence[Sequence[Name]],
+        own: Sequence[event_rules_c.ServedMap | None] | None,
+    ) -> Floats:
+        """Return the probabilities of n checked scores, float64[n], to the last bit those of `forecast`.
+
+        Parameters
+        ----------
+        served, scores
+            map of all, and float64[n].
+        codes, names
+            by field: places of its values among their names, int64[n], and these names.
+        own
+            served map of the own engine of each name of the only field; None: it has none, or no field has.
+        """
+        count, at, places = len(self.fields), 0, np.empty((len(scores), len(self.fields)), np.int64)
+        terms: Any = np.empty(_SUMS * sum(map(len, names))).data
+        for i in range(count):
+            field = self.fields[i]
+            np.asarray(places)[:, i] = at + _SUMS * codes[i]
+            for name in names[i]:
+                has_own = own is not None and own[at // _SUMS] is not None
+                field.put_terms(field.find(name), terms, at, has_own)
+                at += _SUMS
+        out = served.predict_many(np.asarray(scores))
+        made: Any = out.data
+        for i in range(len(scores)):
+            pooled, added = made[i], 0.0
+            logit = logit_of(pooled)
+            x, delta = self._x(logit), _NONE
+            engine = None if own is None else own[places[i, 0] // _SUMS]
+            if engine is not None:
+                delta = logit_of(engine.forecast(scores[i])) - logit
+            for k in range(count):
+                added += summed(terms, places[i, k], x, delta)
+            made[i] = expit(logit + added) if added else pooled
+        return out
 
     def learn(self, label: int, given: bytes) -> None:
         """Learn a label, 0 or 1, of what `forecast` has given."""
@@ -860,7 +922,7 @@ def name_of(value: object) -> Name:
             return _WORDS.get(text, text) if text[0] in "TF" else text
     if isinstance(value, np.datetime64 | date | Decimal):
         value = str(value)
-        return None if value in _MISSING_TEXTS else _name_of_moment(value)
+        return None if value in _MISSING_TEXTS else name_of(value)
     if isinstance(value, str) and type(value) is not str:  # of NumPy, or an enumeration
         return name_of(str.__str__(value))
     if isinstance(value, np.generic):
@@ -882,6 +944,35 @@ def name_of(value: object) -> Name:
     if value is None or type(value).__name__ in _MISSING:
         return None
     raise ValueError(f"a segment must be a text, number, boolean, date, time or None, got {shown(value)}")
+
+
+def codes_of(values: Sequence[Any], names: list[Name]) -> Counts:
+    """Return the place of the name of each value, int64[n], in ``names``, to which new ones are added.
+
+    Raises
+    ------
+    ValueError
+        as `name_of`, with the index of the value.
+    """
+    known: dict[Any, int] = {}
+    out = np.empty(len(values), np.int64)
+    codes: Any = out.data
+    for i in range(len(values)):
+        value = values[i]
+        # 1, 1.0 and True are equal, but have different names, as have decimals of another number of digits.
+        key = value if type(value) is str else (type(value), str(value) if type(value) is Decimal else value)
+        try:
+            code = known.get(key, -1)
+        except TypeError:  # such as a list
+            code = -1
+        if code < 0:
+            try:
+                names.append(name_of(value))
+            except ValueError as error:
+                raise ValueError(f"index {i}: {error}") from None
+            code = known[key] = len(names) - 1
+        codes[i] = code
+    return out
 
 
 def names_of(given: Sequence[bytes], count: int, field: int) -> list[Name]:

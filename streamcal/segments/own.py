@@ -10,15 +10,14 @@ such a run has them as they were up to 127 labels ago, and these labels.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.segments.corrections_c import WORTH, logit_of, order
+from streamcal.engine.event_rules_c import ServedMap
+from streamcal.segments.corrections_c import WORTH, order
 from streamcal.sketch.decoding import Count, Probability
 
 __all__ = ["OwnEngines", "OwnState"]
@@ -64,20 +63,10 @@ class OwnEngines:
     def __len__(self) -> int:
         return len(self._engines)
 
-    def __contains__(self, segment: Segment) -> bool:
-        return segment in self._engines
-
-    def forecast(self, score: float, logit: float, names: Sequence[str | None]) -> list[float]:
-        """Return δ of each field's own engine, its logit less the pooled one; NaN where there is none."""
-        if not self._engines:
-            return [math.nan] * len(names)
-        return [self._delta(segment, score, logit) for segment in enumerate(names)]
-
-    def _delta(self, segment: Segment, score: float, logit: float) -> float:
+    def served(self, segment: Segment) -> ServedMap | None:
+        """Return the map that a segment's own engine serves; None if it has none that forecasts."""
         engine = self._engines.get(segment)
-        if engine is None or self._labels(segment) < _FEWEST:
-            return math.nan
-        return logit_of(engine.served.forecast(score)) - logit
+        return None if engine is None or self._labels(segment) < _FEWEST else engine.served
 
     def learn(self, segment: Segment, score: float, label: int, labels: int) -> Segment | None:
         """Learn a label of a segment, which now has so many ``labels``.

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
+from streamcal.engine.event_rules_c import ServedMap
 from streamcal.engine.state import compressed, expanded
 from streamcal.segments.corrections_c import Fields, FieldsState, Name, logit_of
 from streamcal.segments.own import OwnEngines, OwnState
@@ -26,6 +27,7 @@ __all__ = [
     "SegmentsState",
     "check_fields",
     "check_own_engines",
+    "listed",
     "of_frame",
     "packed",
     "unpacked",
@@ -104,7 +106,11 @@ class Segments:
 
     def has_own(self, names: Sequence[Name]) -> bool:
         """Whether a segment has an engine of its own that is served."""
-        return any(each == each for each in self._own.forecast(0.5, 0.0, names))
+        return self.own_served(names[0]) is not None
+
+    def own_served(self, name: Name) -> ServedMap | None:
+        """Return the map that the own engine of a value serves; None if it has none that forecasts."""
+        return self._own.served((0, name))
 
     def table(self) -> list[SegmentCorrection]:
         """Return the corrections as they are served now, without own engines."""
@@ -130,9 +136,10 @@ class Segments:
         ``given`` is what `Fields.forecast` has just returned, without an own engine. `Fields.served` is then
         the probability.
         """
-        if not self._has_own or (0, names[0]) not in self._own:
+        own = self.own_served(names[0])
+        if own is None:
             return given
-        return self.corrections.forecast(pooled, names, self._own.forecast(score, logit_of(pooled), names))
+        return self.corrections.forecast(pooled, names, [logit_of(own.forecast(score)) - logit_of(pooled)])
 
     def learn_own(self, name: Name, score: float, label: int) -> None:
         """Let the engine of a segment learn a label that its corrections have learned."""
@@ -164,16 +171,23 @@ def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def of_frame(frame: Any, fields: Sequence[str], what: str) -> list[tuple[Any, ...]]:
-    """Return the values of the fields in each row of a data frame; ValueError if it has no such column."""
+def of_frame(frame: Any, fields: Sequence[str], what: str) -> list[Any]:
+    """Return the column of each field of a data frame; ValueError if it has no such column."""
     names = list(getattr(frame, "column_names", getattr(frame, "columns", ())))  # the former of Arrow
     for field in fields:
         if field not in names:
             found = f"it has {', '.join(map(shown, names))}" if names else f"{what} must be a data frame"
             raise ValueError(f"{what} has no column {field!r}, of whose values segments are made; {found}")
-    columns = [frame[field] for field in fields]
-    values = [each.to_list() if hasattr(each, "to_list") else each.to_pylist() for each in columns]
-    return list(zip(*values, strict=True))
+    return [frame[field] for field in fields]
+
+
+def listed(values: Any) -> list[Any]:
+    """Return the values of an array, a column or a sequence."""
+    for name in ("to_list", "tolist", "to_pylist"):
+        if hasattr(values, name):
+            made: list[Any] = getattr(values, name)()
+            return made
+    return values if type(values) is list else list(values)
 
 
 def check_own_engines(limit: object) -> int:

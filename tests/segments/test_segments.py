@@ -8,6 +8,7 @@ figure miss its limit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,26 @@ def test_columns_of_a_data_frame_go_by_their_names(frame: Callable[[Any], Any]) 
         as_tuples.learn_many(scores, labels, segments=its)
         assert engine.to_bytes() == as_tuples.to_bytes()
         assert (engine.predict_many(scores, frame(columns)) == engine.predict_many(scores, its)).all()
+
+
+@pytest.mark.parametrize("own_engines", [0, 2])
+def test_many_are_predicted_as_one_by_one(own_engines: int) -> None:
+    rng, decimals = np.random.default_rng(0), [Decimal("1.0"), Decimal("1.00")]
+    values = np.array(["a", "b", "3", 3.0, 3, True, None, float("nan"), *decimals], object)
+    engine, names = Recalibrator(segments=["of"], own_engines=own_engines), rng.choice(values, 2_000)
+    scores = rng.random(2_000)
+    engine.learn_many(scores, rng.random(2_000) < scores, segments=names)
+
+    def one_by_one(names: list[Any]) -> list[float]:
+        return [engine.predict_one(score, (name,)) for score, name in zip(scores, names, strict=True)]
+
+    expected, frame = one_by_one(names.tolist()), pd.DataFrame({"of": names})
+    for segments in (names, names.tolist(), names[:, np.newaxis], [(name,) for name in names], frame):
+        assert engine.predict_many(scores, segments).tolist() == expected
+    texts = pd.Series(["a", "b", None, "new"] * 500)
+    expected = one_by_one(texts.to_list())
+    for column in (texts, texts.astype("category"), texts.astype("string"), texts.astype(object)):
+        assert engine.predict_many(scores, pd.DataFrame({"of": column})).tolist() == expected
 
 
 def test_the_evidence_of_one_segment_is_the_gaussian_marginal_likelihood() -> None:

@@ -40,7 +40,7 @@ cdef class BlockSteps:
 
     @cython.locals(
         rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, ahead=Py_ssize_t, has_odd=bint, has_codes=bint,
-        predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
+        predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong, again=tuple,
         answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
         is_prediction=bint, row=Py_ssize_t, real=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,
         served=event_rules_c.ServedMap, probability=double, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,

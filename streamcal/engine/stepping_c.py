@@ -334,7 +334,7 @@ class BlockSteps:
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
-        version, answered = -1, None  # of the latest prediction
+        version, answered, again = -1, None, None  # of the latest prediction
         memo: Memo | None = None
         begun: tuple[Emission, ...] = ()
         why = _END
@@ -375,13 +375,14 @@ class BlockSteps:
                     self._versions.append(version)
                     self._weights[run, 0] = weights[0]
                     self._weights[run, 1] = weights[1]
+                    again = (version, weights[0], weights[1]) if rows.keeps_answers else None
                 if is_target:
                     begun = engine.observe_one(score, time)  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
                     code = self._code
                     rows.hold_row(
-                        row, score, probability, time, prediction_index, is_target, code, None, None, memo
+                        row, score, probability, time, prediction_index, is_target, code, again, None, memo
                     )
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run

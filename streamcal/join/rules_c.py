@@ -648,13 +648,13 @@ class JoinRules(id_table_c.IdTable):
         return self._add(self._hash, data, start, size)
 
     def waits_plainly(self, row: int, is_target: bool) -> bool:
-        """Whether a row is a prediction of this domain that waits, with no weight or answer of its own."""
+        """Whether a row is a prediction of this domain that waits, with no weight of its own."""
         if self._state[row] != _WAITS or self._flags[row] & _DOMAIN != is_target:
             return False
         if not self._flags[row] & _HELD:
             return True
         held = self.objects[row]
-        return type(held) is not Pending or (held.weight is None and held.answer is None)
+        return type(held) is not Pending or held.weight is None
 
     def memo_of(self, row: int) -> Memo | None:
         """Return what the engine wants back with a label."""

@@ -133,11 +133,12 @@ class App:
         results = await self._requests.submit(kind, lines)
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
-        parts = [
-            msgspec.structs.replace(each, line=number) if isinstance(each, Problem) else each
-            for number, each in enumerate(results, 1)
-        ]
-        return Response(msgspec.json.Encoder().encode_lines(parts), media_type=bodies.JSON_LINES)
+        if Problem in set(map(type, results)):
+            results = [
+                msgspec.structs.replace(each, line=number) if isinstance(each, Problem) else each
+                for number, each in enumerate(results, 1)
+            ]
+        return Response(msgspec.json.Encoder().encode_lines(results), media_type=bodies.JSON_LINES)
 
     async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
         try:

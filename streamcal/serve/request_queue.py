@@ -10,13 +10,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, chain, islice
 from threading import Condition
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from streamcal.events import Event, LabelEvent, Origin
+from streamcal.events.blocks import FEWEST, Block
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
@@ -74,16 +76,37 @@ class _Batch:
     def __init__(self, first: int, groups: Sequence[_Group], decoders: Mapping[Kind, JsonDecoder]) -> None:
         self._first = first
         self._raws = [line for group in groups for line in group.lines]
-        self.events: list[Event | Malformed] = []
-        for group in groups:
-            kind, decode = group.kind, decoders[group.kind].decode
-            self.events += [_of_kind(decode(line), kind) for line in group.lines]
+        of_kind = {
+            kind: iter(_decoded([group for group in groups if group.kind == kind], kind, decoder))
+            for kind, decoder in decoders.items()
+        }
+        parts = [next(of_kind[group.kind]) for group in groups]
+        are_columns = any(isinstance(part, Block) for part in parts)
+        self.events: Sequence[Event | Malformed] = (
+            Block.joined(parts) if are_columns else list(chain.from_iterable(parts))
+        )
 
     def origin(self, index: int) -> Origin:
         return Origin(REQUESTS, self._first + index + 1, self._raws[index])
 
     def position(self, count: int) -> Position:
         return self._first + count
+
+
+def _decoded(groups: Sequence[_Group], kind: Kind, decoder: JsonDecoder) -> list[Sequence[Event | Malformed]]:
+    """Return the events of each of some requests of a kind: columns, if they are many and all are plain."""
+    lines = [line for group in groups for line in group.lines]
+    found: Sequence[Event | Malformed] | None = None
+    if len(lines) >= FEWEST and all(lines):
+        found = decoder.decode_lines(b"\n".join(lines))
+    if found is None or len(found) != len(lines):
+        if len(groups) > 1:
+            return [part for group in groups for part in _decoded([group], kind, decoder)]
+        found = [decoder.decode(line) for line in lines]
+    if not isinstance(found, Block) or (np.isnan(found.scores) != (kind == "labels")).any():
+        found = [_of_kind(event, kind) for event in found]
+    ends = accumulate(len(group.lines) for group in groups)
+    return [found[end - len(group.lines) : end] for group, end in zip(groups, ends, strict=True)]
 
 
 def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:

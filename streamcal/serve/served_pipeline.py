@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed
 from streamcal.join.entries import Early, Settled
+from streamcal.join.id_table_c import EARLY
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
@@ -61,16 +65,42 @@ class ServedPipeline(Pipeline):
 
     def _backwards(self, batch: MicroBatch) -> int:
         """Return how many events go back among those of their kind: labels come later than predictions."""
-        count, latest = 0, self._latest
-        for event in batch.events:
-            if (time := event.time) is not None:
-                kind = isinstance(event, LabelEvent)
-                count += time < latest[kind] - BACKWARDS
-                latest[kind] = max(latest[kind], time)
+        count, events = 0, batch.events
+        if isinstance(events, Block) and not events.others:
+            alone, times = np.isnan(events.scores), events.times
+        else:
+            alone = np.array([isinstance(event, LabelEvent) for event in events])
+            times = np.array([event.time for event in events], np.float64)
+        for kind, before in self._latest.items():
+            some = times[(alone == kind) & ~np.isnan(times)]
+            latest = np.maximum.accumulate(np.concatenate(([before], some)))
+            count += int(np.count_nonzero(some < latest[:-1] - BACKWARDS))
+            self._latest[kind] = float(latest[-1])
         return count
 
     def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
-        """Yield the result of every event, after a micro-batch and before its commit."""
+        """Return the result of every event, after a micro-batch and before its commit."""
+        events, answers = batch.events, outcome.answers
+        if isinstance(events, Block) and not (events.others or outcome.rejects):
+            alone = np.isnan(events.scores)
+            if len(answers) == len(alone) - np.count_nonzero(alone):
+                return self._taken(events, iter(answers), alone)
+        return self._each(batch, outcome)
+
+    def _taken(
+        self, events: Block, answers: Iterator[Recalibrated | ClassRow], alone: npt.NDArray[np.bool_]
+    ) -> Iterator[Result]:
+        """Yield the results where no event was refused or had come before."""
+        accepted = self._accepted if self.join.count(EARLY) else _joined
+        for id_, is_label in zip(events.ids, alone.tolist(), strict=True):
+            yield accepted(id_) if is_label else next(answers)
+
+    def _accepted(self, id_: Any) -> LabelAnswer:
+        is_early = self.join.is_early(self.join.known(id_))
+        return LabelAnswer(id_, "waiting" if is_early else "joined")
+
+    def _each(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
+        """Yield the results one by one."""
         refused = {row.line: row for row in outcome.rejects if row.source == REQUESTS}
         events = batch.events
         if self.columns.positive is not None:
@@ -96,7 +126,7 @@ class ServedPipeline(Pipeline):
     def _label(self, event: LabelEvent, why: RejectRow | None) -> Result:
         id_ = event.id
         if why is None:
-            return LabelAnswer(id_, "waiting" if isinstance(self.join.get(id_), Early) else "joined")
+            return self._accepted(id_)
         match why.code:
             case "duplicate_label":
                 return LabelAnswer(id_, "duplicate")
@@ -148,6 +178,10 @@ class ServedPipeline(Pipeline):
         )
         again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
         return again
+
+
+def _joined(id_: Any) -> LabelAnswer:
+    return LabelAnswer(id_, "joined")
 
 
 def _malformed(event: Malformed) -> Problem:

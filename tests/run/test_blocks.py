@@ -52,9 +52,11 @@ class _Batch:
         return Origin("there", self._first + index, b"%d" % index)
 
 
-def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any) -> tuple[object, ...]:
+def run(
+    events: Stream, cuts: Sequence[int], *, in_columns: bool, keeps_answers: bool = False, **options: Any
+) -> tuple[object, ...]:
     """Return all that comes out of a pipeline, and its state."""
-    pipeline = Pipeline(RunConfig(**options))
+    pipeline = Pipeline(RunConfig(**options), keeps_answers=keeps_answers)
     outcomes = []
     ends = [*sorted(cuts), len(events)]
     for start, end in zip([0, *ends], ends, strict=False):
@@ -119,13 +121,23 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
     st.sampled_from([3, 5, 100]),
     st.sampled_from([2.0, 5.0, 1000.0]),
     st.sampled_from(["composite", "auto", "target"]),
+    st.booleans(),
 )
 def test_any_stream(
-    events: list[Event | Malformed], cuts: list[int], most: int, ttl: float, mode: Any
+    events: list[Event | Malformed],
+    cuts: list[int],
+    most: int,
+    ttl: float,
+    mode: Any,
+    keeps_answers: bool,
 ) -> None:
-    join = JoinConfig(max_pending=most, label_ttl=ttl)
+    options: dict[str, Any] = {
+        "join": JoinConfig(max_pending=most, label_ttl=ttl),
+        "recalibrator": RecalibratorConfig(mode=mode),
+        "keys": KeysConfig(limit=2),
+    }
     cuts = [min(cut, len(events)) for cut in cuts]
-    assert_same(events, cuts, join=join, recalibrator=RecalibratorConfig(mode=mode), keys=KeysConfig(limit=2))
+    assert_same(events, cuts, keeps_answers=keeps_answers, **options)
 
 
 def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Malformed]:

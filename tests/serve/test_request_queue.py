@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal.run import journal
+from streamcal.events import codec
+from streamcal.run import journal, pipeline
 from streamcal.run.config import RunConfig
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.runner import Inputs, Runner
@@ -56,8 +57,8 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
     """Serve micro-batches as they are; return the results. A killed server leaves all to the journal."""
     results: list[Result] = []
     with closing(SqliteStore(path)) as store:
-        pipeline = ServedPipeline(OPTIONS)
-        queue = RequestQueue(OPTIONS, pipeline)
+        served = ServedPipeline(OPTIONS)
+        queue = RequestQueue(OPTIONS, served)
         left = iter(batches)
         loop = asyncio.new_event_loop()
         waiting: list[asyncio.Task[list[Result]]] = []
@@ -80,7 +81,7 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
 
         feed()
         runner = Runner(
-            pipeline,
+            served,
             Inputs([], [queue]),
             Outputs(NullSink()),
             store,
@@ -123,6 +124,25 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert contents(killed) == contents(tmp_path / "often.db")
 
 
+@pytest.mark.parametrize("seed", one_in(3, range(3)))
+def test_columns_give_what_lines_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    batches = requests(150, seed)
+    strange = [
+        b"no JSON",
+        b'{"id":"x","score":0.5,"label":1,"time":1e9}',
+        b'{"id":"y","score":0.25,"more":1}',
+    ]
+    for number in range(0, 150, 5):
+        batches[number].append((("labels", "predictions")[number % 2], strange[: number % 4]))
+    batches = [[(kind, lines) for kind, lines in batch if lines] for batch in batches]
+    lines = serve(tmp_path / "lines.db", batches)
+    for module in (codec, request_queue):
+        monkeypatch.setattr(module, "FEWEST", 1)
+    monkeypatch.setattr(pipeline, "_FEW", 0)
+    assert serve(tmp_path / "columns.db", batches) == lines
+    assert contents(tmp_path / "columns.db") == contents(tmp_path / "lines.db")
+
+
 def test_what_was_taken_is_answered_however_long_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,8 +150,7 @@ def test_what_was_taken_is_answered_however_long_it_takes(
     monkeypatch.setattr(request_queue, "ANSWER_SECONDS", 0.001)
 
     async def take(store: SqliteStore) -> None:
-        pipeline = ServedPipeline(OPTIONS)
-        queue = RequestQueue(OPTIONS, pipeline)
+        queue = RequestQueue(OPTIONS, ServedPipeline(OPTIONS))
         queue.seek({})
         queue.ready = True
         taken = asyncio.create_task(queue.submit("predictions", [b'{"id":"a","score":0.5}']))

@@ -1,4 +1,4 @@
-"""Entries of the join as objects, one for an id: for states, and for what a row of the table cannot hold.
+"""Predictions of the join as objects, for what a row of its table cannot hold.
 
 `streamcal.join.id_table_c` holds the rows.
 """
@@ -9,11 +9,11 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from streamcal.events import Domain, LabelEvent, Weight
+from streamcal.events import Domain, Weight
 
-__all__ = ["Early", "Entry", "Memo", "Pending", "Settled", "Values"]
+__all__ = ["Memo", "Pending", "Values"]
 
-# Checked where a stored entry is decoded.
+# Checked where a pack is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of classes: see `PackRows.of`
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
@@ -26,7 +26,7 @@ Memo: TypeAlias = Values | bytes
 
 
 class Pending(msgspec.Struct, gc=False, array_like=True):
-    """A prediction that waits for its label; ``since`` is the join's clock at its arrival."""
+    """A prediction that waits for its label, or has; ``since`` is the join's clock at its arrival."""
 
     since: float | None
     score: _Probability
@@ -47,23 +47,3 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     """Weight of the label, unless the label has its own; None: 1."""
     memo: Memo | None = None
     """Values that the engine wants back with the label; None: nothing."""
-
-
-class Early(msgspec.Struct, gc=False):
-    """A label that waits for its prediction."""
-
-    since: float | None
-    event: LabelEvent
-
-
-class Settled(msgspec.Struct, gc=False, array_like=True):
-    """A prediction that has ended; kept to detect duplicates and late labels."""
-
-    since: float | None
-    label: _Label | None
-    """Label that the prediction was joined with; None if it expired without one."""
-    answered: Pending | None = None
-    """The prediction, if its answer is kept or its label may be contradicted; otherwise None."""
-
-
-Entry: TypeAlias = Pending | Early | Settled

@@ -51,7 +51,7 @@ cdef class IdTable:
         text=cython.p_uchar, to=cython.p_uchar, end=Py_ssize_t, index=Py_ssize_t, place=cython.longlong,
         start=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t,
     )
-    cdef bytes _text_of(self, const unsigned int[::1] rows)
+    cdef bytes _text_of(self, const unsigned int[::1] rows, Py_ssize_t length)
     cpdef int remove(self, Py_ssize_t row) except -1
     @cython.locals(place=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, text=cython.p_uchar)
     cpdef str id_of(self, Py_ssize_t row)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import DOMAINS, LabelEvent
-from streamcal.join.entries import Early, Entry, Memo, Pending, Settled
+from streamcal.join.entries import Memo, Pending
 from streamcal.join.packs import PACK, Kind, Pack, PackChanges, PackRows
 
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable", "hashed", "widened"]
@@ -132,18 +132,11 @@ class IdTable:
         since = self._real[_REAL * row]
         return None if since != since else since
 
-    def get(self, id_: str) -> Entry | None:
-        """Return the entry of an id; None if it has none."""
+    def prediction(self, id_: str) -> Pending | None:
+        """Return a prediction that waits, or what is left of one that has ended; None: nothing."""
         row = self.known(id_)
-        return self.entry(row) if row else None
-
-    def entry(self, row: int) -> Entry:
-        """Return a row as an entry."""
-        since = self.since(row)
-        if self._state[row] == _WAITS:
-            return self._pending(row)
-        held = self.object_of(row)
-        return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
+        left: Pending | None = self.object_of(row) if self.is_prediction(id_) else None
+        return self._pending(row) if self.is_waiting(row) else left
 
     def count(self, queue: int) -> int:
         """Return the number of rows in a queue."""
@@ -171,8 +164,7 @@ class IdTable:
             if pack.number <= self._last_pack:
                 raise ValueError(f"pack {pack.number} comes after pack {self._last_pack}")
             text, start, places = content.text, 0, dict[int, int]()
-            for index in range(len(sizes)):
-                size = sizes[index]
+            for index, size in enumerate(sizes):
                 if stays[index]:
                     found = hashed(text, start, size)
                     if self._find(found, text, start, size):
@@ -254,15 +246,12 @@ class IdTable:
             ends += [min(start + PACK, count) for start in range(begin, count, PACK)]
         return ends
 
-    def _packed(
-        self, rows: npt.NDArray[np.uint32], ends: Sequence[int], numbers: Sequence[int]
-    ) -> list[Pack]:
+    def _packed(self, rows: npt.NDArray[Any], ends: Sequence[int], numbers: Sequence[int]) -> list[Pack]:
         """Return packs of rows with these numbers; each ends before an index, where the next begins."""
         real, whole, keys, states, flags = (self._column(name).take(rows, 0) for name in _WRITTEN)
         sizes = (whole[:, 1] & _SIZES).astype(np.uint16)
         held = [*np.flatnonzero(flags & _HELD).tolist(), len(rows)]
-        domains, has_keys = flags & _DOMAIN, keys.any()
-        packs, start, at = list[Pack](), 0, 0
+        packs, domains, start, at = list[Pack](), flags & _DOMAIN, 0, 0
         for end, number in zip(ends, numbers, strict=True):
             row, part, count = rows[start], slice(start, end), end - start
             kind: Kind = _KINDS[_queue_of(self._state[row])]
@@ -270,8 +259,9 @@ class IdTable:
             columns = [sizes[part], states[part], real[part] if waits else real[part, 0]]
             if waits:
                 columns += [whole[part, 0], domains[part]]
-            content = PackRows([column.tobytes() for column in columns], self._text_of(rows[part]))
-            if waits and has_keys:
+            text = self._text_of(rows[part], int(sizes[part].sum()))
+            content = PackRows([column.tobytes() for column in columns], text)
+            if waits and keys[part].any():
                 content.keys = [self.names[code] for code in keys[part, 0].tolist()]
             while held[at] < end:
                 what = self.objects[rows[held[at]]]
@@ -283,12 +273,9 @@ class IdTable:
             start = end
         return packs
 
-    def _text_of(self, rows: Any) -> bytes:
-        """Return the ids of rows, one behind the other."""
-        end = 0
-        for index in range(len(rows)):
-            end += self._whole[_PAIR * rows[index] + 1] & _SIZES
-        copied = bytearray(end)
+    def _text_of(self, rows: Any, length: int) -> bytes:
+        """Return the ids of rows, so many bytes, one behind the other."""
+        copied = bytearray(length)
         text, to, end = self._text, copied, 0
         for index in range(len(rows)):
             place = self._whole[_PAIR * rows[index] + 1]

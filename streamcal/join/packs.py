@@ -18,6 +18,8 @@ __all__ = ["PACK", "Kind", "Pack", "PackChanges", "PackRows"]
 Kind: TypeAlias = Literal["pending", "settled", "early"]
 """Kind of the rows of a pack: predictions that wait, predictions that have ended, labels that wait."""
 
+_Column: TypeAlias = npt.NDArray[Any]
+
 PACK: Final = 256
 """Most rows of a pack."""
 
@@ -71,9 +73,7 @@ class PackRows(msgspec.Struct, array_like=True, omit_defaults=True):
         return _encode(self)
 
     @classmethod
-    def of(
-        cls, pack: Pack, states: Sequence[int], classes: int
-    ) -> tuple[PackRows, list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    def of(cls, pack: Pack, states: Sequence[int], classes: int) -> tuple[PackRows, list[_Column], _Column]:
         """Return the content of a pack, its columns as arrays, and for each row whether it is still there.
 
         Raises

@@ -14,7 +14,6 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed
-from streamcal.join.entries import Early, Settled
 from streamcal.join.id_table_c import EARLY
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
@@ -142,13 +141,11 @@ class ServedPipeline(Pipeline):
 
     def _again(self, event: PredictionEvent | LabelledEvent, why: RejectRow | None) -> Result:
         """Return what a prediction was answered that had come before; of a new one, why it was refused."""
-        known = None if event.id is None else self.join.get(event.id)
-        if isinstance(known, Settled):  # how it ended; with its answer, if that is kept
-            known = known.answered or known
-        if known is None or isinstance(known, Early):
+        if event.id is None or not self.join.is_prediction(event.id):
             assert why is not None  # noqa: S101  # a new prediction that was not answered was rejected
             return Problem(_UNPROCESSABLE, why.reason, id=event.id, code=why.code)
-        if isinstance(known, Settled) or known.answer is None:
+        known = self.join.prediction(event.id)
+        if known is None or known.answer is None:
             detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
             return Problem(
                 409, detail, id=event.id, code="duplicate_prediction", errors=(Fault("#/id", detail),)

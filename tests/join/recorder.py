@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
-from streamcal.join.entries import Early, Entry, Settled
+from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import COMES, EARLY, ENDED, EXPIRED, LABELLED, WAITING, WAITS, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined
@@ -19,6 +19,34 @@ from streamcal.join.packs import Kind, Pack, PackRows
 from streamcal.run.ports import Checkpoint
 
 KINDS: Final[tuple[Kind, ...]] = ("pending", "settled", "early")
+
+
+class Early(NamedTuple):
+    """A label that waits for its prediction."""
+
+    since: float | None
+    event: LabelEvent
+
+
+class Settled(NamedTuple):
+    """A prediction that has ended, with its label, and what is left of it."""
+
+    since: float | None
+    label: int | None
+    answered: Pending | None = None
+
+
+Entry: TypeAlias = Pending | Early | Settled
+
+
+def entry_of(table: IdTable, row: int) -> Entry:
+    """Return a row as an object."""
+    if table.is_waiting(row):
+        prediction = table.prediction(table.id_of(row))
+        assert prediction is not None
+        return prediction
+    since, left = table.since(row), table.object_of(row)
+    return Early(since, left) if table.is_early(row) else Settled(since, table.label_of(row), left)
 
 
 def stored_entries(checkpoint: Checkpoint) -> list[tuple[str, Entry]]:
@@ -36,9 +64,7 @@ def entries_of(table: IdTable, queue: int) -> list[tuple[str, Entry]]:
             rows, (sizes, *_), _ = PackRows.of(pack, range(1 << 16), 1 << 16)
             for end, size in zip(sizes.cumsum().tolist(), sizes.tolist(), strict=True):
                 id_ = rows.text[end - size : end].decode()
-                entry = table.get(id_)
-                assert entry is not None
-                found.append((id_, entry))
+                found.append((id_, entry_of(table, table.known(id_))))
     return found
 
 

@@ -16,13 +16,24 @@ from streamcal_connectors.sqlite.store import SqliteConnector
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts, Joined, JoinState
 from streamcal.join.packs import Pack
 from streamcal.run.ports import Change
-from tests.join.recorder import EVENTS, Recorder, emissions, entries_of, put, stored_entries
+from tests.join.recorder import (
+    EVENTS,
+    Early,
+    Entry,
+    Recorder,
+    Settled,
+    emissions,
+    entries_of,
+    entry_of,
+    put,
+    stored_entries,
+)
 from tests.memory import write
 from tests.nightly import one_in
 
@@ -252,7 +263,7 @@ def test_a_table_is_three_dicts_in_order(seed: int) -> None:
         assert (row > 0) == bool(known)
         if row:
             assert rows.id_of(row) == id_
-            assert rows.entry(row) == known[0][id_]
+            assert entry_of(rows, row) == known[0][id_]
             if rng.random() < 0.5 + 0.4 * (step >= 2000):
                 rows.remove(row)
                 del known[0][id_]

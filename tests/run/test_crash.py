@@ -19,9 +19,9 @@ import polars as pl
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
-from streamcal.join.entries import Early, Pending
+from streamcal.join.entries import Pending
 from tests.command_line import FLIGHTS, streamcal
-from tests.join.recorder import stored_entries
+from tests.join.recorder import Early, stored_entries
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50

@@ -19,11 +19,10 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from streamcal.events.columns import Columns
-from streamcal.join.entries import Settled
 from streamcal.run.connectors import Connectors
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
-from tests.join.recorder import stored_entries
+from tests.join.recorder import Settled, stored_entries
 from tests.receiver import receiver
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served, lines

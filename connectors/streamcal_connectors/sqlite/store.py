@@ -38,7 +38,6 @@ KEPT_REJECTS: Final = 10_000
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _META: Final = {"counts", "job", "positions", "run", "sinks"}
 _Rows = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_MarkValues = tuple[_Rows, _Rows, bytes, int]
 _PackValues = tuple[_Rows, Kind, float | None, bytes, int]
 _MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, Code, str, str, int]
@@ -198,7 +197,7 @@ class SqliteStore:
 
     def _packs(self) -> Iterator[Pack]:
         """Yield the rows of the join, in order."""
-        marks = {seq: present for seq, _, present, _ in self._all("marks", _MarkValues)}
+        marks = {seq: present for seq, _, present, _ in self._all("marks", tuple[_Rows, _Rows, bytes, int])}
         for seq, kind, since, content, _ in self._all("packs", _PackValues):
             yield Pack(seq, kind, since, content, marks[seq])
 
@@ -209,8 +208,8 @@ class SqliteStore:
         if found != len(numbers):
             raise self._db.damaged(f"table {table} has {found} of {len(numbers)} rows")
         for row in rows[:1]:
-            insert = f"INSERT INTO {table} VALUES ({', '.join('?' * (len(row) + 1))})"  # noqa: S608
-            self._db.executemany(insert, map(with_sum, rows))
+            marks = ", ".join("?" * (len(row) + 1))
+            self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", map(with_sum, rows))  # noqa: S608
         return len(rows) - found
 
     def _append_maps(self, rows: int, maps: Sequence[MapRow]) -> int:
@@ -229,18 +228,13 @@ class SqliteStore:
             maps = maps[free:]
             if rows > KEPT_MAPS:
                 older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
-                gone = older.fetchall()[1::2]
-                self._db.executemany("DELETE FROM maps WHERE seq = ?", gone)
-                rows -= len(gone)
+                rows += self._replace("maps", [seq for (seq,) in older.fetchall()[1::2]], [])
         return rows
 
     def _append(self, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Append rows, numbered on from the last one; return the number of the last one now."""
         last: int = self._db.value(f"SELECT ifnull(max(seq), 0) FROM {table}")  # noqa: S608  # names from above
-        for seq, row in enumerate(rows, last + 1):
-            marks = ", ".join("?" * (len(row) + 2))
-            self._db.execute(f"INSERT INTO {table} VALUES ({marks})", with_sum((seq, *row)))  # noqa: S608
-        return last + len(rows)
+        return last + self._replace(table, [], [(seq, *row) for seq, row in enumerate(rows, last + 1)])
 
     def _all(self, table: str, kind: Any) -> Iterator[tuple[Any, ...]]:
         """Return every row of a table in order, checked, of these types."""

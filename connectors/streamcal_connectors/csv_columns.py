@@ -54,7 +54,7 @@ class CsvColumns(CsvDecoder):
         self._tries = [(mark, kind) for mark in marks for kind in times]
         self._parse = csv.ParseOptions(delimiter=self._separator, quote_char=False, ignore_empty_lines=False)
 
-    def decode_lines(self, block: bytes) -> Block | None:
+    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Block | None:  # noqa: ARG002
         """Return the events of rows, one a line, or None if `decode` must take them one by one.
 
         It must if there is a quotation mark, an empty line or a row that is no event.

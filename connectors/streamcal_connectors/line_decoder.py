@@ -117,7 +117,7 @@ class LineDecoder:
         -------
         No lines if each has one event; fewer bytes if a row goes on behind them.
         """
-        whole = None if self._decoder is None else self._decoder.decode_lines(data)
+        whole = None if self._decoder is None else self._decoder.decode_lines(data, rejects=True)
         if whole is not None:
             return whole, None, len(data)
         events: list[Event | Malformed] = []

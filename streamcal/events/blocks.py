@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Domain, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.fields import with_time
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats, Labels
 
@@ -168,7 +169,8 @@ class Block(Sequence[Any]):
             for index in others:
                 listed[index], scores[index], labels[index] = None, np.nan, NO_LABEL
             ids = listed
-        others = {**self.others, **others}
+        moved = {index: with_time(other, float(times[index])) for index, other in self.others.items()}
+        others = {**moved, **others}
         return Block(ids, scores, labels, times, self.domain, self.keys, self.kept, others)
 
     def _part(self, ids: StringColumn, where: slice | npt.NDArray[np.intp], indices: Sequence[int]) -> Self:

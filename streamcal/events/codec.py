@@ -38,6 +38,9 @@ MAX_DEPTH: Final = 100
 
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _MOST_IGNORED: Final = 16
+_ODD: Final = 16  # of so many lines, one may be in no plain form
+_LONGEST_ODD: Final = 1 << 16  # bytes of such a line
+_BEFORE: Final = (b"", b"\xef")  # a blank line, or a byte order mark
 _SQUARE, _CURLY = b"[]", b"{}"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ORDERS: Final[tuple[Literal["dmy", "mdy"], ...]] = ("dmy", "mdy")
@@ -119,29 +122,35 @@ class JsonDecoder:
                 return event
         return self._decode_slowly(raw)
 
-    def decode_lines(self, block: bytes) -> Sequence[Event] | None:
+    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Sequence[Event | Malformed] | None:
         """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
         They do if a line is blank, is not an event, or has a rare form. Many lines in the plain form of
-        `LineReader` give a `Block`.
+        `LineReader` give a `Block`; with ``rejects``, some of them may have another form, or be no events.
         """
         if not self._in_columns:
             return None
         breaks = np.frombuffer(block, np.uint8) == _BREAK
         lines = int(np.count_nonzero(breaks)) + (not block.endswith(b"\n"))
-        found = self._columns_of(block, lines) if lines >= FEWEST and self._reader.usable else None
+        found: Sequence[Event | Malformed] | None = None
+        if lines >= FEWEST and self._reader.usable:
+            found = self._columns_of(block, lines, lines // _ODD if rejects and self._takes_labels else 0)
         return self._events_of(block, lines) if found is None else found
 
-    def _columns_of(self, block: bytes, lines: int) -> Block | None:
-        """Return lines as columns, if all are plain."""
+    def _columns_of(self, block: bytes, lines: int, most: int) -> Block | None:
+        """Return lines as columns, if at most so many are not plain."""
         reader, kept = self._reader, None
-        if not reader.read(block, lines):
+        odd = reader.read(block, lines, most)
+        if odd is None:
+            return None
+        texts = [block[start:end].removesuffix(b"\n").removesuffix(b"\r") for _, start, end in odd]
+        if any(text.isspace() or text[:1] in _BEFORE or len(text) > _LONGEST_ODD for text in texts):
             return None
         try:
             if reader.has_wide:
                 block.decode()
-            others = range(OTHERS, OTHERS + len(self._keep) + len(self._ignored) * reader.has_escapes)
-            values = [_VALUES(b"[%b]" % b",".join(reader.values(field))) for field in others]
+            fields = range(OTHERS, OTHERS + len(self._keep) + len(self._ignored) * reader.has_escapes)
+            values = [_VALUES(b"[%b]" % b",".join(reader.values(field))) for field in fields]
         except ValueError:
             return None
         if self._keep:
@@ -163,6 +172,8 @@ class JsonDecoder:
         for index, name in enumerate(self._ignored, OTHERS + len(self._keep)):
             if present := int(np.count_nonzero(reader.spans[index - ID, 1])):
                 self.unknown_fields[name] += present
+        found.others = others = {line: self.decode(text) for (line, *_), text in zip(odd, texts, strict=True)}
+        found.times[[*others]] = np.array([other.time for other in others.values()], np.float64)
         return found
 
     def _events_of(self, block: bytes, lines: int) -> list[Event] | None:
@@ -305,7 +316,7 @@ class CsvDecoder(TableFields):
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
 
-    def decode_lines(self, block: bytes) -> Sequence[Event] | None:  # noqa: ARG002  # as `JsonDecoder` has it
+    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Sequence[Event] | None:  # noqa: ARG002  # as `JsonDecoder` has it
         """Return None: rows need `decode` each."""
         return None
 

@@ -99,8 +99,10 @@ class OtherLabel(Malformed, frozen=True, kw_only=True):
         return self.event.time
 
 
-def with_time(event: Event | Malformed, seconds: float) -> Event | Malformed:
-    """Return an event with another time; what is no event, as it is."""
+def with_time(event: Any, seconds: float) -> Any:
+    """Return an event with another time unless it has none; what is no event, as it is."""
+    if seconds != seconds:
+        return event
     if isinstance(event, OtherLabel):
         return replace(event, event=replace(event.event, time=seconds))
     return event if isinstance(event, Malformed) else replace(event, time=seconds)

@@ -25,8 +25,8 @@ cdef class LineReader:
     cdef signed char[::1] _label
     cdef double _value
 
-    @cython.locals(at=Py_ssize_t, line=Py_ssize_t)
-    cpdef bint read(self, bytes block, Py_ssize_t lines) except -1
+    @cython.locals(at=Py_ssize_t, line=Py_ssize_t, start=Py_ssize_t, has_wide=bint, odd=list)
+    cpdef list read(self, bytes block, Py_ssize_t lines, Py_ssize_t most)
     @cython.locals(
         place=Py_ssize_t, is_target=bint, has_score=bint, has_label=bint, mark=cython.uchar, field=Py_ssize_t,
         start=Py_ssize_t, first=cython.uchar,

@@ -87,8 +87,14 @@ class LineReader:
         self._order = np.arange(self._fields).data  # of the fields, as lines before had them
         self._powers: Any = _POWERS.data
 
-    def read(self, block: bytes, lines: int) -> bool:
-        """Read all lines, of which there are so many; return whether they are plain."""
+    def read(self, block: bytes, lines: int, most: int) -> list[tuple[int, int, int]] | None:
+        """Read all lines, of which there are so many.
+
+        Returns
+        -------
+        Number, beginning and end of each line that is not plain, and was left out; None if more than ``most``
+        are not.
+        """
         self._block = block + bytes(PADDING)
         self.spans = np.zeros((self._fields - ID, 2, lines), np.int64)
         """Where the id, the key and each other field begins in the text, and of how many bytes it is."""
@@ -98,11 +104,18 @@ class LineReader:
         self._score, self._time, self._label, self._span = views
         self._seen = np.zeros(self._fields, np.int64).data  # by field, the latest line that has it, from 1
         self.domain, self.has_wide, self.has_odd, self.has_escapes = -1, False, False, False
-        at = line = 0
-        while line < lines and at >= 0:
-            at = self._line(self._block, at, line)
-            line += 1
-        return at == len(block)
+        at, odd = 0, list[tuple[int, int, int]]()
+        for line in range(lines):
+            start, has_wide = at, self.has_wide
+            at = self._line(self._block, start, line)
+            if at < 0:
+                if len(odd) == most:
+                    return None
+                at = block.find(b"\n", start) + 1 or len(block)
+                odd.append((line, start, at))
+                self._score[line], self._time[line], self._label[line] = _NONE, _NONE, -1
+                self.spans[:, :, line], self.has_wide = 0, has_wide
+        return odd
 
     def values(self, field: int) -> list[bytes]:
         """Return the values of a field without a role as they are written, ``null`` where there is none."""
@@ -180,15 +193,19 @@ class LineReader:
             return -1
         if not (has_score and has_label) and not self._span[0, 1, line]:
             return -1
+        at = _skip(text, at + 1)
+        at += text[at] == _RETURN
+        if text[at] == _BREAK:
+            at += 1
+        elif at != len(self._block) - PADDING:
+            return -1
         if not has_score:
             self._span[1, 1, line] = 0  # a label has no key
         elif self.domain != is_target:
             if self.domain >= 0:
                 return -1
             self.domain = is_target
-        at = _skip(text, at + 1)
-        at += text[at] == _RETURN
-        return at + 1 if text[at] == _BREAK else at if at == len(self._block) - PADDING else -1
+        return at
 
     def _field(self, text: Any, at: int, place: int) -> int:
         """Return the field whose name is at a place, -1 if none is; that of the line before first."""

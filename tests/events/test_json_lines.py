@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from streamcal.events import codec
 from streamcal.events.blocks import Block
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.columns import Columns
+from streamcal.events.fields import with_time
 from streamcal.run.rows import AnswerColumns, Answers, Recalibrated
 from tests.fuzz.mutate import change_text
 
@@ -60,21 +62,28 @@ def columns_of_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "FEWEST", 1)
 
 
-@given(lines(), st.sampled_from([(), ("city",), ("f0", "city")]), st.booleans())
+@given(lines(), st.sampled_from([(), ("city",), ("f0", "city")]), st.booleans(), st.sampled_from([0, 1, 20]))
 def test_columns_hold_the_events_of_single_lines(
-    made: list[bytes], keep: tuple[str, ...], ended: bool
+    made: list[bytes], keep: tuple[str, ...], ended: bool, more: int
 ) -> None:
+    """With many plain lines around, some may have another form, or be no events."""
+    made += [b'{"id":"b%d","score":0.5,"time":%d}' % (i, i) for i in range(more * len(made))]
     block = b"\n".join(made) + b"\n" * ended
     texts = block.removesuffix(b"\n").split(b"\n")
     alone, whole = (JsonDecoder("target", Columns(keep=keep)) for _ in range(2))
     for decoder in alone, whole:  # both know these fields
         decoder.decode(b'{"id":"a","score":0.5,"city":1,"f0":1}')
-    events = [alone.decode(text) for text in texts]
-    found = whole.decode_lines(block)
+    events = [alone.decode(text.removesuffix(b"\r")) for text in texts]
+    found = whole.decode_lines(block, rejects=more > 0)
     if found is not None:
         assert list(found) == events
         assert repr(list(found)) == repr(events)  # -0.0 is 0.0, and 1 is 1.0
         assert whole.unknown_fields == alone.unknown_fields
+    if isinstance(found, Block):
+        times = [np.nan if event.time is None else event.time for event in events]
+        np.testing.assert_array_equal(found.times, times)
+        later = list(found.with_times(found.times + 1.0, {}))
+        assert later == [with_time(event, time + 1.0) for event, time in zip(events, times, strict=True)]
 
 
 def test_plain_lines_of_all_kinds_are_columns() -> None:
@@ -110,7 +119,7 @@ NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1) | st
     ['"', "\\", 'a"\\b']
 )
 ROWS = st.tuples(st.none() | NAMES, NUMBERS, NUMBERS, st.none() | NUMBERS, st.integers(0, 3))
-RUNS = st.tuples(st.integers(0, 10**12), NUMBERS, NUMBERS, st.none() | NAMES)
+RUNS = st.tuples(st.integers(0, 10**12), st.floats(0.0), st.floats(0.0), st.none() | NAMES)
 
 
 @given(st.lists(ROWS, min_size=1), st.lists(RUNS, min_size=4, max_size=4))

@@ -96,10 +96,10 @@ class _Batch:
 def _decoded(groups: Sequence[_Group], kind: Kind, decoder: JsonDecoder) -> list[Sequence[Event | Malformed]]:
     """Return the events of each of some requests of a kind: columns, if they are many and all are plain."""
     lines = [line for group in groups for line in group.lines]
-    found: Sequence[Event | Malformed] | None = None
-    if len(lines) >= FEWEST and all(lines):
-        found = decoder.decode_lines(b"\n".join(lines))
-    if found is None or len(found) != len(lines):
+    text, found = b"\n".join(lines), None
+    if len(lines) >= FEWEST and all(lines) and text.count(b"\n") == len(lines) - 1:
+        found = decoder.decode_lines(text)
+    if found is None:
         if len(groups) > 1:
             return [part for group in groups for part in _decoded([group], kind, decoder)]
         found = [decoder.decode(line) for line in lines]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
@@ -77,22 +76,20 @@ class ServedPipeline(Pipeline):
             self._latest[kind] = float(latest[-1])
         return count
 
-    def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
+    def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterable[Result]:
         """Return the result of every event, after a micro-batch and before its commit."""
         events, answers = batch.events, outcome.answers
-        if isinstance(events, Block) and not (events.others or outcome.rejects):
-            alone = np.isnan(events.scores)
-            if len(answers) == len(alone) - np.count_nonzero(alone):
-                return self._taken(events, iter(answers), alone)
-        return self._each(batch, outcome)
-
-    def _taken(
-        self, events: Block, answers: Iterator[Recalibrated | ClassRow], alone: npt.NDArray[np.bool_]
-    ) -> Iterator[Result]:
-        """Yield the results where no event was refused or had come before."""
-        accepted = self._accepted if self.join.count(EARLY) else _joined
-        for id_, is_label in zip(events.ids, alone.tolist(), strict=True):
-            yield accepted(id_) if is_label else next(answers)
+        if not isinstance(events, Block) or events.others or outcome.rejects:
+            return self._each(batch, outcome)
+        alone = np.isnan(events.scores)
+        if len(answers) + np.count_nonzero(alone) < len(alone):  # one had come before
+            return self._each(batch, outcome)
+        labels = events.ids.take(np.flatnonzero(alone))
+        joined = (LabelAnswer(id_, "joined") for id_ in labels)
+        results = np.empty(len(alone), object)
+        results[~alone] = list(answers)
+        results[alone] = list(map(self._accepted, labels) if self.join.count(EARLY) else joined)
+        return results.tolist()
 
     def _accepted(self, id_: Any) -> LabelAnswer:
         is_early = self.join.is_early(self.join.known(id_))
@@ -175,10 +172,6 @@ class ServedPipeline(Pipeline):
         )
         again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
         return again
-
-
-def _joined(id_: Any) -> LabelAnswer:
-    return LabelAnswer(id_, "joined")
 
 
 def _malformed(event: Malformed) -> Problem:

@@ -113,7 +113,7 @@ class RunMetrics(Collector):
             "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
         )
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
-        quantiles = {("0.5",): delay.median, ("0.9",): delay.most}
+        shares = {("0.5",): delay.median, ("0.9",): delay.most}
         lags = {(each.name, part): lag for each in self._sources for part, lag in each.lag().items()}
         yield from (
             _gauge("pending", "Predictions waiting for their label.", status.pending),
@@ -123,8 +123,8 @@ class RunMetrics(Collector):
             _gauge(
                 "label_delay_quantile_seconds",
                 "Delay that such a share of the joined labels did not exceed.",
-                quantiles,
-                "quantile",
+                shares,
+                "share",
             ),
             _gauge(
                 "source_lag",

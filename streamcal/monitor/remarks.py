@@ -339,7 +339,8 @@ def _unknown(fields: dict[str, int]) -> str:
     named = []
     for name, count in most[:_SHOWN_FIELDS]:
         meant = did_you_mean(name)
-        named.append(f"{name[:40]} ({_often(count)}{f': did you mean {meant}?' if meant else ''})")
+        visible = name[:40] if name.isprintable() else shown(name)
+        named.append(f"{visible} ({_often(count)}{f': did you mean {meant}?' if meant else ''})")
     if len(most) > _SHOWN_FIELDS:
         named.append(f"and {len(most) - _SHOWN_FIELDS:,} more")
     return ", ".join(named)

@@ -48,7 +48,7 @@ class KafkaSink:
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""
-        mark = self._transactions.open(job, append=self._append or position is not None)
+        mark = self._transactions.open(job, append=self._append, resumes=position is not None)
         number = 0 if position is None else read_position(position, _Position, "a topic").transaction
         if mark is None and job and number:
             raise ValueError(

@@ -15,7 +15,9 @@ run instead, as does a transaction that the broker neither commits nor aborts.
 
 Fencing: when a run begins, it writes its mark into a group named like its transactional id. The broker
 refuses the transactions of a run whose transactional id another run has taken over. Such a run finds the
-other run's mark, and stops. If it finds its own mark, the broker had only timed its transaction out.
+other run's mark, and stops. If it finds its own mark, the broker had only timed its transaction out. The
+mark also names the store whose rows were committed last: a run of another store is refused, as it would write
+the same rows again, however often it is restarted.
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ class Transactions:
         self._outputs: list[str] = []  # topics of the sinks
         self._anchor: TopicPartition  # under which the groups store their marks; of the first sink
         self._owner = uuid.uuid4().hex
+        self._job = ""
+        self._writer: str | None = None  # the job whose rows were committed last under the transactional id
         self._group = ""  # of the marks of this job; named at `open`
         self._producer: Producer | None = None
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
@@ -94,7 +98,7 @@ class Transactions:
             self._anchor = TopicPartition(topic, 0)
         self._outputs.append(topic)
 
-    def open(self, job: str, *, append: bool = False) -> Mark | None:
+    def open(self, job: str, *, append: bool = False, resumes: bool = False) -> Mark | None:
         """Fence other runs and end their open transactions; return the last mark of this job.
 
         A job that begins leaves a mark of number 0 before its first row: so what a run that is killed has
@@ -103,27 +107,24 @@ class Transactions:
         Raises
         ------
         OSError, ValueError
-            if the cluster stays away or refuses, a topic does not exist, or one is an input as well; or if
-            the job is new, and a topic holds records, unless it may ``append``. Nothing is changed then.
+            if the cluster stays away or refuses, a topic does not exist, or one is an input as well; or,
+            unless it may ``append``, if another job wrote last, or a topic holds records and the job is new
+            and not one that ``resumes``. Nothing is changed then.
         """
         if not self._group:
-            self._group = f"{self.name}.{job or f'once.{self._owner}'}"
+            self._job, self._group = job, f"{self.name}.{job or f'once.{self._owner}'}"
             topics = {*self._outputs}
             with closing(self.cluster.consumer()) as consumer:
                 places = [
                     place for topic in topics for place in self.cluster.topic_partitions(consumer, topic)
                 ]
                 self._refuse_own_inputs()
-                if job and not append and self.cluster.call(self._is_new):
+                if job and not append and not resumes and self.cluster.call(self._is_new):
                     self._refuse_records(consumer, places)
             self.settings = self.cluster.topic_settings(topics)
-            self._producer = self.cluster.call(lambda: self._claim(self.name, self._owner))
-            found = self.cluster.call(lambda: self._committed(self._group))
+            self._producer, found = self.cluster.call(lambda: self._take_over(append=append))
             if found is not None:
                 self._last = unpack(found.metadata)
-            elif job:
-                self._discard()
-                self._producer = self.cluster.call(lambda: self._claim(self._group, pack(self._last)))
         return self._last if self._last.number else None
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
@@ -158,7 +159,7 @@ class Transactions:
                     ) from None
                 log.info("%s: transaction %s in doubt (%s)", self.name, mark.number, brief(error))
         self.rows = []
-        self._last = mark
+        self._last, self._writer = mark, self._job or self._writer
         return {"transaction": mark.number}
 
     def close(self) -> None:
@@ -183,6 +184,8 @@ class Transactions:
             producer.begin()
             producer.send(self.rows)
             producer.send_offsets(self._group, self._offsets(mark))
+            if self._job not in ("", self._writer):
+                self._sign(producer, self._job)
             producer.flush()
         except KafkaError as error:
             raise worst(producer.failures(), error) from None
@@ -221,13 +224,32 @@ class Transactions:
         offsets[self._anchor] = OffsetAndMetadata(mark.number, pack(mark))
         return offsets
 
-    def _claim(self, group: str, mark: str) -> Producer:
-        """Make the producer, and write a mark: of this run, or the first one of a job."""
-        with self._made() as producer:
+    def _take_over(self, *, append: bool) -> tuple[Producer, OffsetAndMetadata | None]:
+        """Make the producer, and write the mark of this run; return the last of its job, None if it is new.
+
+        Refuse if another job wrote last.
+        """
+        with self._made() as producer:  # from here on, no other run commits
+            owner, found = self._committed(self.name), self._committed(self._group)
+            self._writer = None if owner is None else owner.metadata.partition(" ")[2] or None
+            if self._job and self._writer not in (None, self._job) and not append:
+                raise ValueError(
+                    f"the rows of another store ({self._writer}) were written to {self._outputs} at"
+                    f" {self.cluster} with the transactional id {self.name!r}: this run, whose store is"
+                    f" {self._job}, would write the same again. Let only the run of that store go on; or"
+                    " write behind its rows with --append"
+                )
             producer.begin()
-            producer.send_offsets(group, {self._anchor: OffsetAndMetadata(0, mark)})
+            self._sign(producer, self._writer)
+            if found is None and self._job:
+                producer.send_offsets(self._group, {self._anchor: OffsetAndMetadata(0, pack(self._last))})
             producer.commit()
-        return producer
+        return producer, found
+
+    def _sign(self, producer: Producer, writer: str | None) -> None:
+        """Write the mark of this run into the open transaction, with the job that wrote last."""
+        mark = f"{self._owner} {writer or ''}"
+        producer.send_offsets(self.name, {self._anchor: OffsetAndMetadata(0, mark)})
 
     def _is_new(self) -> bool:
         """Whether the job has no mark, not even one that an open transaction will replace."""
@@ -251,8 +273,17 @@ class Transactions:
     def _recover(self) -> tuple[Producer, int]:
         """Make a new producer after an error; return it with the number of the last transaction committed.
 
-        The mark is read first: ending the transactions of another run would fence that run in turn.
+        The owner's mark is read first, since ending the transactions of another run would fence that run in
+        turn; and again, since another run may have taken over meanwhile.
         """
+        self._check_owner()
+        with self._made() as producer:
+            self._check_owner()
+            found = self._committed(self._group)
+        return producer, 0 if found is None else unpack(found.metadata).number
+
+    def _check_owner(self) -> None:
+        """Raise RefusedError unless the mark under the transactional id is that of this run."""
         owner = self._committed(self.name)
         if owner is None:
             raise RefusedError(
@@ -260,14 +291,12 @@ class Transactions:
                 f" was deleted, or the topic {self._anchor.topic!r} was. It is unknown whether the last"
                 " micro-batch was written; start with a new store"
             )
-        if owner.metadata != self._owner:
+        if owner.metadata.partition(" ")[0] != self._owner:
             raise RefusedError(
-                f"another run writes with the transactional id {self.name!r}, so this run stops."
-                " To keep both, give one of them another id with the URL's option transactional_id"
+                f"another run writes with the transactional id {self.name!r}, so this run stops. Let only one"
+                " go on: with an id of its own, by the URL's option transactional_id, each would write every"
+                " row of what it reads"
             )
-        with self._made() as producer:
-            found = self._committed(self._group)
-        return producer, 0 if found is None else unpack(found.metadata).number
 
     @contextmanager
     def _made(self) -> Iterator[Producer]:

@@ -33,7 +33,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.stored import stored_run
 from tests.command_line import FLIGHTS
 from tests.connectors.kafka.broker import Broker
-from tests.connectors.kafka.topics import Kafka, ends, retried, started, until
+from tests.connectors.kafka.topics import BOTH, Kafka, ends, prediction, retried, started, until
 from tests.forks import Fork
 
 PREDICTIONS = 4_000
@@ -217,3 +217,51 @@ def kill_and_check(stream: Stream, what: str, kills: int, seed: int) -> None:
     assert "Connection failed" not in log  # kafka-python says that at every attempt
     if what == "broker":
         assert log.count("is away") == log.count("is back") <= kills
+
+
+@pytest.mark.crash
+@BOTH
+@pytest.mark.parametrize(
+    ("replicas", "seed"),
+    [(3, 0), *(pytest.param(n, seed, marks=pytest.mark.nightly) for n in (2, 3, 5) for seed in range(1, 4))],
+)
+@pytest.mark.usefixtures("quick_cluster")
+def test_of_replicas_with_stores_of_their_own_one_writes(
+    kafka: Kafka, tmp_path: Path, replicas: int, seed: int
+) -> None:
+    """Started together, killed now and then, and restarted ever later, by a supervisor, until refused."""
+    rng, rows = random.Random(f"{replicas} {seed}"), 600
+    events, output = kafka.topic("events"), kafka.topic("answers")
+    kafka.put(events, [prediction(number) for number in range(rows)])
+    refused, restarts, due = set[int](), [0] * replicas, dict[int, float]()
+    with ExitStack() as runs:
+
+        def start(replica: int) -> tuple[Fork, Callable[[], str]]:
+            store = tmp_path / f"{replica}.db"
+            command = ["run", "--events", kafka.url(events), "--output", kafka.url(output), "--store", store]
+            return runs.enter_context(started(*command, STREAMCAL_TEST_MAX_EVENTS="50"))
+
+        alive = {replica: start(replica) for replica in range(replicas)}
+
+        def only_one_is_left() -> bool:
+            for replica, (process, said) in [*alive.items()]:
+                if process.poll() is None:
+                    continue
+                now, wait = time.monotonic(), 0.1 * 2 ** restarts[replica]
+                if any(text in said() for text in ("rows of another store", "this store knows nothing of")):
+                    refused.add(replica)
+                    del alive[replica]
+                elif now > due.setdefault(replica, now + wait):
+                    del due[replica]
+                    restarts[replica] += 1
+                    alive[replica] = start(replica)
+            return len(alive) == 1
+
+        for _ in range(replicas):
+            time.sleep(rng.uniform(0.0, 1.0))
+            rng.choice([*alive.values()])[0].kill()
+            only_one_is_left()
+        until(only_one_is_left, "none was refused")
+        until(lambda: only_one_is_left() and len(kafka.answered(output)) >= rows, "not all rows are written")
+        assert len(refused) == replicas - 1
+    assert sorted(kafka.answered(output)) == list(range(rows))

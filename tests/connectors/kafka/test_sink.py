@@ -158,6 +158,29 @@ def test_a_zombie_is_fenced_and_stops(kafka: Kafka) -> None:
     assert kafka.answered(topic) == [1, 3]
 
 
+@BOTH
+def test_a_run_that_was_fenced_does_not_come_back_once_another_store_has_written(kafka: Kafka) -> None:
+    """Though its mark says that the job is not new, its rows would be the other's."""
+    topic = kafka.topic("answers")
+    with kafka.written(topic, "job 1"), kafka.written(topic, "job 2") as second:
+        with kafka.written(topic, "job 1"):  # nobody has written: it may
+            pass
+        with pytest.raises(OSError, match="each would write every row"):
+            commit(second, 1, answer(1))
+    with kafka.written(topic, "job 2") as second:
+        commit(second, 1, answer(1))
+        for position in (None, {"transaction": 1}):
+            with (
+                pytest.raises(ValueError, match=r"rows of another store \(job 2\).*--append"),
+                kafka.written(topic, "job 1", position),
+            ):
+                pass
+        commit(second, 2, answer(2))  # and what was refused has not fenced it for good
+    with kafka.written(topic, "job 1", append=True) as first:
+        commit(first, 3, answer(3))
+    assert kafka.answered(topic) == [1, 2, 3]
+
+
 def test_a_key_belongs_to_the_same_partition_with_every_client(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

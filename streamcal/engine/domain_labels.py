@@ -76,7 +76,7 @@ class DomainLabels(counts_c.LabelBuffer):
     keeps_index
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
-        how many of the newest labels are kept in their order, until `take_newest`.
+        how many of the newest labels are kept in their order.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class DomainLabels(counts_c.LabelBuffer):
         """Log of the labels that have been sorted; buffered labels are not in it."""
         self.n, self.positives, self.windowed = log.n, log.positives, log.windowed
         self.mass = state.mass
-        self._newest = state.newest
+        self.newest = state.newest
+        """Newest labels that have been sorted, in their order; None: they are not kept, or no longer."""
         self._put(scores, labels, weights, state.prediction_index)
         self._flushed = len(labels)  # number of the first label that is not in the log
         self._pane = log.pane  # of the window, where the labels lie that are not in the log
@@ -228,11 +229,6 @@ class DomainLabels(counts_c.LabelBuffer):
             self._sort(scores, labels, weights)
             self._flushed = self.end
 
-    def take_newest(self) -> RecentLabels | None:
-        """Return the newest labels, all flushed, and keep them no longer; None if they are not kept."""
-        newest, self._newest = self._newest, None
-        return newest
-
     def drop(self, number: int) -> None:
         """Forget buffered labels before this number that are in the log: every reader has read them."""
         count = min(number, self._flushed) - self.start
@@ -247,11 +243,11 @@ class DomainLabels(counts_c.LabelBuffer):
         """The state, with the labels that not everybody has read; all must be flushed."""
         run = self.since(self.start)
         return DomainState(
-            self.log, run.scores, run.labels, run.prediction_index, run.weights, self._newest, self.mass
+            self.log, run.scores, run.labels, run.prediction_index, run.weights, self.newest, self.mass
         )
 
     def _sort(self, scores: Floats, labels: Labels, weights: Floats | None) -> None:
         """Add labels to the log, and to the newest."""
         self.log.add(scores, labels, self._pane, weights)
-        if self._newest is not None:
-            self._newest.add(scores, labels, weights)
+        if self.newest is not None:
+            self.newest.add(scores, labels, weights)

@@ -251,7 +251,7 @@ class Engine(EventRules):
                 else:
                     number = None if prediction_index is None else prediction_index[part]
                     known.extend(scores[part], labels[part], number, weights[part])
-                if versions.labels_until_due(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
+                if versions.labels_until_due(domain) <= 0 if direct else known.n >= self._stop(domain):
                     self._catch_up(domain, forms=known.n >= last)
         self.served.forget_weights()
 

@@ -50,6 +50,7 @@ cdef class EventRules:
     cdef public long long _source_stop, _target_stop
     cdef public bint _delayed
     cdef public bint carries
+    cdef bint _in_turn
     cdef public object _complete
     cdef public object config, _priors, _versions
     cdef object _key
@@ -65,6 +66,7 @@ cdef class EventRules:
     @cython.locals(release=label_release_c.LabelRelease, some=bint)
     cdef bint _count(self, double score, double time) except -1
     cpdef _begin_cohorts(self)
+    cpdef take_turn(self)
     cpdef tuple learn(self, joined)
     @cython.locals(due=bint, held=bint, version=cython.longlong, alarms=Py_ssize_t, came=double)
     cpdef tuple learn_label(

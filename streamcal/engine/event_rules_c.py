@@ -21,6 +21,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
 from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.schedule import NEVER
 from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.errors import DamagedStateError
@@ -252,6 +253,7 @@ class EventRules:
             self.release.restore(state.release)
             require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
         self._complete: Any = self._versions.complete
+        self._in_turn = False
         self._set_stops()
 
     # A prediction
@@ -346,6 +348,16 @@ class EventRules:
         """Form maps, other than the mixture's, each time labels have grown by this factor, from now on."""
         self._versions.reform_by(growth)
         self._set_stops()
+
+    def wait_for_turns(self, waits: bool) -> None:
+        """Leave what is due by labels of the target to `take_turn`, from now on, or no longer."""
+        self._in_turn = waits
+        self._set_stops()
+
+    def take_turn(self) -> None:
+        """Do what is due by labels of the target."""
+        if self._versions.labels_until_due("target") <= 0:
+            self._catch_up("target")
 
     # A label
 
@@ -561,7 +573,8 @@ class EventRules:
         """Compute the label counts at which something is due next."""
         source, target, versions = self._source, self._target, self._versions
         self._source_stop = source.n + min(source.remaining, versions.labels_until_due("source"))
-        self._target_stop = target.n + min(target.remaining, versions.labels_until_due("target"))
+        due = NEVER if self._in_turn else versions.labels_until_due("target")
+        self._target_stop = target.n + min(target.remaining, due)
 
     def _catch_up(self, domain: Domain, *, forms: bool = True) -> None:
         """Do what is due at this label count; without ``forms``, a version that begins is only counted."""

@@ -239,8 +239,9 @@ class MapVersions:
             self._begin_version(domain, forms=forms)
         if domain == "target":
             if self._auto is not None and not self._auto.begun:
-                self._begin_to_mix(self._auto, self._target.end - 1)
-            elif self._auto is not None and self._auto.labels_until_due <= 0:
+                self.flush("source")
+                self._auto.begin()
+            if self._auto is not None and self._auto.labels_until_due <= 0:
                 self._mix(self._auto)
             if self._labels_until_look <= 0:
                 self._look()
@@ -426,10 +427,6 @@ class MapVersions:
         self.served.serve(base, self._versions.number + steps)
 
     # Mode auto
-
-    def _begin_to_mix(self, auto: MixtureController, first: int) -> None:
-        self.flush("source")
-        auto.begin(first)
 
     def _take_evidence(self, auto: MixtureController) -> bool:
         """Mix anew with the early positives of a closed pane; return whether there is such evidence."""

@@ -51,8 +51,8 @@ class MixtureController:
         """Counts of positives that come before a label is final; None: there are none."""
         self.mixture = mixture
         """Mixture; None before there is a label, as of many keys most have few."""
-        self.begun = target.n > 0
-        """Whether there was a target label: from the first on, the mixture takes steps by their number."""
+        self.begun = source.newest is None
+        """Whether the mixture learns target labels: from the first on, or the first turn of the engine."""
         self.mixed: Mixed | None = None if mixture is None else mixture.mixed
         """The map as it was last mixed; None before the first step."""
         self._counted = target.start  # number of the first target label that is not in the mixture
@@ -70,9 +70,8 @@ class MixtureController:
     @property
     def labels_until_due(self) -> int:
         """Number of target labels that may come before `begin` or `step` is due."""
-        if self.mixture is None or not self.begun:
-            return 1
-        return self.mixture.next_step - self.mixture.n - (self._target.end - self._counted)
+        next_step = self.mixture.next_step - self.mixture.n if self.mixture is not None and self.begun else 1
+        return next_step - (self._target.end - self._counted)
 
     @property
     def observed(self) -> int:
@@ -82,15 +81,15 @@ class MixtureController:
     @property
     def read(self) -> int:
         """The number of the first target label that is still to be read."""
-        return self._counted if self.begun else self._target.end
+        return self._counted
 
-    def begin(self, first: int) -> None:
-        """Begin to learn at the first target label, of this number; the source's must be flushed."""
+    def begin(self) -> None:
+        """Begin to learn target labels; the source's must be flushed."""
         mixture = self.mixture = self.mixture or self._new_mixture()
-        newest = self._source.take_newest()
+        newest, self._source.newest = self._source.newest, None
         if newest is not None:
             mixture.continue_from(*newest.latest(len(newest)))
-        self.begun, self._counted = True, first
+        self.begun = True
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Take this sketch of the source's labels for the candidates that follow from the source."""

@@ -121,7 +121,7 @@ class VersionCounts(Part, dict=True):
         """Compute the label count at which the next version of a domain is due."""
         schedule = self._schedules.get(domain)
         if schedule is not None:
-            self.due[domain] = schedule.count(schedule.passed(labels))
+            self.due[domain] = schedule.count(min(schedule.passed(labels), self.begun[domain]))
 
     def begin(self, domain: Domain, labels: int) -> None:
         """Count the version that begins at this many labels of a domain."""

@@ -27,6 +27,11 @@ cdef class OneVsRest:
         self, const double[:, :] rows, const long long[::1] codes, str domain, times=*, index=*,
         const double[:] weights=*
     )
+    @cython.locals(
+        count=cython.longlong, apart=cython.longlong, first=cython.longlong, turn=cython.longlong,
+        rules=event_rules_c.EventRules,
+    )
+    cpdef take_turns(self, long long before, long long after)
 
 
 cdef int _STEP, _BLOCK, _FIRST_STEP, _SCALED

@@ -31,6 +31,8 @@ _LARGEST: Final = 8  # number of engines where there are more classes: each cost
 
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
+_GROWTH: Final = 2.0  # of labels, from one certificate of a class to the next
+_APART: Final = 8  # engines for each label between their turns
 _KEPT: Final = 0.9999  # of the recent labels, a label
 
 
@@ -145,15 +147,36 @@ class OneVsRest:
                 rules.learn_one(float(rows[0, code]), int(code == codes[0]), domain, time, known, weight)
             return
         scores, labels = np.asarray(rows), np.asarray(codes)
-        counted = None if weights is None else np.asarray(weights)
+        counted, waits = None if weights is None else np.asarray(weights), self._config.mode == "auto"
         for code, engine in self._engines.items():
             before = None if index is None else np.full(len(labels), max(0, index - self._begun[code]))
             its_scores = np.ascontiguousarray(scores[:, code])
+            engine.wait_for_turns(waits and len(labels) <= len(self._engines) ** 2 // _APART)  # for one turn
             engine.learn_many(its_scores, (labels == code).astype(np.int8), domain, times, before, counted)
+            engine.wait_for_turns(waits)
 
     def _begin(self, code: int) -> None:
-        self._engines[code], self._begun[code] = Engine(self._config), self.observed
+        self._engines[code], self._begun[code] = self._waiting(Engine(self._config)), self.observed
         self._positives[code] = 0
+
+    def _waiting(self, engine: Engine) -> Engine:
+        """Return an engine which waits for its turn, and forms few certificates."""
+        if engine.config.mode == "auto":
+            engine.wait_for_turns(True)
+            engine.reform_by(_GROWTH)
+        return engine
+
+    def take_turns(self, before: int, after: int) -> None:
+        """Let engines do what is due by labels of the target: of several labels, each one at most once.
+
+        ``before`` and ``after`` are the numbers of target labels before and after the latest.
+        """
+        count = len(self._rules)
+        apart = max(1, min(before // (4 * count), count // _APART)) if count else 1
+        first = max(before // apart, after // apart - count)
+        for turn in range(first, after // apart):
+            rules = self._rules[turn % count]
+            rules.take_turn()
 
     def _admit(self, codes: Counts) -> None:
         """Let classes with many recent labels have an engine, in place of those with few."""
@@ -185,7 +208,7 @@ class OneVsRest:
         require(max(engines, default=0) < classes, f"engines of classes {[*engines]}, of {classes}")
         self._positives, self._recent = state.positives.reshape(classes).copy(), state.recent.reshape(classes)
         self.observed = state.observed
-        self._engines = {code: Engine.from_bytes(data) for code, (_, data) in engines.items()}
+        self._engines = {code: self._waiting(Engine.from_bytes(data)) for code, (_, data) in engines.items()}
         self._begun = {code: begun for code, (begun, _) in engines.items()}
         self._arrange()
 
@@ -343,6 +366,7 @@ class ManyRules:
         if self._waiting >= min(_STEP, max(_FIRST_STEP, self.labels // 4)):
             self._step(self.labels)
         self.labels += codes.shape[0]
+        self._engines.take_turns(self.labels - codes.shape[0], self.labels)
 
     def _judge(self, rows: Floats, codes: Counts) -> None:
         """Take a step by labels of the source."""

@@ -13,6 +13,7 @@ import pytest
 import scipy.special
 
 from streamcal import Recalibrator
+from streamcal.engine.mixture_controller import MixtureController
 
 softmax = partial(scipy.special.softmax, axis=1)
 Floats = npt.NDArray[np.float64]
@@ -118,6 +119,27 @@ def test_rare_classes_share_and_those_with_labels_get_an_engine() -> None:
     assert "class 299" not in certified
     right, raw = log_loss(truth, labels), log_loss(scores, labels)
     assert log_loss(made[2_000:], labels[2_000:]) - right < 0.5 * (raw - right)
+
+
+@pytest.mark.parametrize("late", [0, 100])
+def test_of_the_binary_engines_one_at_a_time_takes_a_step(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """Also where the first labels are held, and then learned together by all of them."""
+    rng, steps, memos = np.random.default_rng(0), list[list[Any]](), list[bytes]()
+    step = MixtureController.step
+
+    def noted(mixture: MixtureController, *given: Any) -> None:
+        steps[-1].append(mixture)
+        step(mixture, *given)
+
+    monkeypatch.setattr(MixtureController, "step", noted)
+    engine, scores = Recalibrator(classes=[f"class {k}" for k in range(20)]), rng.dirichlet(np.ones(20), 500)
+    for at, row in enumerate(scores):
+        memos.append(engine.answer_one(row).memo)
+        if at >= late:
+            steps.append([])
+            engine.learn_one(scores[at - late], int(rng.integers(20)), memo=memos[at - late])
+    assert max(len({*map(id, taken)}) for taken in steps) == 2  # with that of the decision
+    assert len({id(mixture) for taken in steps for mixture in taken}) == 21
 
 
 def test_the_composite_weighs_by_the_priors() -> None:

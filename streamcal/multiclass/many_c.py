@@ -32,7 +32,7 @@ _LARGEST: Final = 8  # number of engines where there are more classes: each cost
 _FEWEST: Final = 4  # labels of its class from which an engine forecasts
 _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not all classes have one
 _GROWTH: Final = 2.0  # of labels, from one certificate of a class to the next
-_APART: Final = 8  # engines for each label between their turns
+_APART: Final = 4  # engines for each label between their turns
 _KEPT: Final = 0.9999  # of the recent labels, a label
 
 

@@ -680,7 +680,7 @@ def engine_of(
     """
     kind = ClassesEngine if options.classes else SegmentedEngine if options.fields else Engine
     engine = kind.make(options, key, data, rows)
-    if engine.config != options.config:
+    if data is not None and engine.config != options.config:
         raise DamagedStateError(f"the state of the engine of key {key!r} is one of other options")
     return engine
 

@@ -19,6 +19,10 @@ import numpy.typing as npt
 __all__ = [
     "MAX_NAME_BYTES",
     "MAX_NAME_CHARACTERS",
+    "NO_CELLS",
+    "NO_COUNTS",
+    "NO_FLOATS",
+    "NO_LABELS",
     "Bytes",
     "Cells",
     "Counts",
@@ -48,6 +52,13 @@ Labels = npt.NDArray[np.int8]
 
 Cells = npt.NDArray[np.int32]
 """Cells of the dyadic grid, all of one level."""
+
+NO_FLOATS: Final = np.empty(0)
+"""Array without numbers, as are the next three: whatever is new shares them."""
+
+NO_COUNTS: Final = np.empty(0, np.int64)
+NO_LABELS: Final = np.empty(0, np.int8)
+NO_CELLS: Final = np.empty(0, np.int32)
 
 Bytes = npt.NDArray[np.uint8]
 """Bytes of texts."""

@@ -11,14 +11,13 @@ import math
 from functools import cache
 from typing import Final, Self
 
-import msgspec
 import numpy as np
 
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Part
 from streamcal.sketch.grid import Level, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Cells, Counts, Floats
+from streamcal.values import NO_CELLS, NO_COUNTS, Cells, Counts, Floats
 
 __all__ = ["BINS", "MOST_SNAPSHOTS", "ExchangeabilityTest"]
 
@@ -30,6 +29,7 @@ MOST_SNAPSHOTS: Final = 24
 
 _FIRST_LOOK: Final = 64  # labels, from whose scores the bins are chosen
 _STRIDE: Final = 16  # the labels grow by a 16th of them, at least, from one look to the next
+_NO_SNAPSHOTS: Final = np.empty((0, 2, 1), np.int64)
 _HEAD_START: Final = 32  # a of the weights a/((k+a−1)(k+a)) of the looks k = 1, 2, 3, …
 
 
@@ -51,18 +51,19 @@ class ExchangeabilityTest(Part):
     """α in (0, 1), the probability of a false alarm over the whole life."""
     level: Level
     """Level of the grid on which the bins lie."""
-    cells: Cells = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
+    cells: Cells = NO_CELLS
     """First cell of every bin but the first bin, int32[B−1], ascending."""
-    snapshots: Counts = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    snapshots: Counts = _NO_SNAPSHOTS
     """Labels of the domain by label and bin at looks, int64[S, 2, B]; at the first and the last look, and at
     some between."""
-    looks: Counts = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    looks: Counts = NO_COUNTS
     """Numbers of these looks, int64[S], from 0."""
     refuted: bool = False
     """Whether identical distribution is refuted. Once True, it stays True."""
 
     def __post_init__(self) -> None:
-        self.snapshots = self.snapshots.reshape(-1, 2, len(self.cells) + 1)  # one row in a state
+        if self.snapshots is not _NO_SNAPSHOTS:  # one row in a state
+            self.snapshots = self.snapshots.reshape(-1, 2, len(self.cells) + 1)
 
     @classmethod
     def begun(cls, alpha: float, max_cells: int) -> Self:

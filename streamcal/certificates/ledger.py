@@ -35,6 +35,7 @@ from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
 __all__ = ["Ledger"]
 
+_NO_FORECASTS: Final = Forecasts()
 _ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 
 
@@ -67,7 +68,7 @@ class Ledger(Part, dict=True):
         alpha, whole = _ALPHA * about.delta, _whole(about)
         return cls(
             watch=LabelShiftWatch.begun(alpha, MAX_CELLS) if _watches(about) else None,
-            forecasts={domain: Forecasts() for domain in sorted(whole)},
+            forecasts=dict.fromkeys(sorted(whole), _NO_FORECASTS),
             tests={domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in sorted(whole)},
         ).of(about)
 

@@ -11,7 +11,7 @@ from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.grid import Level, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Cells, Counts, Floats, Labels
+from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
 __all__ = ["LabelShiftWatch"]
 
@@ -39,7 +39,7 @@ class LabelShiftWatch(Part):
     """α in (0, 1)."""
     level: Level
     """Level of the grid on which the bins lie."""
-    cells: Cells
+    cells: Cells = NO_CELLS
     """First cell of every bin but the first bin, ascending."""
     test: LabelShiftTest | None = None
     """Test that runs; None before the first look."""
@@ -61,7 +61,7 @@ class LabelShiftWatch(Part):
         max_cells
             the ``max_cells`` of the sketches that `look` receives.
         """
-        return cls(alpha, lasting_level(max_cells), np.empty(0, np.int32))
+        return cls(alpha, lasting_level(max_cells))
 
     @property
     def log_e(self) -> float | None:

@@ -3,6 +3,8 @@ cimport cython
 from libc cimport math
 
 cdef const double[::1] _EDGES
+cdef double[:, ::1] _NO_SUMS, _NO_LAWS
+cdef double[::1] _NO_HISTOGRAM
 cdef double _MEMORY, _SHARES, _LEAST, _TAIL, _ON, _OFF, _WIDE, _VARIANCE, _THREE_QUARTERS, _NO_TIME, _NEVER, _MOST
 cdef int _MARKS, _COHORT, _BINS, _BANDS, _NOWHERE, _ZERO, _EVERY, _N, _R, _U, _V, _M, _A, _S, _ROWS
 cdef int _ROUNDS, _LOCAL, _BEFORE, _NEAR

@@ -24,18 +24,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.delayed.release_state import ReleaseState
+from streamcal.delayed.release_state import BANDS, ReleaseState
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Floats
 
-__all__ = ["BANDS", "BINS", "COHORT", "COMPLETE", "EDGES", "DelayLaws", "completeness"]
+__all__ = ["BINS", "COHORT", "COMPLETE", "EDGES", "DelayLaws", "completeness"]
 
 COHORT: Final = 64
 """Predictions of a cohort that is not merged yet."""
 BINS: Final = 128
 """Bins of delays, four an octave: from 1/64 second or prediction to two years in seconds."""
-BANDS: Final = 24
-"""Bands of scores: octaves of the odds, from 2⁻¹² to 2¹²."""
 COMPLETE: Final = 0.98
 """Share of its labels from which a class counts as complete."""
 
@@ -82,6 +80,30 @@ _COHORT, _BINS, _BANDS, _EDGES = COHORT, BINS, BANDS, EDGES
 _NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("inf")
 
 
+def _columns(limit: int) -> list[Any]:
+    """Return memory for so many cohorts."""
+    shapes = (
+        (np.int64, ()),  # number of the first prediction
+        (np.int64, ()),  # number of predictions
+        (np.float64, ()),  # time
+        (np.int64, (2,)),  # labels told of each class
+        (np.int64, (2,)),  # labels released of each class
+        (np.int32, ()),  # bin whose end the cohort comes to next
+        (np.int32, (3,)),  # first and …
+        (np.int32, (3,)),  # … last held label of each class, and score of a prediction without one
+        (np.int32, (2,)),  # number of such scores, and mark: see `label_release_c`
+        (np.float64, (3,)),  # sums of what is expected of predictions, of its square, and of labels
+        (np.int32, (_BANDS, 2)),  # labels up to the bin before
+        (np.int32, (_BANDS, 2)),  # labels of that bin
+    )
+    return [np.zeros((limit, *shape), kind) for kind, shape in shapes]
+
+
+_NO_COHORTS: Final = _columns(0)
+# Those of all before their first cohort ends.
+_NO_SUMS, _NO_LAWS, _NO_HISTOGRAM = np.zeros((0, 0)), np.ones((2, 1)), np.zeros(0)
+
+
 class DelayLaws:
     """Cohorts of predictions with their labels, and the laws of the delays; attributes are the state."""
 
@@ -118,52 +140,33 @@ class DelayLaws:
         """Greatest age at which the laws are known."""
         self._first, self._low, self._high = 0, _BANDS, -1
         self._earlier = self._before = self._latest = _NO_TIME  # event times of the latest predictions
-        self._sums: Any = np.zeros((0, 0))
-        self._laws: Any = np.ones((2, 1))
-        self._histogram: Any = np.zeros(0)
+        self._sums: Any = _NO_SUMS
+        self._laws: Any = _NO_LAWS
+        self._histogram: Any = _NO_HISTOGRAM
         self._limit = 0
-        self._allot(0)
+        self._columns = _NO_COHORTS  # before the first label, or the end of the first cohort
 
     def _allot(self, limit: int) -> None:
-        """Make memory for so many cohorts."""
-        shapes = (
-            (np.int64, ()),  # number of the first prediction
-            (np.int64, ()),  # number of predictions
-            (np.float64, ()),  # time
-            (np.int64, (2,)),  # labels told of each class
-            (np.int64, (2,)),  # labels released of each class
-            (np.int32, ()),  # bin whose end the cohort comes to next
-            (np.int32, (3,)),  # first and …
-            (np.int32, (3,)),  # … last held label of each class, and score of a prediction without one
-            (np.int32, (2,)),  # number of such scores, and mark: see `label_release_c`
-            (np.float64, (3,)),  # sums of what is expected of predictions, of its square, and of labels
-            (np.int32, (_BANDS, 2)),  # labels up to the bin before
-            (np.int32, (_BANDS, 2)),  # labels of that bin
-        )
-        before = getattr(self, "_columns", None)
-        self._columns: list[Any] = [np.zeros((limit, *shape), kind) for kind, shape in shapes]
-        if before is not None:
-            for column, old in zip(self._columns, before, strict=True):
-                column[: self.k] = old[: self.k]
+        """Make memory for so many cohorts, more than there are."""
+        before, k = self._columns, self.k
+        columns = self._columns = _columns(limit)
+        for column, old in zip(columns, before, strict=True):
+            column[:k] = old[:k]
         self._limit = limit
-        self._hold()
-
-    def _hold(self) -> None:
-        """Name the columns."""
-        columns = self._columns
         self._start, self._size, self._time, self.told, self.released, self._next = columns[:6]
         self.head, self.tail, self.waiting, self.expected, self._risk, self._open = columns[6:]
 
     def remaining(self) -> int:
         """Return the number of predictions until a cohort ends."""
-        return _COHORT - (self.n - self._start[self.k - 1]) if self.k else _COHORT
+        return _COHORT - (self.n - self._start[self.k - 1] if self.k else self.n)
 
     def begin(self) -> None:
         """Make a cohort for the next predictions."""
         if self.k == self._limit:
             self._allot(max(2, self._limit + (self._limit >> 1)))
         i = self.k
-        self._start[i], self._size[i], self._time[i], self._next[i] = self.n, 0, 0.0, self._first
+        self._start[i], self._size[i], self._time[i] = (self.n if i else 0), 0, 0.0
+        self._next[i] = self._first
         for y in range(2):
             self.told[i, y] = self.released[i, y] = 0
             self.waiting[i, y] = 0
@@ -180,12 +183,10 @@ class DelayLaws:
         if self.n == 0:
             self.by_time = time == time
             self.origin = time if time == time else 0.0
-        if self.k == 0:
-            self.begin()
         self.n += 1
         if self.by_time:
             self._earlier, self._before, self._latest = self._before, self._latest, time
-        return bool(self.n - self._start[self.k - 1] == _COHORT)
+        return self.remaining() == 0
 
     def predict_many(self, count: int) -> bool:
         """Count predictions without event times, at most `remaining`; return the same as `predict`."""
@@ -193,11 +194,13 @@ class DelayLaws:
         if count > 1:
             self.n += count - 1
             self._earlier = self._before = _NO_TIME
-            ends = self.n - self._start[self.k - 1] == _COHORT
+            ends = self.remaining() == 0
         return bool(ends)
 
     def close(self) -> None:
         """End a cohort, and let the others come of age."""
+        if self.k == 0:
+            self.begin()
         i = self.k - 1
         closed_any = len(self._sums) > 0
         if not closed_any:
@@ -249,6 +252,8 @@ class DelayLaws:
 
     def label(self, i: int, score: float, label: int, time: float) -> None:
         """Count a label of a prediction of cohort i that comes at this time, at least `now`."""
+        if self.k == 0:
+            self.begin()
         band = 0 if score < 0.5 else _BANDS - 1
         if 0.0 < score < 1.0:
             octave = int(math.floor(math.log2(score / (1.0 - score))))  # noqa: RUF046  # in C a double
@@ -464,7 +469,8 @@ class DelayLaws:
 
     def _restore_laws(self, state: ReleaseState) -> None:
         """Restore cohorts and laws; scalars must be restored before."""
-        k, none = len(state.cohorts[0]), (self._low, self._high)
+        cohorts: Any = state.cohorts
+        k, none = len(cohorts[0]), (self._low, self._high)
         range_ = 0 <= self._low <= self._high < BANDS or none == (BANDS, -1)
         require(0 <= self._first < BINS and range_, f"bins {(self._first, *none)}")
         known = len(state.histogram) > 0
@@ -476,7 +482,7 @@ class DelayLaws:
         self._allot(k)
         self.k = k
         values: Any
-        for column, values in zip(self._cohorts(k), state.cohorts, strict=True):
+        for column, values in zip(self._cohorts(k), cohorts, strict=True):
             column[:] = values.reshape(column.shape)
         within(np.asarray(self._next)[:k], 0, BINS - 1, "bins of cohorts")
 

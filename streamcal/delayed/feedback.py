@@ -21,7 +21,7 @@ from streamcal.delayed.delays import BINS, PANES, fit_delays
 from streamcal.delayed.estimate import LEVEL, Estimate, estimate
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Part
-from streamcal.values import Counts, Floats
+from streamcal.values import NO_COUNTS, Counts, Floats
 
 __all__ = ["DelayedFeedback", "Table"]
 
@@ -31,15 +31,14 @@ _OCTAVES: Final = ((_CELLS - 1) >> _OCTAVE) + 1
 _KEPT: Final = 2 * PANES  # panes whose delays count
 _WAITING: Final = 4096  # events that may wait before they are counted
 _MOST_PANE: Final = 1 << 40
-_NONE: Final = np.zeros(0, np.int64)
 
 
 class Table(msgspec.Struct, array_like=True):
     """Number of times that each key occurred, as sorted columns; the fields are the state."""
 
-    keys: Counts = _NONE
+    keys: Counts = NO_COUNTS
     """Keys, int64[m], ascending."""
-    counts: Counts = _NONE
+    counts: Counts = NO_COUNTS
     """Counts of the keys, int64[m], positive."""
 
     def add(self, keys: Counts, counts: Counts | None = None) -> None:

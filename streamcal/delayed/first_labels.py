@@ -16,9 +16,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-import msgspec
-
-from streamcal.sketch.decoding import Count, Finite
+from streamcal.sketch.decoding import Count, Finite, Part
 
 __all__ = ["FirstLabels", "Observed"]
 
@@ -42,7 +40,7 @@ class Observed(NamedTuple):
     """Sum of their squares."""
 
 
-class FirstLabels(msgspec.Struct):
+class FirstLabels(Part):
     """Counts that decide whether the first labels are fair; the fields are the state."""
 
     one_class_late: bool = False

@@ -15,7 +15,7 @@ cdef class LabelRelease(DelayLaws):
     cdef public object first
     cdef public double sum, squares, _moment, _came
     cdef public long long excluded, mistaken, held, noted
-    cdef public list ready, _loose, _store
+    cdef public list ready, _loose, _store, _young
     cdef public dict memos
     cdef public long long[:, ::1] more
     cdef int _free, _room
@@ -55,6 +55,8 @@ cdef class LabelRelease(DelayLaws):
     cpdef long long complete_until(self) noexcept
     @cython.locals(i=Py_ssize_t)
     cpdef expect(self, double probability)
+    @cython.locals(n="long long")
+    cpdef begin(self)
     @cython.locals(cohort=Py_ssize_t)
     cpdef note(self, double score)
     @cython.locals(n="long long", i=Py_ssize_t)

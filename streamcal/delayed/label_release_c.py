@@ -29,7 +29,7 @@ from streamcal.join.entries import Memo
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.values import Counts, Floats
+from streamcal.values import Floats
 
 __all__ = ["MOST_HELD", "LabelRelease"]
 
@@ -93,15 +93,16 @@ class LabelRelease(DelayLaws):
         self._moment = self._came = _NO_TIME  # latest event time of a label, and that of the last
         self.held = 0
         """Number of labels held."""
-        self.more: Counts = np.zeros((3, 2), np.int64)
+        self.more: Any = np.zeros((3, 2), np.int64)
         """By class: labels held; labels by exclusion, as learned; and labels that came and confirmed them."""
         self.ready: list[int] = []  # places of labels to be learned
         self._loose: list[int] = []  # places of held labels that came together with their prediction
         self.memos: dict[int, Memo] = {}
         self.noted = 0
-        """Number of scores noted."""
+        """Number of scores noted in cohorts."""
+        self._young: list[float] = []  # scores to be noted in the first cohort, once there is one
         self._free, self._room = _NOWHERE, 0
-        self._give(0)
+        self._store: Any = None
 
     def beyond(self, label: int) -> int:
         """Return the labels of a class that came, less those learned; below 0 by labels by exclusion."""
@@ -110,12 +111,10 @@ class LabelRelease(DelayLaws):
     def _give(self, room: int) -> None:
         """Make memory for so many held labels."""
         kinds = np.float64, np.int8, np.int64, np.float64, np.int32, np.float64, np.int32
-        before = getattr(self, "_store", None)
-        self._store: list[Any] = [np.zeros(room, kind) for kind in kinds]
-        if before is not None:
-            for column, old in zip(self._store, before, strict=True):
-                column[: self._room] = old
-        store = self._store
+        store = [np.zeros(room, kind) for kind in kinds]
+        for column, old in zip(store, self._store or (), strict=False):
+            column[: self._room] = old
+        self._store = store
         self._scores, self._labels, self._index, self._weights, self._stands, self._at, self._follow = store
         for i in range(room - 1, self._room - 1, -1):
             self._follow[i], self._free = self._free, i
@@ -306,29 +305,33 @@ class LabelRelease(DelayLaws):
         """Note what is expected of the next prediction, while `unsettled`; `predict` follows."""
         self.sum += probability
         self.squares += probability * probability
-        if self.k == 0:
-            self.begin()
-        i = self.k - 1
-        self.expected[i, 0] += probability
-        self.expected[i, 1] += probability * probability
+        if self.k:
+            self.expected[self.k - 1, 0] += probability
+            self.expected[self.k - 1, 1] += probability * probability
 
     def begin(self) -> None:
-        """Make a cohort for the next predictions."""
+        """Make a cohort for the next predictions; the first is that of all so far."""
         DelayLaws.begin(self)
         self.waiting[self.k - 1, 1] = _NOTED if self.excludes and self.holds else 0
+        if self.k == 1:
+            self.expected[0, 0], self.expected[0, 1] = self.sum, self.squares
+            n, young, self.n, self._young = self.n, np.array(self._young), 0, []
+            self.note_many(young)
+            self.n = n
 
     def note(self, score: float) -> None:
         """Note the score of the next prediction, while it `holds`; `predict` follows."""
         cohort = self.k - 1
-        if self.waiting[cohort, 1] == _NOTED:
+        if cohort < 0:
+            if self.excludes:
+                self._young.append(score)
+        elif self.waiting[cohort, 1] == _NOTED:
             self._place(cohort, _SCORE, score, self.n, 1.0, _NO_TIME)
             self.waiting[cohort, 0] += 1
             self.noted += 1
 
     def note_many(self, scores: Floats) -> None:
         """Note the scores of the next predictions, while it `holds`; `predict_many` follows."""
-        if self.k == 0:
-            self.begin()
         n = self.n
         for i in range(len(scores)):
             self.note(scores[i])
@@ -377,7 +380,7 @@ class LabelRelease(DelayLaws):
             What was expected of the label, while `unsettled`.
         """
         cohort = _NOWHERE
-        if self.k > 0 and index >= self._start[0]:
+        if self.n > 0 and index >= (self._start[0] if self.k else 0):
             cohort = self.find(index)
             if not came > _NEVER:
                 came = _NO_TIME
@@ -478,6 +481,7 @@ class LabelRelease(DelayLaws):
     def _free_all(self) -> None:
         """Release all labels; the first are settled."""
         self._free_loose()
+        self._young = []
         for cohort in range(self.k):
             self._free_of(cohort)
             self._forget_scores(cohort)
@@ -575,7 +579,13 @@ class LabelRelease(DelayLaws):
     # State
 
     def to_state(self) -> ReleaseState:
-        """Return the state; no label is `ready`."""
+        """Return the state, without what is as in a new one; no label is `ready`."""
+        own = {name: getattr(self, name) for name in SCALARS}
+        own = {name: value for name, value in own.items() if value == value and value != SCALARS[name]}
+        made = ReleaseState(**own, young=np.array(self._young))  # without NaN, as is usual
+        if not (self.k or self._loose):
+            return made
+        state: Any = made
         places, sizes = list[int](), list[int]()
         for cohort in range(self.k):
             for label in range(3):
@@ -586,28 +596,27 @@ class LabelRelease(DelayLaws):
                 sizes.append(len(places) - before)
         sizes.append(len(self._loose))
         places += self._loose
-        names = "scores", "labels", "index", "weights", "stands", "times"
-        columns: Any = [np.asarray(column)[places] for column in self._store[:-1]]  # but for the links
-        memos: Any = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
-        return ReleaseState(
-            **{name: getattr(self, name) for name in SCALARS},
-            sums=np.array(self._sums).ravel(),
-            laws=np.array(self._laws).ravel(),
-            histogram=np.array(self._histogram),
-            more=np.array(self.more).ravel(),
-            cohorts=tuple(self._cohorts(int(self.k))),
-            held=np.array(sizes, np.int64),
-            memos=memos,
-            **dict(zip(names, columns, strict=True)),
-        )
+        state.sums, state.laws = np.array(self._sums).ravel(), np.array(self._laws).ravel()
+        state.histogram = np.array(self._histogram)
+        state.more, state.held = np.array(self.more).ravel(), np.array(sizes, np.int64)
+        state.cohorts = tuple(self._cohorts(int(self.k)))
+        if places:
+            columns = [np.asarray(column)[places] for column in self._store[:-1]]  # but for the links
+            state.scores, state.labels, state.index, state.weights, state.stands, state.times = columns
+            state.memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
+        return made
 
     def restore(self, state: ReleaseState) -> Self:
-        """Replace the state by another."""
+        """Go on from a state; the release must be new."""
         for name in SCALARS:
             setattr(self, name, getattr(state, name))
+        self._young = checks.as_scores(state.young).tolist()
+        if state.cohorts is None:
+            require(len(self._young) in (0, self.n) and self.n < _COHORT, "predictions without cohorts")
+            return self
         self._restore_laws(state)
         k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
-        self.more = state.more.reshape(3, 2).copy()
+        self.more = state.more.reshape(3, 2)
         sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
         rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
         number = int(sizes.sum())
@@ -617,13 +626,12 @@ class LabelRelease(DelayLaws):
         require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
         self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
         self.noted = int(rows[:, 2].sum())
-        del self._store
+        head[:], tail[:] = _NOWHERE, _NOWHERE
         self._give(number)
         for column, values in zip(self._store, columns, strict=False):
             column[:number] = values
         self._free = _NOWHERE
         self.memos = dict(state.memos)
-        head[:], tail[:] = _NOWHERE, _NOWHERE
         follow, place = np.asarray(self._follow), 0
         follow[:number] = np.arange(1, number + 1)
         for which, count in enumerate(rows.ravel().tolist()):

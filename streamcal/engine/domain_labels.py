@@ -21,7 +21,7 @@ from streamcal.sketch.decoding import Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
-from streamcal.values import Counts, Floats, Labels
+from streamcal.values import NO_COUNTS, NO_FLOATS, NO_LABELS, Counts, Floats, Labels
 
 __all__ = ["BUFFERED", "DomainLabels", "DomainState", "LabelRun"]
 
@@ -32,9 +32,6 @@ _SCORES: Final = 0
 _LABELS: Final = 1
 _WEIGHTS: Final = 2
 _INDEX: Final = 3
-_NO_SCORES: Final = np.empty(0)
-_NO_LABELS: Final = np.empty(0, np.int8)
-_NO_INDEX: Final = np.empty(0, np.int64)
 
 
 class LabelRun(NamedTuple):
@@ -55,10 +52,10 @@ class DomainState(Part):
     """The state of `DomainLabels`."""
 
     log: LabelLog
-    scores: Floats = _NO_SCORES
+    scores: Floats = NO_FLOATS
     """Labels that not everybody has read: these, and the next three."""
-    labels: Labels = _NO_LABELS
-    prediction_index: Counts = _NO_INDEX
+    labels: Labels = NO_LABELS
+    prediction_index: Counts = NO_COUNTS
     weights: Floats | None = None
     newest: RecentLabels | None = None
     mass: Mass = NONE
@@ -88,18 +85,17 @@ class DomainLabels(counts_c.LabelBuffer):
         newest: int = 0,
     ) -> None:
         super().__init__(keeps_index)
-        if state is None:
-            state = DomainState(LabelLog.begun(window), newest=RecentLabels(newest) if newest else None)
-        scores, labels = checks.as_scores(state.scores), checks.as_labels(state.labels)
-        log, weights = state.log, 1.0 if state.weights is None else state.weights
-        self.log = log
+        self.log = log = LabelLog.begun(window) if state is None else state.log
         """Log of the labels that have been sorted; buffered labels are not in it."""
         self.n, self.positives, self.windowed = log.n, log.positives, log.windowed
-        self.mass = state.mass
-        self.newest = state.newest
+        self._keeps_newest = newest > 0
+        self.newest = RecentLabels(newest) if newest else None
         """Newest labels that have been sorted, in their order; None: they are not kept, or no longer."""
-        self._put(scores, labels, weights, state.prediction_index)
-        self._flushed = len(labels)  # number of the first label that is not in the log
+        if state is not None:
+            self.newest, self.mass = state.newest, state.mass
+            scores, labels = checks.as_scores(state.scores), checks.as_labels(state.labels)
+            self._put(scores, labels, 1.0 if state.weights is None else state.weights, state.prediction_index)
+        self._flushed = self.end  # number of the first label that is not in the log
         self._pane = log.pane  # of the window, where the labels lie that are not in the log
 
     @property
@@ -239,8 +235,10 @@ class DomainLabels(counts_c.LabelBuffer):
     # State
 
     @property
-    def state(self) -> DomainState:
-        """The state, with the labels that not everybody has read; all must be flushed."""
+    def state(self) -> DomainState | None:
+        """The state, with the labels that not everybody has read, all flushed; None: as in a new one."""
+        if not self.n and self._keeps_newest == (self.newest is not None):
+            return None
         run = self.since(self.start)
         return DomainState(
             self.log, run.scores, run.labels, run.prediction_index, run.weights, self.newest, self.mass

@@ -9,8 +9,9 @@ one by one or many at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -33,6 +34,14 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainSummary", "Engine", "seen_in_call"]
+
+_YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
+_OLDER: Final = 5 << 10
+_SCORES: Final = 16  # without a label, which take as much as one
+
+# Of a state, which engines share.
+_written_options = lru_cache(16)(RecalibratorConfig.model_dump_json)
+_read_options = lru_cache(16)(RecalibratorConfig.model_validate_json)
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -59,6 +68,12 @@ class Engine(EventRules):
     """Corrections of segments; None: there are none."""
 
     # What it knows
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes in memory: an estimate, off by a factor of two at most."""
+        rows = int(self._source.n + self._target.n + self._unlabelled.n // _SCORES)
+        return _YOUNG + _OLDER * rows.bit_length() ** 2
 
     @property
     def prediction_count(self) -> int:
@@ -320,24 +335,25 @@ class Engine(EventRules):
         """Return the parts of the state."""
         for domain in DOMAINS:
             self._versions.flush(domain)
+        sketch, unread = self._unlabelled.state
         state = EngineState(
             self._source.state,
             self._target.state,
-            self._unlabelled.sketch,
-            self._unlabelled.unread,
+            sketch,
+            unread,
             self._priors.tracker,
             self._time,
             None if self.release is None else self.release.to_state(),
         )
-        config = self.config.model_dump_json().encode()
-        return [config, pack([compressed(encoded(state)), self._written()])]
+        return [_written_options(self.config).encode(), pack([compressed(encoded(state)), self._written()])]
 
     def _written(self) -> bytes:
         """Return the state of map versions, compressed; while none begins, it stays the same.
 
         It is most of an engine's state, and to compress it takes most of a commit's time.
         """
-        data = encoded(self._versions.state)
+        state = self._versions.state
+        data = b"" if state is None else encoded(state)
         if not self.keeps_bytes:
             return compressed(data)
         digest = blake2b(data, digest_size=16).digest()
@@ -381,11 +397,11 @@ class Engine(EventRules):
             if the bytes are not such a state; the message says what is wrong.
         """
         options, body, *_ = unpack(data, 2, more=True)  # the others are those of segments
-        own, written = unpack(body, 2)
-        state = decoded(expanded(own), EngineState, "an engine")
-        state.versions = decoded(expanded(written), VersionsState, "map versions")
+        own, versions = map(expanded, unpack(body, 2))
+        state = decoded(own, EngineState, "an engine")
+        state.versions = decoded(versions, VersionsState, "map versions") if versions else None
         with restoring("not the state of an engine"):
-            return cls(RecalibratorConfig.model_validate_json(options), key, state)
+            return cls(_read_options(options), key, state)
 
     # Inside
 

@@ -220,10 +220,10 @@ class EventRules:
     ) -> None:
         self.config = config
         auto, window = config.mode == "auto", config.window
-        by_scores, state = config.prior == "scores", state or EngineState()
+        by_scores, new, state = config.prior == "scores", state is None, state or EngineState()
         self._source: Any = DomainLabels(window, state.source, newest=EARLIER if auto else 0)
         self._target: Any = DomainLabels(window, state.target, keeps_index=True)
-        tracker = ScoreTracker() if state.source is None and by_scores else state.priors
+        tracker = ScoreTracker() if new and by_scores else state.priors
         require((tracker is not None) == by_scores, "the prior by scores does not fit the options")
         self._priors = priors = ClassPriors(tracker, self._source, self._target)
         self._unlabelled: Any = UnlabelledScores(BLOCK if by_scores else 0, state.unlabelled, state.unread)
@@ -245,10 +245,7 @@ class EventRules:
         self.release: Any = None
         if auto and config.label_delay_limit is None:
             self.release = self._versions.release = LabelRelease(weighs=config.why_unweighted is None)
-        if state.source is not None:
-            require(
-                (state.release is None) == (self.release is None), "held labels where the options have none"
-            )
+        require(new or (state.release is None) == (self.release is None), "held labels without such options")
         if state.release is not None:
             self.release.restore(state.release)
             require(self.release.n == self._unlabelled.n, "cohorts of other predictions")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from functools import cached_property
 from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
@@ -29,6 +30,8 @@ PANES: Final = 16
 
 _LAST: Final = 1 << 62  # no pane has an index beyond it: of the shortest, as many pass in ten thousand years
 
+
+_NONE: Final = ScoreSketch()
 
 _Index: TypeAlias = Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
 
@@ -55,13 +58,18 @@ class LabelLog(Part, dict=True):
     """Number of labels 1 added."""
     pane: _Index = 0
     """Index of the pane that is being filled."""
-    current: ScoreSketch = msgspec.field(default_factory=ScoreSketch)
-    """Labels of that pane."""
-    closed: list[_Pane] = msgspec.field(default_factory=list)
+    current: ScoreSketch = _NONE
+    """Labels of that pane, shared as long as there is none."""
+    closed: tuple[_Pane, ...] = ()
     """Panes before it."""
 
-    def __post_init__(self) -> None:
-        self._merged: ScoreSketch | None = None  # of the closed panes
+    @cached_property
+    def _merged(self) -> ScoreSketch:
+        """Sketch of the closed panes."""
+        merged = ScoreSketch()
+        for pane in self.closed:
+            merged.merge(ScoreSketch.from_bytes(pane.cells))
+        return merged
 
     @classmethod
     def begun(cls, window: int | timedelta | None = None) -> Self:
@@ -87,10 +95,6 @@ class LabelLog(Part, dict=True):
         """Sketch of the remembered labels, equal to a new sketch of these alone. Do not modify it."""
         if not self.closed:
             return self.current
-        if self._merged is None:
-            self._merged = ScoreSketch()
-            for pane in self.closed:
-                self._merged.merge(ScoreSketch.from_bytes(pane.cells))
         merged = self._merged.at_level(self._merged.level)
         merged.merge(self.current)
         return merged
@@ -139,10 +143,11 @@ class LabelLog(Part, dict=True):
         slides = newer and self.pane_seconds is not None and self.mass.labels > 0.0
         if newer or not self.n:
             if self.current.n:
-                self.closed.append(_pane(self.pane, self.current))
+                self.closed = (*self.closed, _pane(self.pane, self.current))
             self.pane = pane
-            self.closed = [each for each in self.closed if each.index >= pane - PANES]
-            self.current, self._merged = ScoreSketch(), None
+            self.closed = tuple(each for each in self.closed if each.index >= pane - PANES)
+            self.current = ScoreSketch()
+            vars(self).pop("_merged", None)
         return slides
 
     def add(self, scores: Floats, labels: Labels, pane: int = 0, weights: Floats | None = None) -> None:
@@ -163,6 +168,7 @@ class LabelLog(Part, dict=True):
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Add labels that were counted elsewhere; not under a window."""
+        self.slide_to(self.pane)
         self.current.merge(sketch)
         self._count(sketch.n, sketch.n_positives)
 
@@ -175,9 +181,9 @@ class LabelLog(Part, dict=True):
         for pane in self.closed:
             if pane.index == index:
                 sketch.merge(ScoreSketch.from_bytes(pane.cells))
-        self.closed = [*(pane for pane in self.closed if pane.index != index), _pane(index, sketch)]
-        self.closed.sort(key=lambda pane: pane.index)
-        self._merged = None
+        panes = [*(pane for pane in self.closed if pane.index != index), _pane(index, sketch)]
+        self.closed = tuple(sorted(panes, key=lambda pane: pane.index))
+        vars(self).pop("_merged", None)
 
 
 def _pane(index: int, sketch: ScoreSketch) -> _Pane:

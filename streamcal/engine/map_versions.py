@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -51,6 +52,10 @@ _CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
     "target": CertificateTarget("formed", by_label_shift=False),
     "composite": CertificateTarget("formed", by_label_shift=True),
 }
+
+# Of new engines, which share them.
+_new_ledger = lru_cache(16)(Ledger.begun)
+_schedule = lru_cache(16)(Schedule)
 
 
 class VersionsState(Part):
@@ -96,22 +101,22 @@ class MapVersions:
         self._labels: dict[Domain, DomainLabels] = {"source": source, "target": target}
         mode, limit = config.mode, config.delay_limit_seconds
         self.served, first = served, served.base
+        matured = state is not None and state.complete is not None
+        windowed = () if config.window is None else DOMAINS
         about = _CERTIFIED_OF[mode]._replace(
-            delta=config.delta,
-            windowed=[] if config.window is None else list(DOMAINS),
-            matured=state is not None and state.complete is not None,
-            implied=limit,
+            delta=config.delta, windowed=windowed, matured=matured, implied=limit
         )
+        self._owns_ledger = state is not None
         if state is None:
-            state = VersionsState(VersionCounts(), Ledger.begun(about))
+            state = VersionsState(VersionCounts(), _new_ledger(about))
             base: RecalibrationMap | Mixed = first
         else:
+            state.ledger.of(about)
             base = first if mode == "auto" else RecalibrationMap.model_validate_json(state.base or b"")
-        self._ledger = state.ledger.of(about)
+        self._ledger = state.ledger
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
-        steps = {"source": source.log.pane_size, "target": target.log.pane_size}
         self._versions = state.counts.plan_by(
-            {domain: Schedule(GROWTH, steps[domain]) for domain in counted},
+            dict.fromkeys(counted, _schedule(GROWTH, source.log.pane_size)),
             ("source",) if mode == "auto" else counted,
             {domain: labels.n for domain, labels in self._labels.items()},
         )
@@ -174,7 +179,7 @@ class MapVersions:
 
     def publish(self, claim: Claim) -> None:
         """Work out the certificate of a claim, and raise alarms for the assumptions that it refutes."""
-        self._ledger.publish(claim.certificate, claim.target_labels)
+        self._own_ledger().publish(claim.certificate, claim.target_labels)
 
     @property
     def is_certified(self) -> bool:
@@ -190,12 +195,12 @@ class MapVersions:
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""
-        self._ledger.contradicted += 1
+        self._own_ledger().contradicted += 1
 
     def begin_cohorts(self) -> None:
         """Let certificates of the target rest on the predictions from now on: one class comes later."""
         self.complete = CompleteCohorts(self._unlabelled.n)
-        self._ledger.rest_on_cohorts()
+        self._own_ledger().rest_on_cohorts()
 
     # When something is due
 
@@ -275,7 +280,7 @@ class MapVersions:
         self._versions.off_schedule += 1
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
-            self._ledger.on_schedule = False
+            self._own_ledger().on_schedule = False
             self._serve()
         else:
             self._form("source")
@@ -299,25 +304,30 @@ class MapVersions:
             self._source.add_sketch(sketch)
             return
         self._target.add_sketch(sketch)
-        if self._ledger.watch is not None:
-            self._ledger.watch.count_sketch(sketch)
+        watch = self._own_ledger().watch
+        if watch is not None:
+            watch.count_sketch(sketch)
         self._watched = self._target.end
 
     @property
-    def state(self) -> VersionsState:
-        """The state, all labels flushed."""
+    def state(self) -> VersionsState | None:
+        """The state, all labels flushed; None: as in a new engine."""
         auto, complete = self._auto, self.complete
-        self._ledger.settle()
+        feedback = None if auto is None else auto.feedback
+        used = self._source.n or self._target.n or self._versions.off_schedule or self._ledger.contradicted
+        if not (used or complete or feedback):
+            return None
+        self._own_ledger().settle()
         if complete is not None:
             complete.count()
-        if auto is not None and auto.feedback is not None:
-            auto.feedback.count()
+        if feedback is not None:
+            feedback.count()
         return VersionsState(
             self._versions,
             self._ledger,
             self.served.base.model_dump_json().encode() if auto is None else None,
             None if auto is None else auto.mixture,
-            None if auto is None else auto.feedback,
+            feedback,
             self._mixed_prior,
             complete,
         )
@@ -326,7 +336,7 @@ class MapVersions:
 
     def _begin_version(self, domain: Domain, *, forms: bool) -> None:
         """Begin the version that is due by the labels of a domain."""
-        labels = self._labels[domain]
+        labels, _ = self._labels[domain], self._own_ledger()
         self._versions.begin(domain, labels.n)
         due = self._test_due(domain)
         if due is not None and labels.n >= due:
@@ -421,6 +431,12 @@ class MapVersions:
         """Form maps anew each time labels have grown by this factor, from now on."""
         self._versions.reform_by(growth, {domain: labels.n for domain, labels in self._labels.items()})
 
+    def _own_ledger(self) -> Ledger:
+        """Return the ledger, to be changed: a new one is shared with other engines."""
+        if not self._owns_ledger:
+            self._owns_ledger, self._ledger = True, Ledger.begun(self._ledger.about)
+        return self._ledger
+
     def _serve(self, base: RecalibrationMap | Mixed | None = None) -> None:
         """Serve this h, or the same, as the version that has begun."""
         steps = 0 if self._auto is None else self._auto.steps
@@ -443,7 +459,7 @@ class MapVersions:
         auto.step(self._mixed_prior, evidence)
         if auto.mixed is not None:
             self._serve(auto.mixed)
-        self._ledger.serve(self.served.version)
+        self._own_ledger().serve(self.served.version)
 
     def _target_scores(self) -> Callable[[], ScoreSketch]:
         """Return a function that returns a sketch of the target's scores until now."""
@@ -462,10 +478,10 @@ class MapVersions:
 
     def _watch_labels(self) -> None:
         """Let the test of label shift count the target's labels that it has not counted."""
-        watch = self._ledger.watch
-        if watch is not None and self._watched < self._target.end:
-            run = self._target.since(self._watched)
-            watch.count(run.scores, run.labels)
+        if self._watched < self._target.end:
+            watch, run = self._own_ledger().watch, self._target.since(self._watched)
+            if watch is not None:
+                watch.count(run.scores, run.labels)
         self._watched = self._target.end
 
     def _look(self) -> None:

@@ -6,16 +6,21 @@ withdraws what is claimed by it; in the mixture, their losses decide how much th
 
 from __future__ import annotations
 
+from typing import Final
+
 from streamcal.delayed.estimate import LEVEL
 from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture
+from streamcal.mixture.snapshots import next_step
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["MixtureController"]
+
+_FIRST_STEP: Final = next_step(0, at_once=False)
 
 
 class MixtureController:
@@ -50,7 +55,7 @@ class MixtureController:
         self.feedback = feedback
         """Counts of positives that come before a label is final; None: there are none."""
         self.mixture = mixture
-        """Mixture; None before there is a label, as of many keys most have few."""
+        """Mixture; None before the first step without a source, as of many keys most have few labels."""
         self.begun = source.newest is None
         """Whether the mixture learns target labels: from the first on, or the first turn of the engine."""
         self.mixed: Mixed | None = None if mixture is None else mixture.mixed
@@ -70,8 +75,10 @@ class MixtureController:
     @property
     def labels_until_due(self) -> int:
         """Number of target labels that may come before `begin` or `step` is due."""
-        next_step = self.mixture.next_step - self.mixture.n if self.mixture is not None and self.begun else 1
-        return next_step - (self._target.end - self._counted)
+        learned, due = 0, _FIRST_STEP if self.begun else 1
+        if self.mixture is not None and self.begun:
+            learned, due = self.mixture.n, self.mixture.next_step
+        return due - learned - (self._target.end - self._counted)
 
     @property
     def observed(self) -> int:
@@ -85,9 +92,9 @@ class MixtureController:
 
     def begin(self) -> None:
         """Begin to learn target labels; the source's must be flushed."""
-        mixture = self.mixture = self.mixture or self._new_mixture()
         newest, self._source.newest = self._source.newest, None
-        if newest is not None:
+        if newest:
+            mixture = self.mixture = self.mixture or self._new_mixture()
             mixture.continue_from(*newest.latest(len(newest)))
         self.begun = True
 
@@ -106,7 +113,7 @@ class MixtureController:
         evidence
             evidence of early positives from a pane that has closed; None: unchanged.
         """
-        if evidence is not None and self.mixture is None:
+        if self.mixture is None and (self.begun or evidence is not None):
             self.mixture = self._new_mixture()
         if self.mixture is not None:
             self._learn(self.mixture)

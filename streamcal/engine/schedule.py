@@ -85,7 +85,7 @@ class VersionCounts(Part, dict=True):
 
     def __post_init__(self) -> None:
         """Check a decoded state; raise ValueError if it is none."""
-        require(tuple(self.begun) == DOMAINS, f"versions of {[*self.begun]}, not of {DOMAINS}")
+        require(tuple(self.begun) == DOMAINS, "versions of other domains")
 
     def plan_by(
         self, schedules: dict[Domain, Schedule], numbered: tuple[Domain, ...], labels: dict[Domain, int]
@@ -115,7 +115,7 @@ class VersionCounts(Part, dict=True):
     @property
     def number(self) -> int:
         """Number of the served version, without the versions that the mixture has begun."""
-        return self.off_schedule + sum(self.begun[domain] for domain in self._numbered)
+        return self.off_schedule + sum([self.begun[domain] for domain in self._numbered])
 
     def plan(self, domain: Domain, labels: int) -> None:
         """Compute the label count at which the next version of a domain is due."""

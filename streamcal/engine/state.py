@@ -6,8 +6,6 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from streamcal.delayed.release_state import ReleaseState
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.map_versions import VersionsState
@@ -15,22 +13,23 @@ from streamcal.errors import DamagedStateError
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.sketch.decoding import Finite, Part, decoded, encoded, sealed, unsealed
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
+from streamcal.values import NO_FLOATS, Floats
 
 __all__ = ["EngineState", "compressed", "expanded", "pack", "unpack"]
 
 _KIND: Final = b"SCRC\x0b"
 _MOST: Final = 1 << 28  # bytes: no engine has a state so large
-_NO_SCORES: Final = np.empty(0)
+_SMALL: Final = 512  # bytes, which take longer to compress than to write
+_PLAIN: Final = b"\0"  # with which nothing begins that is compressed
 
 
 class EngineState(Part):
-    """State of an engine; in a new one, all of it is absent or empty."""
+    """State of an engine; what is as in a new one is absent or empty."""
 
     source: DomainState | None = None
     target: DomainState | None = None
     unlabelled: ScoreSketch | None = None
-    unread: Floats = _NO_SCORES
+    unread: Floats = NO_FLOATS
     """Scores that the prior has not read."""
     priors: ScoreTracker | None = None
     time: Finite | None = None
@@ -59,7 +58,9 @@ def unpack(data: bytes, count: int, *, more: bool = False) -> list[bytes]:
 
 
 def compressed(data: bytes) -> bytes:
-    """Return a part compressed to about half of its bytes."""
+    """Return a part compressed to about half of its bytes; a small one as it is, behind a mark."""
+    if len(data) <= _SMALL:
+        return _PLAIN + data
     return zlib.compress(data, 3)  # higher levels take longer, and gain nothing
 
 
@@ -71,6 +72,8 @@ def expanded(data: bytes) -> bytes:
     DamagedStateError
         if they are not such bytes.
     """
+    if data[:1] == _PLAIN:
+        return data[1:]
     stream = zlib.decompressobj()
     try:
         part = stream.decompress(data, _MOST)

@@ -20,7 +20,7 @@ cdef tuple _labelled(event, rules_c.JoinRules join, engine_of, origin_of)
 @cython.final
 cdef class BlockSteps:
     cdef readonly object join
-    cdef object _engine_of, _known, _block
+    cdef object _engine_of, _admits, _block
     cdef rules_c.JoinRules _rows
     cdef event_rules_c.EventRules _engine
     cdef Py_ssize_t _code, _at, _predictions, _joins

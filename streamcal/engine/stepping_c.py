@@ -11,7 +11,7 @@ event that begins something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -247,15 +247,15 @@ class BlockSteps:
     join
         the join that matches labels with predictions.
     engine_of
-        function that returns the engine of a known key; an engine may be put away when another is asked for.
-    known
-        keys that have an engine.
+        function that returns the engine of a key; an engine may be put away when another is asked for.
+    admits
+        whether a key has an engine, or may have one.
     """
 
     def __init__(
-        self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
+        self, join: Join, engine_of: Callable[[str | None], Engine], admits: Callable[[str | None], bool]
     ) -> None:
-        self.join, self._engine_of, self._known = join, engine_of, known
+        self.join, self._engine_of, self._admits = join, engine_of, admits
         self._rows: JoinRules = join
         self._renumbered = 0
         # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
@@ -270,18 +270,13 @@ class BlockSteps:
         """Begin with a block of events in the order of arrival."""
         self._block = block
         size, ids, rows = len(block), block.ids, self._rows
-        odd = np.zeros(size if block.others or block.keys else 0, np.bool_)
+        odd = np.zeros(size if block.others else 0, np.bool_)
         if block.others:
             odd[list(block.others)] = True
         codes = np.zeros(0, np.int32)
         if block.keys is not None:
-            # A key that nothing is known of gets a number once it was admitted, in the next block.
-            some = [key for key in dict.fromkeys(block.keys) if key in self._known]
-            numbers = {key: rows.code_of(key) for key in some}
-            if rows.renumbered != self._renumbered:
-                numbers = {key: rows.code_of(key) for key in some}
-            codes = np.array([numbers.get(key, _UNKNOWN) for key in block.keys], np.int32)
-            odd |= (codes == _UNKNOWN) & ~np.isnan(block.scores)
+            numbers = rows.codes_of(dict.fromkeys(block.keys))
+            codes = np.array([numbers[key] for key in block.keys], np.int32)
         self._renumbered = rows.renumbered
         self._ids = ids.data.tobytes()
         # As memoryviews, whose elements are plain numbers in Python, too.
@@ -416,10 +411,10 @@ class BlockSteps:
         return why
 
     def _find_engine(self, code: int) -> bool:
-        """Find the engine of the key with this number; return whether it has one."""
+        """Find the engine of the key with this number; return whether it may have one."""
         if code != self._code:
             key = self._rows.names[code]
-            if key not in self._known:
+            if not self._admits(key):
                 return False
             self._engine, self._code = self._engine_of(key), code
         return True

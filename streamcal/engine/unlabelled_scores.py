@@ -1,7 +1,8 @@
 """UnlabelledScores: the target's scores as they were observed, without their labels.
 
 Scores wait in one buffer until the sketch, and the estimate of the prior where it reads scores, have read
-them. Memory: that of the sketch, and at most `BUFFERED` scores.
+them. The first `FEW` stay there as they are: of many keys most have no more. Memory: that of the sketch, and
+at most `BUFFERED` scores.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from typing import Final
 import numpy as np
 
 from streamcal.sketch import checks, counts_c
+from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
+from streamcal.values import NO_FLOATS, Floats
 
-__all__ = ["BUFFERED", "UnlabelledScores"]
+__all__ = ["BUFFERED", "FEW", "UnlabelledScores"]
 
 BUFFERED: Final = 4096
 """Number of scores that may wait before they are sorted into the sketch."""
 
-
-_NO_SCORES: Final = np.empty(0)
+FEW: Final = 64
+"""Number of scores up to which there is no sketch, if nothing else reads them."""
 
 
 class UnlabelledScores(counts_c.ScoreBuffer):
@@ -32,31 +34,33 @@ class UnlabelledScores(counts_c.ScoreBuffer):
     block
         number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
     sketch, unread
-        the state to start from: `sketch` and `unread` of another. ValueError if it is none.
+        the state to start from: that of another. ValueError if it is none.
     """
 
     __slots__ = ("_block", "_read", "_sketch", "_sketched")
 
-    def __init__(
-        self, block: int = 0, sketch: ScoreSketch | None = None, unread: Floats = _NO_SCORES
-    ) -> None:
+    def __init__(self, block: int = 0, sketch: ScoreSketch | None = None, unread: Floats = NO_FLOATS) -> None:
         super().__init__(block or BUFFERED)
-        self._sketch = ScoreSketch(labelled=False) if sketch is None else sketch
-        self._put(checks.as_scores(unread))
-        self.n, self._block = self._sketch.n, block
-        self._read = 0  # how many of the buffered scores the second reader has taken
-        self._sketched = self._held  # how many of them are in the sketch
+        self._sketch, self._block = sketch, block
+        if len(unread):
+            self._put(checks.as_scores(unread))
+        self.n = self._held
+        self._read = self._sketched = 0  # how many the second reader has taken, and how many the sketch has
+        if sketch is not None:
+            self.n, self._sketched = sketch.n, self._held
+        require(sketch is not None or len(unread) <= (0 if block else FEW), "scores without their sketch")
         self._set_remaining()
 
     @property
     def sketch(self) -> ScoreSketch:
         """Sketch of all scores observed; do not change it."""
         self.sort()
-        return self._sketch
+        return self._sketch or self.snapshot()()
 
     def snapshot(self) -> Callable[[], ScoreSketch]:
         """Return a function that returns the `sketch` as it is now; it sorts what waits."""
-        sketch, waiting = self._sketch.copy(), self._since(self._sketched)
+        sketch = (self._sketch or ScoreSketch(labelled=False)).copy()
+        waiting = self._since(self._sketched)
 
         def sorted_in() -> ScoreSketch:
             own = sketch.copy()
@@ -67,14 +71,12 @@ class UnlabelledScores(counts_c.ScoreBuffer):
 
     def add(self, scores: Floats) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
-        self.sort()
-        self._sketch.add_checked(scores, None)
+        self._sorted().add_checked(scores, None)
         self.n += len(scores)
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take scores that were counted elsewhere, where there is no second reader."""
-        self.sort()
-        self._sketch.merge(sketch)
+        self._sorted().merge(sketch)
         self.n += sketch.n
 
     def drain(self) -> Floats | None:
@@ -89,20 +91,27 @@ class UnlabelledScores(counts_c.ScoreBuffer):
         return block
 
     @property
-    def unread(self) -> Floats:
-        """Scores that the second reader has not taken; all are in the sketch."""
+    def state(self) -> tuple[ScoreSketch | None, Floats]:
+        """The sketch, and the scores that the second reader has not taken; few scores without a sketch."""
         self.sort()
-        return np.asarray(self._since(self._read if self._block else self._held))
+        return self._sketch, np.asarray(self._since(self._read if self._block else 0))
 
     def sort(self) -> None:
-        """Sort the buffered scores into the sketch, and forget those that the second reader has read, too."""
+        """Sort the buffered scores into the sketch, unless they are few; forget those that all have read."""
+        if self._sketch is not None or self.n > FEW or (self._block and self.n):
+            self._sorted()
+
+    def _sorted(self) -> ScoreSketch:
+        """Return the sketch, with all scores in it."""
+        sketch = self._sketch = self._sketch or ScoreSketch(labelled=False)
         if self._sketched < self._held:
-            self._sketch.add_checked(self._since(self._sketched), None)
+            sketch.add_checked(self._since(self._sketched), None)
         self._drop(self._read if self._block else self._held)
         self._sketched = self._held
         if not self._block:
             self._set_remaining()
         self._read = 0
+        return sketch
 
     def _set_remaining(self) -> None:
         self.remaining = self._block - self.n % self._block if self._block else BUFFERED - self._held

@@ -23,7 +23,7 @@ cdef class IdTable:
     cdef unsigned char[::1] _flags
     cdef unsigned long long[::1] _slots
     cdef bytearray _text
-    cdef Py_ssize_t _text_end, _text_live, _rows, _free, _live, _limit
+    cdef Py_ssize_t _most_names, _text_end, _text_live, _rows, _free, _live, _limit
     cdef unsigned long long _mask
 
     @cython.locals(data=bytes)

@@ -84,6 +84,7 @@ class IdTable:
         self.renumbered: int = 0
         """Number of times that the numbers of keys have changed."""
         self._codes: dict[str | None, int] = {None: 0}
+        self._most_names = _NAMES  # before those are forgotten that no row has
         self._counts = _zeros(_QUEUES, np.int64)  # rows of each queue
         self._rows = self._limit = _QUEUES - 1  # the number of the last row, and of the last with memory
         self._free = self._live = 0
@@ -320,11 +321,20 @@ class IdTable:
         """Return the number of a key."""
         code = self._codes.get(key)
         if code is None:
-            if len(self.names) > 2 * self._live + _NAMES:
+            if len(self.names) > self._most_names:
                 self._renumber()
             code = self._codes[key] = len(self.names)
             self.names.append(key)
         return code
+
+    def codes_of(self, keys: Iterable[str | None]) -> dict[str | None, int]:
+        """Return the numbers of many keys, all as of now."""
+        if len(self.names) > 2 * self._live + _NAMES:
+            self._renumber()
+        self._most_names = 1 << 62
+        codes = {key: self.code_of(key) for key in keys}
+        self._most_names = 2 * len(self.names) + _NAMES
+        return codes
 
     def _renumber(self) -> None:
         """Forget the keys that no row has; give the others new numbers."""
@@ -336,6 +346,7 @@ class IdTable:
                     self._codes[key] = len(self.names)
                     self.names.append(key)
                 self._key[row] = self._codes[key]
+        self._most_names = 2 * len(self.names) + _NAMES
         self.renumbered += 1
 
     def held(self, row: int) -> Pending:

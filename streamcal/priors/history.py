@@ -15,7 +15,7 @@ from streamcal.priors.adwin import change_point, grouped
 from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import Count, Part
-from streamcal.values import Cells, Counts, Floats
+from streamcal.values import NO_CELLS, Cells, Counts, Floats
 
 __all__ = ["BLOCK", "MAX_CELLS", "History"]
 
@@ -27,7 +27,6 @@ MAX_CELLS: Final = 256
 
 _FINEST: Final = 16  # predictions in a new pane: the precision to which a recent change is located
 _LONGEST: Final = 1 << 30  # predictions in a pane: counts per cell are int32
-_NONE: Final = np.empty(0, np.int32)
 _DELTA: Final = 0.05  # nominal, see `adwin`; measured: less than one false alarm in ten million predictions
 
 
@@ -41,9 +40,9 @@ class History(Part):
     """Number of scores observed, including forgotten ones."""
     level: grid.Level = grid.MIN_LEVEL
     """Level of the grid."""
-    cells: Cells = _NONE
+    cells: Cells = NO_CELLS
     """Cells, int32[m], ascending; a new array whenever they change."""
-    counts: Cells = _NONE
+    counts: Cells = NO_CELLS
     """Scores per pane, the oldest first, and cell, int32[J, m]."""
 
     def __post_init__(self) -> None:

@@ -242,7 +242,7 @@ class Pipeline(RunState):
         at = steps = 0
         outcome.answers = Answers() if self._row_of is None else []
         if self._taking is None or self._taking.join is not self.join:  # `restore` replaces it
-            self._taking = BlockSteps(self.join, self.engines.of, self.engines.known)
+            self._taking = BlockSteps(self.join, self.engines.of, self.engines.admits)
         taking = self._taking
         taking.begin(block)
         while at < len(block):

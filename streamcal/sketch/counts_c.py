@@ -10,6 +10,7 @@ Compiled where there is a C compiler; `counts_c.pxd` has the types.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -418,9 +419,10 @@ class Buffer:
         self._put(*kept)
 
     def _clear(self) -> None:
-        """Forget all rows."""
-        self._held = 0
-        self._hold([np.empty(0, kind) for kind in self._types])
+        """Forget all rows, and their memory."""
+        self._held = self._limit = 0
+        self._columns, none = _no_rows(self._types), None  # type: Any, Any
+        self._scores = self._labels = self._weights = self._index = none
 
     def _widen(self, length: int) -> None:
         """Make memory for so many rows, and some more."""
@@ -438,6 +440,9 @@ class Buffer:
             self._labels, self._weights = columns[1:3]
         if len(columns) > 3:
             self._index = columns[3]
+
+
+_no_rows = cache(lambda types: [np.empty(0, kind) for kind in types])  # columns, which all buffers share
 
 
 class ScoreBuffer(Buffer):

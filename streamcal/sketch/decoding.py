@@ -18,6 +18,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 _CRC: Final = struct.Struct("<I")
+_LITTLE: Final = sys.byteorder == "little"
 
 T = TypeVar("T")
 A = TypeVar("A", bound=npt.NDArray[Any])
@@ -147,17 +149,22 @@ def within(values: A, low: float, high: float, what: str, size: int | None = Non
 
 def _leaf(value: Any) -> Any:
     """Return a leaf as bytes, or as a number: uncompiled loops leave those of numpy."""
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, np.ndarray):
-        return value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
-    return bytes(value.to_bytes())
+        return (value if _LITTLE else value.astype(value.dtype.newbyteorder("<"))).tobytes()
+    return value.item() if isinstance(value, np.generic) else bytes(value.to_bytes())
 
 
 def _made(kind: Any, value: Any) -> Any:
     """Return a leaf from its bytes, which JSON has as text."""
     data = b64decode(value, validate=True) if isinstance(value, str) else value
+    numbers = _numbers(kind)
+    return np.frombuffer(data, numbers[0]).astype(numbers[1]) if numbers else kind.from_bytes(data)
+
+
+@cache
+def _numbers(kind: Any) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """Return the types of an array's numbers, little-endian and in memory; None: the type is no array."""
     if get_origin(kind) is not np.ndarray:
-        return kind.from_bytes(data)
-    (number,) = get_args(get_args(kind)[1])
-    return np.frombuffer(data, np.dtype(number).newbyteorder("<")).astype(number)
+        return None
+    number = np.dtype(get_args(get_args(kind)[1])[0])
+    return number.newbyteorder("<"), number

@@ -13,13 +13,12 @@ from streamcal.sketch import grid
 from streamcal.sketch.counts_c import count_sorted
 from streamcal.sketch.decoding import Part, Positive, within
 from streamcal.sketch.weighing import Weighed, joined
-from streamcal.values import Cells, Floats, Labels
+from streamcal.values import NO_CELLS, Cells, Floats, Labels
 
 __all__ = ["RecentLabels"]
 
 _LAST: Final = 2 * (grid.LAST_KEY >> grid.MIN_LEVEL) + 1  # the largest cell with its label
 _SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most
-_NONE: Final = np.empty(0, np.int32)
 
 
 class RecentLabels(Part, dict=True):
@@ -27,7 +26,7 @@ class RecentLabels(Part, dict=True):
 
     size: Positive
     """Number of labels to keep."""
-    packed: Cells = _NONE
+    packed: Cells = NO_CELLS
     """Cell of each label, with the label as the lowest bit, int32[m]."""
     weights: Floats | None = None
     """Weights, float64[m]; None: all are 1."""

@@ -24,7 +24,7 @@ from streamcal.sketch.cells import count_width
 from streamcal.sketch.counts_c import Tally, pack_atoms, unpack_atoms
 from streamcal.sketch.decoding import Part, decoded, encoded, require, restoring, sealed, unsealed, within
 from streamcal.sketch.weighing import Mass, Weighed
-from streamcal.values import Cells, Counts, Floats, Labels
+from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
 __all__ = ["MAX_CELLS", "MIN_MAX_CELLS", "ScoreSketch"]
 
@@ -37,6 +37,7 @@ MIN_MAX_CELLS: Final = 64
 _KIND: Final = b"SCSK\x04"
 _WIDTHS: Final = (1, 2, 4, 8)  # bytes of a count
 _SUMS: Final = 3  # rows of weights
+_NO_COUNTS: Final = np.empty((1, 0), np.int8), np.empty((2, 0), np.int8)
 
 
 class _State(Part, array_like=True):
@@ -79,8 +80,8 @@ class ScoreSketch:
             raise ValueError(f"max_cells must be at least {MIN_MAX_CELLS}, got {max_cells!r}")
         self._max_cells = int(max_cells)
         self._level = grid.MIN_LEVEL
-        self._cells: Cells = np.empty(0, np.int32)
-        self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
+        self._cells: Cells = NO_CELLS
+        self._counts: npt.NDArray[Any] = _NO_COUNTS[labelled]
         self._packed_atoms = b""  # they are asked for seldom
         # By cell, Σw of labels 0, of labels 1, and Σw² of both, float64[3, m]. None: all weights are 1.
         self._sums: Floats | None = None

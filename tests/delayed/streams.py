@@ -219,7 +219,10 @@ class Cohorts:
     """Counts of cohorts, of the state of a release; those of the last are still coming."""
 
     def __init__(self, release: LabelRelease) -> None:
+        if not release.k:
+            release.begin()  # of the first predictions, which have no cohort yet
         state: ReleaseState = release.to_state()
+        assert state.cohorts is not None
         self.start, self.size, times, self.told, self.released, _, waiting, *_ = state.cohorts
         self.mark, self.ages = waiting[:, 1], release.now - times
         self.held = state.held[:-1].reshape(-1, 3)

@@ -21,6 +21,7 @@ from streamcal.events import Event, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codec import Malformed
 from streamcal.events.columns import Columns
+from streamcal.join.join import Join
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run import runner
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
@@ -281,3 +282,12 @@ def test_label_times_that_go_back() -> None:
     predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
     labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
     assert_same([*predictions, *labels], recalibrator=RecalibratorConfig(mode="source"))
+
+
+def test_the_numbers_of_many_keys_stand_for_them_all_at_once() -> None:
+    """Keys without a prediction in the join are forgotten, though never some of one block alone."""
+    join = Join(JoinConfig())
+    for first in (0, 5000, 2500):
+        codes = join.codes_of(f"k{key}" for key in range(first, first + 5000))
+        assert [join.names[code] for code in codes.values()] == list(codes)
+    assert len(join.names) < 10_000

@@ -1,17 +1,18 @@
 """What grows with the stream? Memory, the store, and the cost of an event, by events and by keys.
 
-    python -m benchmarks.growth [--parts engine run keys] [--events 5000000] [--keys 10000]
+    python -m benchmarks.growth [--parts engine run keys] [--events 5000000] [--keys 100 1000 10000 100000]
 
 Engine: bytes of a state, and all that `tracemalloc` sees of an engine; processor time of the next events
 after 10⁵ and after 10⁷ labels. Run: files through a store, a fifth of the predictions labelled. By the first
 tenth of the events as many predictions wait for their labels as ever will. Memory is resident, between
-micro-batches. Keys: Zipf traffic, an engine a key, by how many engines may be in memory; each run is a
-process of its own, and what the runs leave in their stores has to be byte-equal.
+micro-batches. Keys: an engine a key, Zipf traffic or even, with a store; each run is a process of its own.
+With 64 MiB for engines most sleep: what such a run leaves in its store has to be equal to the byte.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import random
@@ -22,7 +23,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,8 @@ ROWS: Final = 10  # of the table of a run
 LABELLED: Final = 0.2
 TTL: Final = 0.04  # seconds that a prediction waits, for each event; one prediction a second
 DELAY: Final = 0.1  # mean time from a prediction to its label, in times to live
-ACTIVE: Final = (100, 1_000, 10_000)
+TIGHT: Final = "64MiB"
+COLLECTED: Final = 50_000  # new objects at which a command looks for garbage
 START: Final = 1_700_000_000
 
 Table = tuple[tuple[str, ...], Iterator[Sequence[str]]]
@@ -53,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--events", type=int, default=5_000_000, help="of a run; keys get a tenth")
-    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--keys", type=int, nargs="+", default=[10**power for power in range(2, 6)])
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.run:  # a process of its own
-        print(json.dumps(run_keys(Path(asked.run[0]), int(asked.run[1]))))
+        print(json.dumps(run_keys(Path(asked.run[0]), asked.run[1])))
         return
     if asked.quick:
-        asked.events, asked.keys = 200_000, 500
+        asked.events, asked.keys = 200_000, [500]
     for part in asked.parts:
         header, rows = PARTS[part](asked)
         publish(part, header, rows, write=asked.write)
@@ -129,10 +131,12 @@ def cost(state: bytes, domain: Any, n: int = 20_000) -> list[float]:
 # A run with a store
 
 
-def write_events(folder: Path, predictions: int, delay: float, keys: int = 1) -> list[Path]:
+def write_events(
+    folder: Path, predictions: int, delay: float, keys: int = 1, *, even: bool = False
+) -> list[Path]:
     """Write predictions, and labels of some of them after delays of this mean; return both files."""
     rng, late = random.Random(1), list[tuple[float, str, int]]()  # noqa: S311  # a seeded stream
-    shares = list(accumulate(1 / rank for rank in range(1, keys + 1)))
+    shares = list(accumulate(1.0 if even else 1 / rank for rank in range(1, keys + 1)))
     chosen = rng.choices(range(keys), cum_weights=shares, k=predictions)
     paths = [folder / "predictions.jsonl", folder / "labels.jsonl"]
     with paths[0].open("w") as events, paths[1].open("w") as labels:
@@ -198,13 +202,14 @@ def run(asked: Any) -> Table:
 # Keys
 
 
-def run_keys(folder: Path, active: int) -> dict[str, Any]:
+def run_keys(folder: Path, memory: str) -> dict[str, Any]:
     """Run once, everything new; return what it took."""
-    connectors, path = Connectors(), folder / f"{active}.db"
+    gc.set_threshold(COLLECTED)
+    connectors, path = Connectors(), folder / f"{memory}.db"
     store = connectors.store(str(path))
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
-    outputs = Outputs(connectors.sink(str(folder / f"{active}.jsonl")))
-    pipeline = Pipeline(RunConfig(keys=KeysConfig(active=active)))
+    outputs = Outputs(connectors.sink(str(folder / f"{memory}.jsonl")))
+    pipeline = Pipeline(RunConfig(keys=KeysConfig.model_validate({"memory": memory})))
     most = 0.0
 
     def after(_: Outcome, __: float) -> None:
@@ -227,24 +232,25 @@ def run_keys(folder: Path, active: int) -> dict[str, Any]:
 
 
 def keys(asked: Any) -> Table:
-    """Return a row for each number of engines that may be in memory."""
+    """Return a row for each number of keys and traffic; up to 10,000 keys, also with little memory."""
 
     def rows() -> Iterator[Sequence[str]]:
-        digests = set()
-        with tempfile.TemporaryDirectory() as name:
-            write_events(Path(name), asked.events // 12, asked.events / 100, asked.keys)
-            for active in ACTIVE:
-                command = [sys.executable, "-m", "benchmarks.growth", "--run", name, str(active)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-                found = json.loads(done.stdout)
-                digests.add(found["digest"])
-                figures = (found[each] for each in ("µs", "memory", "store"))
-                row = [f"{active:,}", f"{found['keys']:,}", f"{found['events']:,}"]
-                yield [*row, *(f"{each:,.0f}" for each in figures), f"{found['engine']:,}"]
-        if len(digests) > 1:
-            raise ArithmeticError("the engines of the runs differ")
+        for keys, even in product(asked.keys, (True, False)):
+            digests = set()
+            with tempfile.TemporaryDirectory() as name:
+                write_events(Path(name), asked.events // 30, asked.events / 2500, keys, even=even)
+                for memory in ("2GiB", TIGHT) if keys <= 10_000 else ("2GiB",):
+                    command = [sys.executable, "-m", "benchmarks.growth", "--run", name, memory]
+                    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+                    found = json.loads(done.stdout)
+                    digests.add(found["digest"])
+                    figures = (found[each] for each in ("µs", "memory", "store", "engine"))
+                    row = ["even" if even else "Zipf", memory, f"{found['keys']:,}", f"{found['events']:,}"]
+                    yield [*row, *(f"{each:,.0f}" for each in figures)]
+            if len(digests) > 1:
+                raise ArithmeticError("the engines of the runs differ")
 
-    header = ("engines in memory", "keys", "events", "µs an event", "memory, MiB", "store, MiB")
+    header = ("traffic", "memory of engines", "keys", "events", "µs an event", "memory, MiB", "store, MiB")
     return (*header, "bytes of an engine, median"), rows()
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
@@ -33,9 +33,9 @@ class KeysConfig(_Options):
     limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Number of keys that a run may have; events with further keys are rejected."""
 
-    active: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000
-    """Number of engines that stay in memory between micro-batches: those used last. The others are kept as
-    bytes, in the store, or in memory if there is no store."""
+    memory: Annotated[ByteSize, Field(ge=1)] = ByteSize(2 << 30)
+    """Bytes, such as ``"2GiB"``, that engines may take in memory, by an estimate. Those used last stay there.
+    The others are kept as a tenth of the bytes, in the store, or in memory if there is no store."""
 
     certified: Annotated[int, Field(ge=0)] = 16
     """Up to this number of keys, maps are published with their certificates; beyond it, only the maps of

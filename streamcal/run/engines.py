@@ -1,8 +1,7 @@
 """One engine a key: those in use in memory, the others parked as their bytes.
 
-An engine is there when it is looked up: still in memory, revived from its bytes, or made. Between two
-micro-batches `KeysConfig.active` engines stay in memory, those used last; within one, up to `_ROOM` times as
-many, since to park and revive an engine takes as long as some hundred events.
+An engine is there when it is looked up: still in memory, revived from its bytes, or made. Those used last
+stay in memory, as many as `KeysConfig.memory` has room for, by their size at the last snapshot or rest.
 
 Exactly once: `KeyedEngines.snapshot` hands out whatever has changed since it was last called, parked or not,
 for a store to commit; what is there is parked nowhere else.
@@ -19,7 +18,7 @@ from streamcal.run.config import KeysConfig
 
 __all__ = ["KeyedEngines"]
 
-_ROOM: Final = 4
+_FEWEST: Final = 4  # engines that stay in memory whatever their size
 
 Key = str | None
 
@@ -43,7 +42,7 @@ class KeyedEngines(Mapping[Key, Engine]):
     Parameters
     ----------
     config
-        how many keys there may be, and how many engines stay in memory.
+        how many keys there may be, and what their engines may take in memory.
     make
         makes the engine of a key, from its bytes or, where there are none, new.
     """
@@ -53,6 +52,8 @@ class KeyedEngines(Mapping[Key, Engine]):
         self._make = make
         self._used = _Used(self._fetch)  # since the last snapshot or rest
         self._idle: OrderedDict[Key, Engine] = OrderedDict()  # unused since the last snapshot, latest last
+        self._sizes: dict[Key, int] = {}  # of the engines in memory
+        self._size = 0  # of them all
         self._parked: dict[Key, bytes] = {}  # what is neither in memory nor in the store
         self._stored: Mapping[Key, bytes] | None = None
         self._keys: dict[Key, None] = {}
@@ -104,17 +105,18 @@ class KeyedEngines(Mapping[Key, Engine]):
         return changed
 
     def rest(self) -> None:
-        """Park what is in memory beyond the bound between two micro-batches."""
+        """Park those used longest ago, if all take too much memory; say so between two micro-batches."""
+        for key, kept in self._used.items():
+            self._measure(key, kept)
         self._idle.update(self._used)
         self._used.clear()
-        while len(self._idle) > self._config.active:
-            self._park_idle()
+        self._park()
 
     def restore(self, stored: Mapping[Key, bytes]) -> None:
         """Go on with the engines of a store: these have to show what was committed last, now and later."""
-        self._used.clear()
-        self._idle.clear()
-        self._parked.clear()
+        for engines in (self._used, self._idle, self._sizes, self._parked):
+            engines.clear()
+        self._size = 0
         self._stored = stored
         self._keys.clear()
         self._keys.update(dict.fromkeys(stored))
@@ -124,24 +126,32 @@ class KeyedEngines(Mapping[Key, Engine]):
         kept = self._idle.pop(key, None)
         if kept is not None:
             return kept
-        if self.in_memory >= _ROOM * self._config.active:
-            if self._idle:
-                self._park_idle()
-            else:
-                first = next(iter(self._used))
-                self._parked[first] = self._used.pop(first).to_bytes()
+        self._park()
         data = None
         if key in self._keys:
             data = self._parked.pop(key, None) or self._in_store(key)
         else:
             self._keys[key] = None
             self._new.append(key)
-        return self._make(key, data)
+        made = self._make(key, data)
+        self._measure(key, made)
+        return made
 
-    def _park_idle(self) -> None:
-        key, kept = self._idle.popitem(last=False)
-        if self._stored is None:
-            self._parked[key] = kept.to_bytes()
+    def _measure(self, key: Key, engine: Engine) -> None:
+        """Note the size of an engine in memory."""
+        size = engine.memory
+        self._size += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+
+    def _park(self) -> None:
+        """Park engines while they take too much memory: first those unused since the last snapshot."""
+        while self._size > self._config.memory and self.in_memory > _FEWEST:
+            engines: dict[Key, Engine] = self._idle or self._used
+            key = next(iter(engines))
+            engine = engines.pop(key)
+            self._size -= self._sizes.pop(key)
+            if engines is self._used or self._stored is None:
+                self._parked[key] = engine.to_bytes()
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]

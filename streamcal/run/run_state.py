@@ -62,9 +62,9 @@ class RunState:
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        self.batch_options: dict[str, Any] = options.model_dump(
-            mode="json", include={"join", "keys", "columns", "segments"}
-        )
+        tables = options.model_dump(mode="json", include={"join", "keys", "columns", "segments"})
+        del tables["keys"]["memory"]
+        self.batch_options: dict[str, Any] = tables
         """Options on which the outcome of a micro-batch depends, beside those of engines, by table."""
         self.tally = RunCounts()
         self.reasons: dict[Code, int] = {}

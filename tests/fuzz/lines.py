@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow  # type: ignore[import-untyped]
+from pydantic import ByteSize
 from streamcal_connectors import csv_columns
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
@@ -156,7 +157,7 @@ def _run(config: dict[str, Any]) -> int:
         RunConfig(
             recalibrator=RecalibratorConfig(**config),
             join=JoinConfig(label_ttl=100.0, max_pending=50),
-            keys=KeysConfig(limit=3, active=1),
+            keys=KeysConfig(limit=3, memory=ByteSize(1)),
         )
     )
     outputs = Outputs(connectors.sink("memory:answers"), connectors.sink("memory:rejects"))

@@ -36,23 +36,18 @@ _ROWS: Final = len(LEVELS)
 _LEVELS: Final = np.array(LEVELS, np.int32)
 
 _MOST_PENDING: Final = 32
-_NONE: Final = np.zeros(_ROWS)
-_NO_SUMS: Final = np.zeros((_ROWS, FORECASTERS))
 
 
 class Prequential(Part):
-    """Log likelihoods of the forecasters on all labels that were passed to `update`. It is its own state.
-
-    New ones share their arrays: a `copy` may be changed.
-    """
+    """Log likelihoods of the forecasters on all labels that were passed to `update`. It is its own state."""
 
     labels: Count = 0
     """Number of labels scored."""
-    opening: Floats = _NONE
+    opening: Floats = msgspec.field(default_factory=lambda: np.zeros(_ROWS))
     """Log likelihood of the labels at the first update, by level."""
-    sums: Floats = _NO_SUMS
+    sums: Floats = msgspec.field(default_factory=lambda: np.zeros((_ROWS, FORECASTERS)))
     """Log likelihoods of all later labels, by level and forecaster."""
-    earlier: Floats = _NO_SUMS
+    earlier: Floats = msgspec.field(default_factory=lambda: np.zeros((_ROWS, FORECASTERS)))
     """Log likelihood that ``forecasters`` give the labels they were fitted to, by level and forecaster."""
     forecasters: Forecasters | None = None
     """Forecasters fitted to all labels that were scored; None before the first."""
@@ -116,7 +111,7 @@ def replayed(sketch: ScoreSketch) -> Prequential:
         counts = parts[-1].counts
         fewer = draw.multivariate_hypergeometric(counts.ravel(), parts[-1].n // 2, method="marginals")
         parts.append(parts[-1].with_counts(fewer.reshape(counts.shape)))
-    scored = Prequential().copy()
+    scored = Prequential()
     for part in reversed(parts):
         scored.update(part)
     return scored

@@ -274,17 +274,18 @@ class Transactions:
         """Make a new producer after an error; return it with the number of the last transaction committed.
 
         The owner's mark is read first, since ending the transactions of another run would fence that run in
-        turn; and again, since another run may have taken over meanwhile.
+        turn: as it was committed last, while a transaction of this run is still open. It is read again, since
+        another run may have taken over meanwhile.
         """
-        self._check_owner()
+        self._check_owner(stable=False)
         with self._made() as producer:
             self._check_owner()
             found = self._committed(self._group)
         return producer, 0 if found is None else unpack(found.metadata).number
 
-    def _check_owner(self) -> None:
+    def _check_owner(self, *, stable: bool = True) -> None:
         """Raise RefusedError unless the mark under the transactional id is that of this run."""
-        owner = self._committed(self.name)
+        owner = self._committed(self.name, stable=stable)
         if owner is None:
             raise RefusedError(
                 f"Kafka at {self.cluster} no longer has the group {self.name!r} with the mark of this run: it"
@@ -310,8 +311,8 @@ class Transactions:
             producer.discard()
             raise
 
-    def _committed(self, group: str) -> OffsetAndMetadata | None:
-        """Return the mark in a group; waits for the transaction that writes one.
+    def _committed(self, group: str, *, stable: bool = True) -> OffsetAndMetadata | None:
+        """Return the mark in a group; a ``stable`` one waits for the transaction that writes one.
 
         Raises
         ------
@@ -320,7 +321,7 @@ class Transactions:
         RefusedError
             if the transaction will not end any more.
         """
-        with closing(self.cluster.new_consumer(group)) as consumer:
+        with closing(self.cluster.new_consumer(group, stable=stable)) as consumer:
             try:
                 found = consumer.committed(self._anchor)
             except KafkaError:

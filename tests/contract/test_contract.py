@@ -88,6 +88,19 @@ def test_predictions_of_many_are_those_of_one(kind: Kind) -> None:
 
 
 @EVERY_KIND
+def test_an_engine_learns_nothing_from_another(kind: Kind) -> None:
+    """New ones share what is new in each: whatever one has learned, the next begins where the first did."""
+    rows, found = kind.rows(400, 8), []
+    for _ in range(2):
+        engine = begun(kind)
+        memos = engine.answer_many(rows.scores, rows.segments).memos
+        learn(engine, rows, "target", memos=memos)
+        engine.observe_many(rows.scores, rows.segments)
+        found.append((engine.certificate, engine.to_bytes()))
+    assert found[0] == found[1]
+
+
+@EVERY_KIND
 def test_an_answer_is_a_prediction_that_is_observed(kind: Kind) -> None:
     rows = kind.rows(50, 2)
     apart, many, one = begun(kind), begun(kind), begun(kind)

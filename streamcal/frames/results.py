@@ -45,7 +45,7 @@ class Answered(NullSink):
     def __init__(self, predictions: FrameSource) -> None:
         self.predictions = predictions
         self.columns: dict[str, Any] = {}
-        """What `Kind.columns` gives, each with room for an answer to every row."""
+        """Columns that `Kind.columns` gives, each with room for an answer to every row."""
         self.unanswered = array("q")
         """Rows that were not answered, in the order of reading."""
         self._new: Sequence[Any] = ()

@@ -43,7 +43,7 @@ class Pack(NamedTuple):
 
 
 class PackChanges(NamedTuple):
-    """What a store has to write of packs."""
+    """Changes of packs that a store has to write."""
 
     removed: Sequence[int] = ()
     """Numbers of packs to delete."""

@@ -26,6 +26,7 @@ __all__ = [
     "choose_bins",
     "cube_root",
     "effective",
+    "is_whole",
     "uniform_mass",
 ]
 
@@ -68,10 +69,10 @@ def uniform_mass(totals: npt.NDArray[Any], bins: int) -> Counts:
         return np.zeros(2, np.int64)
     splits = np.empty(len(totals) + 1, np.int64)
     ends = np.cumsum(totals)
-    return splits[: put_splits(ends.astype(np.float64, copy=False), bins, _whole(totals), splits)]
+    return splits[: put_splits(ends.astype(np.float64, copy=False), bins, is_whole(totals), splits)]
 
 
-def _whole(totals: npt.NDArray[Any]) -> bool:
+def is_whole(totals: npt.NDArray[Any]) -> bool:
     """Return whether these are counts, not sums of weights."""
     return bool(np.issubdtype(totals.dtype, np.integer))
 
@@ -114,7 +115,7 @@ def choose_bins(negatives: npt.NDArray[Any], positives: npt.NDArray[Any], square
     candidates = candidate_bins(effective(totals, squares), len(totals))
     scores = np.empty(len(candidates))
     cells = np.array((positives, totals, squares), np.float64)
-    put_losses_left_out(cells, _whole(totals), np.array(candidates), scores)
+    put_losses_left_out(cells, is_whole(totals), np.array(candidates), scores)
     smooth = np.convolve(np.pad(scores, _REACH, mode="edge"), _KERNEL / _KERNEL.sum(), "valid")
     return candidates[int(np.argmin(smooth))]
 

@@ -86,7 +86,7 @@ def fit_curve(
     totals = counts[0] + counts[1]
     squares = totals.astype(np.float64) if squares is None else squares
     labels = np.array((counts[1], totals, squares, cell_logits(cells, level)))
-    whole = bool(np.issubdtype(totals.dtype, np.integer))
+    whole = binning.is_whole(totals)
     bins, curve, loss = _choose(labels, whole=whole, monotone=monotone)
     drawn = Curves(labels, whole=whole, monotone=monotone)
     drawn.draw(bins)

@@ -227,24 +227,31 @@ class Transactions:
     def _take_over(self, *, append: bool) -> tuple[Producer, OffsetAndMetadata | None]:
         """Make the producer, and write the mark of this run; return the last of its job, None if it is new.
 
-        Refuse if another job wrote last.
+        Refuse if another job wrote last: before its run is fenced, so that one that is restarted forever does
+        not disturb it; and after that, as it may have written meanwhile.
         """
+        self._find_writer(stable=False, append=append)
         with self._made() as producer:  # from here on, no other run commits
-            owner, found = self._committed(self.name), self._committed(self._group)
-            self._writer = None if owner is None else owner.metadata.partition(" ")[2] or None
-            if self._job and self._writer not in (None, self._job) and not append:
-                raise ValueError(
-                    f"the rows of another store ({self._writer}) were written to {self._outputs} at"
-                    f" {self.cluster} with the transactional id {self.name!r}: this run, whose store is"
-                    f" {self._job}, would write the same again. Let only the run of that store go on; or"
-                    " write behind its rows with --append"
-                )
+            self._find_writer(append=append)
+            found = self._committed(self._group)
             producer.begin()
             self._sign(producer, self._writer)
             if found is None and self._job:
                 producer.send_offsets(self._group, {self._anchor: OffsetAndMetadata(0, pack(self._last))})
             producer.commit()
         return producer, found
+
+    def _find_writer(self, *, stable: bool = True, append: bool) -> None:
+        """Look for the job whose rows were committed last; raise ValueError if this one may not follow it."""
+        owner = self._committed(self.name, stable=stable)
+        self._writer = None if owner is None else owner.metadata.partition(" ")[2] or None
+        if self._job and self._writer not in (None, self._job) and not append:
+            raise ValueError(
+                f"the rows of another store ({self._writer}) were written to {self._outputs} at"
+                f" {self.cluster} with the transactional id {self.name!r}: this run, whose store is"
+                f" {self._job}, would write the same again. Let only the run of that store go on; or write"
+                " behind its rows with --append"
+            )
 
     def _sign(self, producer: Producer, writer: str | None) -> None:
         """Write the mark of this run into the open transaction, with the job that wrote last."""

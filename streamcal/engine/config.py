@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.join.config import JoinConfig
@@ -63,7 +63,13 @@ class RecalibratorConfig(BaseModel):
         what the target's class prior is estimated from. ``"labels"``: target labels, all or those of the
         ``window``; S positives among N labels give (S+½)/(N+1). In mode ``"auto"`` the composites take the
         last 300 labels, or all, and the source's prior for one more label. ``"scores"``: target scores since
-        the last detected change, by maximum likelihood under h_P.
+        the last detected change, by maximum likelihood under h_P. A number in (0, 1): it is known to be
+        that, before the first label. Scores are then corrected by eq. 13. Without source labels the shift is
+        the one under which the forecasts have this mean. In mode ``"auto"`` labels overrule it.
+    sampling_rate
+        share in (0, 1] of the negatives that the model was trained on, and with which labels of the source
+        were drawn, while it saw all positives: the odds of its scores are as many times too high. Scores are
+        corrected by eq. 13 with (w₀, w₁) = (1, sampling_rate), before the first label. None: unknown.
     delta
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.
@@ -88,7 +94,8 @@ class RecalibratorConfig(BaseModel):
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
     mode: Mode = "auto"
     window: Annotated[int, Field(ge=FIRST_LABELS, le=1_000_000_000)] | timedelta | None = None
-    prior: PriorKind = "labels"
+    prior: PriorKind | Annotated[float, Field(gt=0.0, lt=1.0)] = "labels"
+    sampling_rate: Annotated[float, Field(gt=0.0, le=1.0, strict=False)] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_delay_limit: timedelta | None = None
     keeps_order: bool = False
@@ -113,6 +120,25 @@ class RecalibratorConfig(BaseModel):
             raise ValueError(f"a label delay limit is from 1 s to 10,000,000,000 s, got {value}")
         return value
 
+    @model_validator(mode="after")
+    def _knows_one_shift(self) -> Self:
+        if self.shift_is_known and self.sampling_rate is not None and isinstance(self.prior, float):
+            raise ValueError(
+                f"prior={self.prior} and sampling_rate={self.sampling_rate} both say how the classes shift:"
+                " leave one out"
+            )
+        if self.shift_is_known and self.mode in ("source", "target"):
+            raise ValueError(
+                f"mode={self.mode!r} corrects no shift of the classes, so leave out sampling_rate and a known"
+                " prior, or take the mode 'auto', 'composite' or 'label_shift'"
+            )
+        return self
+
+    @property
+    def shift_is_known(self) -> bool:
+        """Whether the shift of the classes is known before the first label."""
+        return self.sampling_rate is not None or isinstance(self.prior, float)
+
     def to_bytes(self) -> bytes:
         """Return the options as JSON."""
         return self.model_dump_json().encode()
@@ -131,6 +157,16 @@ class RecalibratorConfig(BaseModel):
     def needs_source(self) -> bool:
         """Whether the mode serves the score unchanged as long as there are no labels of the source."""
         return self.mode in ("source", "label_shift", "composite")
+
+    def check_many(self) -> None:
+        """Raise ValueError if an option is of two classes only."""
+        if self.label_delay_limit is not None:
+            raise ValueError(
+                "classes and label_delay_limit exclude each other: a missing label points to none of many"
+                " classes"
+            )
+        if self.shift_is_known:
+            raise ValueError("classes exclude sampling_rate and a known prior: these are of one score")
 
     def check_binary(self) -> None:
         """Raise ValueError if an option is of many classes only."""
@@ -191,11 +227,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
             raise ValueError(
                 "classes and segments exclude each other: corrections of segments are for one score"
             )
-        elif self.config.label_delay_limit is not None:
-            raise ValueError(
-                "classes and label_delay_limit exclude each other: a missing label points to none of many"
-                " classes"
-            )
+        else:
+            self.config.check_many()
 
 
 class RecalibratorOptions(TypedDict, total=False):
@@ -204,7 +237,8 @@ class RecalibratorOptions(TypedDict, total=False):
     bins: Literal["auto", "cube_root"] | int
     mode: Mode
     window: int | timedelta | None
-    prior: PriorKind
+    prior: PriorKind | float
+    sampling_rate: float | None
     delta: float
     label_delay_limit: timedelta | None
     keeps_order: bool

@@ -342,6 +342,7 @@ class Engine(EventRules):
             sketch,
             unread,
             self._priors.tracker,
+            self._priors.matched,
             self._time,
             None if self.release is None else self.release.to_state(),
         )

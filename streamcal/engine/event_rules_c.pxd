@@ -14,9 +14,12 @@ cdef int _INDEX_BYTES
 cdef class ClassPriors:
     cdef counts_c.LabelBuffer _source, _target
     cdef readonly object tracker
+    cdef public object matched
+    cdef object _prior, _rate
 
     @cython.locals(labels=counts_c.LabelBuffer, positives=double, n=double)
     cpdef of(self, str domain)
+    cpdef known_odds(self)
     cpdef tuple weights(self)
 
 

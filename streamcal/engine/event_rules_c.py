@@ -23,7 +23,7 @@ from streamcal.engine.emissions import Emission, MapPublished, Recalibrated
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.schedule import NEVER
 from streamcal.engine.state import EngineState
-from streamcal.engine.unlabelled_scores import UnlabelledScores
+from streamcal.engine.unlabelled_scores import DOUBLING, UnlabelledScores
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo
@@ -33,8 +33,9 @@ from streamcal.maps.fits_c import LinearFunction, StepFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.forecasts_c import MixedSteps
-from streamcal.mixture.mixture import EARLIER, FIRST, Mixed
+from streamcal.mixture.mixture import EARLIER, Mixed, first_map
 from streamcal.priors.history import BLOCK
+from streamcal.priors.likelihood import matched_odds
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
@@ -60,16 +61,43 @@ class ClassPriors:
         tracker of the target's prior by its scores; None: the prior follows from its labels.
     source, target
         the labels of each domain.
+    config
+        options of the engine: what is known of the shift of the classes.
+    matched
+        κ under which the forecasts have the known prior as their mean; None: no score was read.
     """
 
-    def __init__(self, tracker: ScoreTracker | None, source: DomainLabels, target: DomainLabels) -> None:
+    def __init__(
+        self,
+        tracker: ScoreTracker | None,
+        source: DomainLabels,
+        target: DomainLabels,
+        config: RecalibratorConfig,
+        matched: float | None = None,
+    ) -> None:
         self._source, self._target = source, target
-        self.tracker = tracker
+        self.tracker, self.matched = tracker, matched
+        self._prior = config.prior if isinstance(config.prior, float) else None
+        self._rate = config.sampling_rate
 
     @property
     def takes_scores(self) -> bool:
-        """Whether the target's prior is estimated from its scores."""
-        return self.tracker is not None
+        """Whether scores are read as they come: for the target's prior, or to match a known one."""
+        return self.tracker is not None or self.matches
+
+    @property
+    def matches(self) -> bool:
+        """Whether the target's prior is known."""
+        return self._prior is not None
+
+    def known_odds(self) -> float | None:
+        """Return κ (eq. 13), positive, if it is known before the first label; else None."""
+        if self._prior is None or self._rate is not None:
+            return self._rate
+        if not self._source.n:
+            return self.matched
+        zeros, ones = fits_c.shift_weights(self.of("source"), self._prior)
+        return ones / zeros
 
     def of(self, domain: Domain) -> float | None:
         """Return the estimate for a domain, in (0, 1); None if nothing is known."""
@@ -88,12 +116,17 @@ class ClassPriors:
 
     def weights(self) -> tuple[float, float]:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
+        odds = self.known_odds()
+        if odds is not None:
+            return 1.0, odds
         return fits_c.shift_weights(self.of("source"), self.of("target"))
 
-    def read_scores(self, scores: Floats) -> None:
-        """Read the scores of the latest predictions, float64[k], where they are evidence."""
+    def read_scores(self, scores: Floats, unlabelled: UnlabelledScores) -> None:
+        """Read scores where they are evidence: the latest, float64[k], or all of them."""
         if self.tracker is not None:
             self.tracker.take_scores(scores)
+        elif self._prior is not None and not self._source.n:
+            self.matched = matched_odds(unlabelled.sketch, self._prior)
 
     def set_source(self, formed: RecalibrationMap) -> None:
         """Replace the source map, through which scores are evidence of the target's prior."""
@@ -225,10 +258,12 @@ class EventRules:
         self._target: Any = DomainLabels(window, state.target, keeps_index=True)
         tracker = ScoreTracker() if new and by_scores else state.priors
         require((tracker is not None) == by_scores, "the prior by scores does not fit the options")
-        self._priors = priors = ClassPriors(tracker, self._source, self._target)
-        self._unlabelled: Any = UnlabelledScores(BLOCK if by_scores else 0, state.unlabelled, state.unread)
+        self._priors = priors = ClassPriors(tracker, self._source, self._target, config, state.matched)
+        block = BLOCK if by_scores else DOUBLING if priors.matches else 0
+        self._unlabelled: Any = UnlabelledScores(block, state.unlabelled, state.unread)
         shifts = config.mode in ("composite", "label_shift")
-        self.served = ServedMap(priors if shifts else None, FIRST if auto else RecalibrationMap(version=0))
+        first = first_map(config.prior, config.sampling_rate) if auto else RecalibrationMap(version=0)
+        self.served = ServedMap(priors if shifts else None, first)
         """Served map."""
         self._versions = MapVersions(
             config, self._source, self._target, self._unlabelled, priors, self.served, state.versions
@@ -610,7 +645,7 @@ class EventRules:
         block = self._unlabelled.drain()
         if block is None:
             return False
-        self._priors.read_scores(block)
+        self._priors.read_scores(block, self._unlabelled)
         begins = self._versions.scores_read()
         self._set_stops()
         return begins

@@ -255,6 +255,10 @@ class MapVersions:
         """Note that the prior has read scores; return whether it moved so far that a version begins."""
         self.served.forget_weights()
         prior, before, auto = self._priors.from_scores, self._mixed_prior, self._auto
+        if auto is not None and self._priors.matches and not self._source.n:
+            self._versions.off_schedule += 1
+            self._mix(auto)
+            return True
         if auto is None or prior is None or not self._source.n:
             return False
         if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
@@ -456,7 +460,7 @@ class MapVersions:
     def _mix(self, auto: MixtureController, evidence: Evidence | None = None) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
         self._mixed_prior = self._priors.from_scores
-        auto.step(self._mixed_prior, evidence)
+        auto.step(self._mixed_prior, evidence, self._priors.known_odds())
         if auto.mixed is not None:
             self._serve(auto.mixed)
         self._own_ledger().serve(self.served.version)

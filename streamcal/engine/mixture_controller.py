@@ -103,7 +103,7 @@ class MixtureController:
         mixture = self.mixture = self.mixture or self._new_mixture()
         mixture.set_source(sketch)
 
-    def step(self, prior: float | None, evidence: Evidence | None = None) -> None:
+    def step(self, prior: float | None, evidence: Evidence | None = None, odds: float | None = None) -> None:
         """Learn the labels since the last step, fit what is due, and mix anew.
 
         Parameters
@@ -112,12 +112,14 @@ class MixtureController:
             the target's prior as estimated with scores; None if the estimate does not use scores.
         evidence
             evidence of early positives from a pane that has closed; None: unchanged.
+        odds
+            κ of the shift of the classes, if it is known; None: it is not.
         """
-        if self.mixture is None and (self.begun or evidence is not None):
+        if self.mixture is None and (self.begun or evidence is not None or odds is not None):
             self.mixture = self._new_mixture()
         if self.mixture is not None:
             self._learn(self.mixture)
-            self.mixed = self.mixture.step(self._unlabelled.n, prior, evidence)
+            self.mixed = self.mixture.step(self._unlabelled.n, prior, evidence, odds)
 
     # Positives that come before a label is final
 

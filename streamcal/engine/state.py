@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from streamcal.delayed.release_state import ReleaseState
 from streamcal.engine.domain_labels import DomainState
@@ -32,6 +34,8 @@ class EngineState(Part):
     unread: Floats = NO_FLOATS
     """Scores that the prior has not read."""
     priors: ScoreTracker | None = None
+    matched: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    """κ under which the forecasts have the known prior as their mean."""
     time: Finite | None = None
     """Latest event time of a label, in seconds."""
     release: ReleaseState | None = None

@@ -22,6 +22,9 @@ __all__ = ["BUFFERED", "FEW", "UnlabelledScores"]
 BUFFERED: Final = 4096
 """Number of scores that may wait before they are sorted into the sketch."""
 
+DOUBLING: Final = -1
+"""Size of the blocks of a reader that reads all scores whenever their number has doubled."""
+
 FEW: Final = 64
 """Number of scores up to which there is no sketch, if nothing else reads them."""
 
@@ -114,4 +117,6 @@ class UnlabelledScores(counts_c.ScoreBuffer):
         return sketch
 
     def _set_remaining(self) -> None:
-        self.remaining = self._block - self.n % self._block if self._block else BUFFERED - self._held
+        self.remaining = self._block - self.n % self._block if self._block > 0 else BUFFERED - self._held
+        if self._block == DOUBLING:
+            self.remaining = min(self.remaining, (1 << self.n.bit_length()) - self.n)

@@ -126,7 +126,7 @@ class Snapshot:
     Parameters
     ----------
     lines
-        line of each candidate, K of them; of None the forecast is the score.
+        line of each candidate, K of them; of None it is the score.
     observed
         number of target scores observed before it was first served.
     weights
@@ -175,7 +175,7 @@ class Snapshot:
         """
         for k in range(self._parts.shape[1]):
             line = self.lines[k]
-            out[k] = score if line is None else shifted(self._odds[k], line.one(logit))
+            out[k] = shifted(self._odds[k], score if line is None else line.one(logit))
 
     def mixed(self, score: float, logit: float, row: Floats) -> float:
         """Return the mixture for one score; ``row``, float64[K], gets the forecast of every candidate."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Self
 
 import msgspec
@@ -47,13 +48,13 @@ from streamcal.values import Counts, Floats, Labels
 
 __all__ = [
     "EARLIER",
-    "FIRST",
     "START",
     "STRIDE",
     "STRIDE_AT_ONCE",
     "Mixed",
     "Mixing",
     "Mixture",
+    "first_map",
 ]
 
 EARLIER: Final = WINDOWS[-1]
@@ -63,12 +64,24 @@ START: Final = 1e-4
 """Smallest probability, of either class, that is served before there is any label."""
 
 _ENDS: Final = math.log(START / (1.0 - START)), math.log((1.0 - START) / START)
-FIRST: Final = RecalibrationMap(version=0, kind="linear", knots=_ENDS, log_odds=_ENDS)
-"""Map before there is any label: the score, kept within [`START`, 1 − `START`]."""
+
+
+@lru_cache(16)
+def first_map(prior: object, odds: float | None) -> RecalibrationMap:
+    """Return the map before there is any label or score: the score, kept within [`START`, 1 − `START`].
+
+    It is corrected by κ = ``odds`` if that is known. If the ``prior`` is a number, it is that everywhere.
+    """
+    if isinstance(prior, float):
+        return RecalibrationMap(version=0, edges=(0.0, 1.0), values=(prior,))
+    shifted = tuple(end + math.log(odds or 1.0) for end in _ENDS)
+    return RecalibrationMap(version=0, kind="linear", knots=_ENDS, log_odds=shifted)
+
 
 _CLAIM: Final = 1.0  # label of a class, at least, that is expected of as many labels as are known, …
 _KNOWN: Final = WINDOWS[-1]  # … of which only so many count: a stream moves,
 _OF_PRIOR: Final = 0.02  # … or this part of the share of that class
+_LEAST: Final = 1e-6  # probability that is served before there is any label, by a known shift
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
 
@@ -110,6 +123,7 @@ class Mixture(Part, dict=True):
         """Fit the parts of a state to the candidates; raise ValueError if they are those of others."""
         candidates = self._candidates = taking_part(delayed=self.delayed)
         self._composite, own, count = are("source", candidates), _own(candidates), len(candidates)
+        self._of_all = np.array([row.memory is None for row in candidates])
         require(self.own == own, f"its own candidates are {self.own}, and {own} are registered")
         lines = {len(snapshot.lines) for snapshot in self.snapshots.all}
         require(lines == {count}, f"snapshots of {lines} candidates, not of {count}")
@@ -241,7 +255,13 @@ class Mixture(Part, dict=True):
         self.online.learn(logits, labels, shares)
         self.windows.add(scores, labels, weights)
 
-    def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
+    def step(
+        self,
+        observed: int,
+        prior: float | None = None,
+        evidence: Evidence | None = None,
+        odds: float | None = None,
+    ) -> Mixed:
         """Fit the maps that are due, and mix a new map.
 
         Parameters
@@ -253,13 +273,17 @@ class Mixture(Part, dict=True):
             it in place of those from labels, which come late and cannot tell in time which prior is better.
         evidence
             Evidence of early positives from a pane that has closed; None: the evidence before.
+        odds
+            κ (eq. 13) from the score, and from the source, to the target, if it is known; None: it is not.
         """
         if evidence is not None:
             self.evidence = evidence
         self.table.follow(self.windows)
         if self.windows.n and self.windows.fit(self._candidates):
             self.table.chosen_at = -1
-        snapshot = self._snapshot(observed, prior)
+        if odds is not None and not self.n:
+            self.online = self.online.shifted(odds)
+        snapshot = self._snapshot(observed, prior, odds)
         if self.n or (self.evidence is not None and len(self.evidence.scores)):
             self.snapshots.add(snapshot)
         else:  # however often the source was formed before the first label, only the last is needed
@@ -276,13 +300,17 @@ class Mixture(Part, dict=True):
         names = names_of(self._candidates, by_scores=snapshot.by_scores)
         return Mixed(self.table.cells, snapshot, names, names[self.leader], self.reason)
 
-    def _snapshot(self, observed: int, prior: float | None, *, earlier: bool = False) -> Snapshot:
+    def _snapshot(
+        self, observed: int, prior: float | None, shift: float | None = None, *, earlier: bool = False
+    ) -> Snapshot:
         """Return the snapshot that is served from now on."""
         source, evidence, counts = self.source, self.evidence, self.counts
         begins, waits = not earlier and not self.n, not self.n and evidence is None
         by_scores, weights, odds = source is not None and prior is not None, self.weights.served, (1.0, 1.0)
         if begins and source is not None:
-            weights = np.tile(by_source(source, self._candidates, shifted=by_scores), (3, 1))
+            weights = np.tile(
+                by_source(source, self._candidates, shifted=by_scores or shift is not None), (3, 1)
+            )
         elif waits and source is None:  # the score is served as it is
             weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
         known = 0.5 if source is None else source.prior
@@ -293,9 +321,12 @@ class Mixture(Part, dict=True):
         of_all = np.ones(len(self._candidates))
         of_all[self._composite] = odds
         lines = self._lines(of_source=begins or not self.windows.n)
+        if shift is not None:
+            of_all[[line is None for line in lines]] = shift  # a candidate without a line is the score
+            of_all[self._composite & (begins or self._of_all)] = shift
         knows = source is not None or self.windows.n > 0
         centre = math.log(known / (1.0 - known))
-        fixed = of_all, knows, by_scores, self._limits(), self.slopes.weights, centre
+        fixed = of_all, knows, by_scores, self._limits(shift or 1.0), self.slopes.weights, centre
         snapshot = Snapshot(lines, observed, weights, *fixed)
         if evidence is None:
             return snapshot
@@ -319,17 +350,18 @@ class Mixture(Part, dict=True):
         early = () if evidence is None else map(platt_line, evidence.platt.reshape(-1, 2))
         return (None, *fitted, *online, composite, composite, *early)
 
-    def _limits(self) -> tuple[float, float]:
+    def _limits(self, shift: float = 1.0) -> tuple[float, float]:
         """Return the least and the greatest probability that labels so far allow to be meant.
 
         Of a class, that is one label in as many as are known, or, where it is rare, a part of its share. The
         labels are those of the windows, which continue from the source's; before the first, the source's.
+        Without any, they follow a known ``shift``, κ.
         """
         n, positives = float(self.windows.n), float(self.windows.positives)
         if not n and self.source is not None:
             n, positives = float(self.source.labels), self.source.prior * self.source.labels
         if not n:
-            return START, 1.0 - START
+            return max(_LEAST, min(1.0, shift) * START), 1.0 - max(_LEAST, START / max(1.0, shift))
         claim = _CLAIM / (min(n, _KNOWN) + 1.0)
         shares = ((positives + 0.5) / (n + 1.0), (n - positives + 0.5) / (n + 1.0))
         least, other = (min(claim, _OF_PRIOR * share) for share in shares)

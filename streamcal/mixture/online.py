@@ -13,7 +13,8 @@ The identity, which adds I, keeps the first steps small.
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, Self
 
 import numpy as np
 
@@ -43,6 +44,12 @@ class OnlinePlatt(Part):
     def parameters(self) -> Floats:
         """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
         return self.fits[:, :2]
+
+    def shifted(self, odds: float) -> Self:
+        """Return scalings without a label, which begin with the score shifted by κ = ``odds``."""
+        fits = _FIRST.copy()
+        fits[:, 1] = math.log(odds)
+        return type(self)(fits)
 
     def learn(self, logits: Floats, labels: Labels, shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].

@@ -8,17 +8,22 @@ product is concave in q.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from streamcal.maps.platt import expit, logit
 from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["SourceMap", "likeliest_prior"]
+__all__ = ["SourceMap", "likeliest_prior", "matched_odds"]
 
 _MOST_STEPS: Final = 1100  # as many bisections lead from 1 to the smallest float
+_FARTHEST: Final = 100.0  # log odds between a score and any prior
+_BISECTIONS: Final = 60
 _CLOSE: Final = 1e-12  # relative: after a Newton step this short, the error is below double precision
 
 
@@ -50,6 +55,24 @@ class SourceMap(msgspec.Struct, frozen=True):
         across = last_bin > first_bin
         means[across] = np.clip(value[across] / mass[across], 0.0, 1.0)
         return means
+
+
+def matched_odds(scores: ScoreSketch, prior: float) -> float:
+    """Return κ such that the scores, corrected by it (eq. 13), have this mean.
+
+    Let scores be calibrated where the model was trained. By label shift, κ is then that from there to a
+    deployment whose class prior is ``prior``, in (0, 1). There has to be a score. Those of 0 and 1 count as
+    2⁻⁴⁰ and 1 − 2⁻⁴⁰.
+    """
+    logits, counts = logit(grid.middles(scores.cells, scores.level)), scores.totals
+    low, high, n = -_FARTHEST, _FARTHEST, float(counts.sum())
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if float(counts @ expit(logits + middle)) < prior * n:
+            low = middle
+        else:
+            high = middle
+    return math.exp(low)
 
 
 def likeliest_prior(masses: Counts, means: Floats, source_prior: float) -> float | None:

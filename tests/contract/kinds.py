@@ -84,6 +84,8 @@ MODES: tuple[Mode, ...] = ("auto", "source", "label_shift", "target", "composite
 KINDS: list[Kind] = [
     *(Kind(f"two classes, {mode}", {"mode": mode}) for mode in MODES),
     Kind("two classes, prior of scores", {"mode": "composite", "prior": "scores"}),
+    Kind("two classes, a known prior", {"mode": "auto", "prior": 0.1}),
+    Kind("two classes, negatives sampled", {"mode": "composite", "sampling_rate": 0.1}),
     Kind("two classes, window", {"mode": "target", "window": 128}),
     Kind("segments, auto", {"mode": "auto", "segments": "segment", "own_engines": 0}),
     Kind("segments, target", {"mode": "target", "segments": "segment", "own_engines": 0}),

@@ -133,11 +133,8 @@ def plain(snapshot: Snapshot, z: Floats) -> Floats:
     """Return the forecasts of a snapshot row by row; of what is not there yet, the score."""
     rows, x = [], wide_logits_of(z)
     for line, odds in zip(snapshot.lines, snapshot.odds.tolist(), strict=True):
-        if line is None:
-            rows.append(z)
-            continue
-        values = np.interp(x, line.logits, line.values)
-        values = expit(values) if line.log_odds else values
+        values = z if line is None else np.interp(x, line.logits, line.values)
+        values = expit(values) if line is not None and line.log_odds else values
         rows.append(values * odds / (values * odds + 1.0 - values))
     return np.stack(rows)
 

@@ -105,6 +105,11 @@ class Columns(BaseModel):
     _kind: InputKind = PrivateAttr("events")
     _segments: tuple[str, ...] = PrivateAttr(())
 
+    @property
+    def samples(self) -> bool:
+        """Whether weights are one over the chance that a label is seen, of every event that has one."""
+        return self.propensity is not None and self.weight is None
+
     @field_validator("positive")
     @classmethod
     def _names_a_class(cls, value: str | float | None) -> str | float | None:

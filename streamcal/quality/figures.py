@@ -9,6 +9,7 @@ history over time counts each label that came once.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.class_sums import ClassSums
@@ -27,6 +29,7 @@ from streamcal.quality.groups import Groups
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import LabelCoverage
 from streamcal.quality.label_sums import LabelSums
+from streamcal.quality.sampled_sums import SampledPanes
 from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
@@ -253,6 +256,8 @@ class Unrated(msgspec.Struct):
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
+    sampled: list[tuple[float, float, str | None]] = []
+    """Probability, weight and key of each new prediction, where labels have propensities."""
     memos: list[Any] = []
     """Values that engines kept with each prediction, where these keep any."""
 
@@ -341,6 +346,8 @@ class Quality(msgspec.Struct):
     """Sums of the segments of each field."""
     classes: ClassSums | None = None
     """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
+    samples: bool = False
+    """Whether predictions have propensities, the chances that their labels are seen."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -354,12 +361,12 @@ class Quality(msgspec.Struct):
 
     @property
     def weighted(self) -> bool:
-        """Whether a label had a weight: watches and groups, which count labels, are then no fair sample."""
+        """Whether a label had a weight: groups, which count labels, are then no fair sample."""
         return self.before.sketch.weighted
 
     def verdict(self, key: str | None = None) -> Verdict:
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
-        if self.weighted:
+        if self.weighted and not self.samples:
             return weighted_verdict(self.before.labels)
         return judge(self.sums(key), self._arrival(key))
 
@@ -373,6 +380,9 @@ class Quality(msgspec.Struct):
             return Arrival(in_order=True)
         keys = {key} if key is not None else {None, *self.by_key}
         late = [arrival for of, arrival in self.arrivals if of in keys]
+        if self.samples:
+            age = self.delays.quantile(COMPLETE) if self.delays.labels else math.inf
+            late.append(Arrival(complete_at=age, fair=False))
         return max(late, key=lambda arrival: arrival.age, default=Arrival())
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:
@@ -382,6 +392,7 @@ class Quality(msgspec.Struct):
         """
         self.coverage.add(np.array(unrated.predictions), np.array(unrated.prediction_times))
         self.coverage.add(np.array(unrated.scores), np.array(unrated.predicted_at), labelled=True)
+        self._add_sampled(unrated)
         raised, at = list[Raised](), 0
         while at < len(unrated.labels):  # each look comes after the same labels, however they come in parts
             end = len(unrated.labels)
@@ -390,6 +401,22 @@ class Quality(msgspec.Struct):
             raised += self._add(unrated, segments, at, end)
             at = end
         return raised
+
+    def _add_sampled(self, unrated: Unrated) -> None:
+        """Add predictions that have propensities."""
+        if not unrated.sampled:
+            return
+        probabilities, weights, keys = zip(*unrated.sampled, strict=True)
+        forecasts, each = np.array([unrated.predictions, probabilities]), np.array(weights)
+        times = np.array(unrated.prediction_times)
+        for key in dict.fromkeys([None, *keys]):
+            if key is not None and key not in self.watches and len(self.watches) < RATED_KEYS:
+                self.watches[key] = ForecastWatch()
+            watch = self.watch if key is None else self.watches.get(key)
+            if watch is not None:
+                own = slice(None) if key is None else np.array([of == key for of in keys])
+                watch.sampled = watch.sampled or SampledPanes()
+                watch.sampled.predict(forecasts[:, own], each[own], times[own])
 
     def _add(self, unrated: Unrated, segments: Sequence[Sequence[Any]], begin: int, end: int) -> list[Raised]:
         """Add the joined labels of an interval that ends with the next look, or before it."""
@@ -410,7 +437,7 @@ class Quality(msgspec.Struct):
         self.history.add(forecasts, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]))
         until_look = self.watch.until_look
-        found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None))
+        found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None), weights)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
         if keys and keys.count(None) == len(keys):
@@ -422,16 +449,22 @@ class Quality(msgspec.Struct):
             for groups in (self.groups, *self.segments.values()):
                 groups.prune()
         for key in dict.fromkeys(key for key in keys if key is not None):
-            if key not in self.by_key and len(self.by_key) < RATED_KEYS:
-                self.by_key[key], self.watches[key] = History(), ForecastWatch()
+            if key not in self.by_key and len({*self.by_key, *self.watches, key}) <= RATED_KEYS:
+                self.by_key[key] = History()
+                self.watches.setdefault(key, ForecastWatch())
             if key in self.by_key:
                 own = np.array([each == key for each in keys])
                 self.by_key[key].add(forecasts[:, own], labels_01[own], times[own])
                 found = self.watches[key].add(
-                    forecasts[:, own], labels_01[own], predicted_at[own], times[own], self._arrival(key)
+                    forecasts[:, own],
+                    labels_01[own],
+                    predicted_at[own],
+                    times[own],
+                    self._arrival(key),
+                    None if weights is None else weights[own],
                 )
                 raised += [Raised(key, *each) for each in found]
-        return [] if self.weighted else raised
+        return [] if self.weighted and not self.samples else raised
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:

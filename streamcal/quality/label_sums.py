@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -68,8 +69,12 @@ class Intervals(NamedTuple):
     """Logarithm of its share: the sum of e-values times shares is an e-value, too."""
 
 
-class LabelSums(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LabelSums:
     """Sums over the labels since each of some starts, with the intervals that they give."""
+
+    gap_stakes: ClassVar[Floats] = _GAP_STAKES
+    gain_stakes: ClassVar[Floats] = _GAIN_STAKES
 
     labels: int
     """Number of labels since the first start."""
@@ -82,6 +87,11 @@ class LabelSums(NamedTuple):
     shares: Floats
     """Share of `DELTA` that each start has, float64[starts]; those of all that may come sum to 1."""
 
+    @property
+    def unit(self) -> str:
+        """Name of what means are over."""
+        return "labels"
+
     def gaps(
         self, side: Literal["before", "after"], *, main: bool = False, delta: float = DELTA
     ) -> Intervals:
@@ -93,7 +103,7 @@ class LabelSums(NamedTuple):
         """
         sums, processes = self._gap_processes(side, slice(0, 1 if main else None))
         log_share = np.log(_BAND_SHARES * self.shares[: len(sums), None])
-        low, high, log_e = limits(processes, _GAP_STAKES, log_share, delta)
+        low, high, log_e = limits(processes, self.gap_stakes, log_share, delta)
         labels = sums[..., 0] + sums[..., 2]
         with np.errstate(invalid="ignore", divide="ignore"):
             forecast, rate = (sums[..., 1] + sums[..., 3]) / labels, sums[..., 2] / labels
@@ -116,18 +126,15 @@ class LabelSums(NamedTuple):
         times hold together with probability 1 − `DELTA`. With ``main``, only that of the first start is
         returned.
         """
-        sums = self.sums[: 1 if main else None]
-        halves = sums[:, 8 * _M : -1].reshape(-1, 2, 3 * _R)
+        labels, sums, levels, processes = self._gain_processes(slice(0, 1 if main else None))
         log_share = np.log(self.shares[: len(sums)])
-        processes = np.concatenate([halves[:, 0] @ _GAINS_UP, halves[:, 1] @ _GAINS_DOWN], axis=-1)
-        low, high, log_e = limits(processes, _GAIN_STAKES, log_share)
-        labels = self.labels - np.array(self.starts[: len(sums)], np.float64)
+        low, high, log_e = limits(processes, self.gain_stakes, log_share)
         return Intervals(
             labels,
-            2.0 * halves[:, 0, ::3].sum(axis=1) / labels,
+            2.0 * sums / labels,
             np.maximum(2.0 * low / labels, -1.0),
             np.minimum(2.0 * high / labels, 1.0),
-            sums[:, -1] / labels,
+            levels / labels,
             log_e,
             log_share,
         )
@@ -143,7 +150,7 @@ class LabelSums(NamedTuple):
 
         def between(start: int) -> tuple[Floats, Floats]:
             since, logs = sums[start] - sums[start + 1 :], processes[start] - processes[start + 1 :]
-            low, high, _ = limits(logs, _GAP_STAKES, np.full(len(since), shares[start]))
+            low, high, _ = limits(logs, self.gap_stakes, np.full(len(since), shares[start]))
             labels = since[:, 0] + since[:, 2]
             with np.errstate(invalid="ignore", divide="ignore"):
                 return -high / labels, -low / labels
@@ -160,12 +167,23 @@ class LabelSums(NamedTuple):
         It costs a tenth of the intervals.
         """
         _, gaps = self._gap_processes("after", slice(None))
-        losses = self.sums[:, 8 * _M + 3 * _R : -1] @ _GAINS_DOWN
+        losses = self._gain_processes(slice(None))[3][:, len(self.gain_stakes) :]
         least = -np.log(DELTA * self.shares)
         return bool(
             (gaps.max(axis=2) + np.log(_BAND_SHARES) >= least[:, None]).any()
             or (losses.max(axis=1) >= least).any()
         )
+
+    def _gain_processes(self, starts: slice) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return labels, sum of half the gains, sum of losses, and logarithms of processes of some starts.
+
+        The arrays are float64[starts], the last float64[starts, 2 stakes].
+        """
+        sums = self.sums[starts]
+        halves = sums[:, 8 * _M : -1].reshape(-1, 2, 3 * _R)
+        processes = np.concatenate([halves[:, 0] @ _GAINS_UP, halves[:, 1] @ _GAINS_DOWN], axis=-1)
+        labels = self.labels - np.array(self.starts[starts], np.float64)
+        return labels, halves[:, 0, ::3].sum(axis=1), sums[:, -1], processes
 
     def _gap_processes(self, side: Literal["before", "after"], starts: slice) -> tuple[Floats, Floats]:
         """Return the sums of some starts, of all forecasts and by band, with the logarithms of the processes.

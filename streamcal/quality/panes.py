@@ -47,7 +47,11 @@ class Panes(msgspec.Struct):
     """Sums of `add_sums` of each of these panes, float64[panes, columns]."""
 
     def __post_init__(self) -> None:
-        self.sums = self.sums.reshape(len(self.numbers), COLUMNS)  # one row in a state
+        self.sums = self.sums.reshape(len(self.numbers), self._columns)  # one row in a state
+
+    @property
+    def _columns(self) -> int:
+        return COLUMNS
 
     def add(self, forecasts: Floats, labels: Floats, times: Floats) -> None:
         """Add what `Sequences.add` takes. Labels of predictions without an event time are left out."""
@@ -55,10 +59,7 @@ class Panes(msgspec.Struct):
         forecasts, labels, times = forecasts[:, known], labels[known], np.floor(times[known])
         if not len(labels):
             return
-        if self.origin is None:
-            self.origin = float(times[0])
-        seconds = np.clip(times - self.origin, 0.0, float(_WIDEST)).astype(np.int64)
-        at = 0
+        seconds, at = self._seconds(times), 0
         while at < len(labels):  # panes become wider at the same label, however labels come in parts
             beyond = np.flatnonzero(seconds[at:] >= PANES * self.width)
             end = at + int(beyond[0]) if len(beyond) else len(labels)
@@ -70,37 +71,46 @@ class Panes(msgspec.Struct):
 
     def matured(self, until: float) -> LabelSums:
         """Return the sums of the panes that end by an event time, each of which is a start."""
-        begin, width = self.origin or 0.0, self.width
-        panes = sum(begin + (number + 1) * width <= until for number in self.numbers)
-        sums, numbers = self.sums[:panes], self.numbers[:panes]
+        sums, times, shares = self._ended(until)
         labels = sums[:, _COUNTS].sum(axis=1).round().astype(np.int64)
-        before = np.concatenate([[0], np.cumsum(labels)]).tolist()
-        return LabelSums(
-            before[-1],
-            before[:-1],
-            [begin + number * width for number in numbers],
-            np.cumsum(sums[::-1], axis=0)[::-1],
-            np.array([share(width * number) for number in numbers]),
-        )
+        return LabelSums(int(labels[:1].sum()), (labels[:1] - labels).tolist(), times, sums, shares)
+
+    def _ended(self, until: float) -> tuple[Floats, list[float | None], Floats]:
+        """Return sums since each of the panes that end by an event time, their first seconds and shares."""
+        begin, width = self.origin or 0.0, self.width
+        numbers = [number for number in self.numbers if begin + (number + 1) * width <= until]
+        sums = np.cumsum(self.sums[: len(numbers)][::-1], axis=0)[::-1]
+        shares = np.array([share(width * number) for number in numbers])
+        return sums, [begin + number * width for number in numbers], shares
+
+    def _seconds(self, times: Floats) -> Counts:
+        """Return the seconds of predictions since the origin; the first prediction ever sets it."""
+        if self.origin is None:
+            self.origin = float(times[0])
+        return np.clip(times - self.origin, 0.0, float(_WIDEST)).astype(np.int64)
 
     def _add(self, forecasts: Floats, labels: Floats, seconds: Counts) -> None:
         """Add labels for whose panes there is room."""
         panes = seconds // self.width
         order = np.argsort(panes, kind="stable")
         found, first = np.unique(panes[order], return_index=True)
-        new = sorted({*self.numbers, *found.tolist()})
-        if new != self.numbers:
-            sums = np.zeros((len(new), COLUMNS))
-            sums[np.searchsorted(new, self.numbers)] = self.sums
-            self.numbers, self.sums = new, sums
         forecasts, labels = np.ascontiguousarray(forecasts[:, order]), labels[order]
         ends = [*first[1:].tolist(), len(labels)]
-        for row, begin, end in zip(np.searchsorted(new, found), first.tolist(), ends, strict=True):
+        for row, begin, end in zip(self._rows(found), first.tolist(), ends, strict=True):
             add_sums(self.sums[row], EDGES, RANGES, forecasts, labels, begin, end)
+
+    def _rows(self, panes: Counts) -> Counts:
+        """Return the rows of panes, which are made if they are new."""
+        new = sorted({*self.numbers, *panes.tolist()})
+        if new != self.numbers:
+            sums = np.zeros((len(new), self.sums.shape[1]))
+            sums[np.searchsorted(new, self.numbers)] = self.sums
+            self.numbers, self.sums = new, sums
+        return np.searchsorted(new, panes)
 
     def _widen(self) -> None:
         """Make panes twice as wide."""
         numbers, at = np.unique(np.array(self.numbers, np.int64) // 2, return_inverse=True)
-        sums = np.zeros((len(numbers), COLUMNS))
+        sums = np.zeros((len(numbers), self.sums.shape[1]))
         np.add.at(sums, at, self.sums)
         self.width, self.numbers, self.sums = 2 * self.width, numbers.tolist(), sums

@@ -17,6 +17,7 @@ import numpy as np
 
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.label_sums import BANDS, DELTA, Intervals, LabelSums, discoveries
+from streamcal.quality.sampled_sums import SampledSums
 from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import Flags, Floats
@@ -160,6 +161,8 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
 
     Where one class comes later, the labels are those of predictions that are complete: see `Arrival`.
     """
+    if isinstance(sums, SampledSums) and (doubted := _doubted(sums)) is not None:
+        return doubted
     labels, late = sums.labels, arrival.late
     later = "labels of one class may come later" if late is None else f"labels of class {late} come later"
     if not labels:
@@ -173,7 +176,7 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
         return Verdict("cannot tell", words, "", labels)
     after, gains = sums.gaps("after"), sums.gains()
     reversal = None
-    if (turned := _reversed(counts)).any():
+    if not isinstance(sums, SampledSums) and (turned := _reversed(counts)).any():
         rates = _rate_limits(sums.gaps("before"))
         reversal = _surest(
             _descends(rates) & turned, _ascends(rates) & (_areas(counts) > 0.5), _log_likelihoods(counts)
@@ -189,8 +192,12 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     if lost is not None:
         return _of_loss(sums, gains, lost, _cause(sums, lost))
     mean, low, high = (float(each[0, 0]) for each in after[1:4])
+    over = f"{labels:,} labels"
+    if isinstance(sums, SampledSums):
+        over = f"{sums.predictions:,} predictions, of which {labels:,} are labelled"
+        later = "labels come for some, and later"
     evidence = (
-        f"Over {labels:,} labels, mean forecast − mean label is {_points(mean)} points"
+        f"Over {over}, mean forecast − mean label is {_points(mean)} points"
         f" ({_SURE}: {_points(low)} to {_points(high)})."
     )
     state: State = "well calibrated"
@@ -200,6 +207,24 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     if not arrival.fair:
         evidence += f" As {later}, only predictions old enough to have theirs are counted."
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
+
+
+def _doubted(sums: SampledSums) -> Verdict | None:
+    """Return the verdict where labels are too few for one, or not those that the propensities promise."""
+    if not sums.labels:
+        words = "No prediction that is old enough to have its label has one yet."
+        return Verdict("too few labels", words, "", 0)
+    if not sums.refutes_propensities:
+        return None
+    words = (
+        f"Cannot tell: by their propensities, {sums.promised:,.0f} of {sums.predictions:,} predictions should"
+        f" have a label, and {sums.labels:,} have one."
+    )
+    advice = (
+        "Check that each prediction has the chance that its own label is seen, that what was asked for comes"
+        " back, and that no other labels are among them."
+    )
+    return Verdict("cannot tell", words, "", sums.labels, advice=advice)
 
 
 def weighted_verdict(labels: int) -> Verdict:
@@ -212,7 +237,9 @@ def weighted_verdict(labels: int) -> Verdict:
 
 def may_deviate(sums: LabelSums) -> bool:
     """Return whether `judge` may detect a deviation: if not, it does not. It costs a tenth of it."""
-    return sums.may_be_refuted() or bool(_reversed(sums.counts()).any())
+    return sums.may_be_refuted() or (
+        not isinstance(sums, SampledSums) and bool(_reversed(sums.counts()).any())
+    )
 
 
 def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
@@ -329,7 +356,7 @@ def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | 
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
     words = f"{which} are {_points(abs(mean))} points {state} ({_SURE}: {_points(least)} to {_points(most)})."
-    evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} labels, {level - mean:.2%} are 1."
+    evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} {sums.unit}, {level - mean:.2%} are 1."
     verdict = _deviation(sums, found.start, state, words, evidence, cause, found.log_e)
     return msgspec.structs.replace(verdict, mean=mean, low=low, high=high, band=band)
 
@@ -353,7 +380,7 @@ def _of_loss(sums: LabelSums, gains: Intervals, start: int, cause: Cause | None)
         f"what is served is worse than the score: its Brier score is higher by {-mean:.2g}"
         f" ({_SURE}: {-high:.2g} to {-low:.2g})."
     )
-    evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} labels."
+    evidence = f"Brier score {level:.4f} before, {level - mean:.4f} after, by {labels:,.0f} {sums.unit}."
     log_e = float(gains.log_e[start] + gains.log_share[start])
     verdict = _deviation(sums, start, "worse than the score", words, evidence, cause, log_e)
     return msgspec.structs.replace(verdict, mean=mean, low=low, high=high)

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.panes import Panes
+from streamcal.quality.sampled_sums import SampledPanes
 from streamcal.quality.sequences import STRIDE, Sequences
 from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate
 from streamcal.sketch.decoding import Count, Finite
@@ -45,6 +46,8 @@ class ForecastWatch(msgspec.Struct):
 
     sequences: Sequences = msgspec.field(default_factory=Sequences)
     panes: Panes = msgspec.field(default_factory=Panes)
+    sampled: SampledPanes | None = None
+    """Sums by propensity, of all predictions; None: labels have none."""
     clock: Finite | None = None
     """Latest event time of a label, in seconds; None: unknown."""
     alarms: Count = 0
@@ -62,7 +65,13 @@ class ForecastWatch(msgspec.Struct):
         return stride - labels % stride
 
     def add(
-        self, forecasts: Floats, labels: Floats, predicted_at: Floats, times: Floats, arrival: Arrival
+        self,
+        forecasts: Floats,
+        labels: Floats,
+        predicted_at: Floats,
+        times: Floats,
+        arrival: Arrival,
+        weights: Floats | None = None,
     ) -> list[tuple[int, Verdict]]:
         """Add forecasts with their labels, and look where a look is due.
 
@@ -74,6 +83,8 @@ class ForecastWatch(msgspec.Struct):
             event times of the labels, in seconds; NaN: unknown. float64[n].
         arrival
             what is known of how labels come.
+        weights
+            weights of the labels, float64[n], for sums by propensity; None: all are 1.
 
         Returns
         -------
@@ -85,7 +96,11 @@ class ForecastWatch(msgspec.Struct):
             end = min(len(labels), at + due)
             part = forecasts[:, at:end], labels[at:end], predicted_at[at:end]
             self.sequences.add(*part)
-            self.panes.add(*part)
+            if self.sampled is None:
+                self.panes.add(*part)
+            else:
+                each = np.ones(end - at) if weights is None else weights[at:end]
+                self.sampled.label(*part[:2], each, part[2])
             latest = float(np.fmax.reduce(times[at:end]))
             if latest == latest and (self.clock is None or latest > self.clock):
                 self.clock = latest
@@ -105,7 +120,8 @@ class ForecastWatch(msgspec.Struct):
         """Return the sums that a verdict rests on: of all labels, or of predictions that are complete."""
         if arrival.fair:
             return self.sequences.sums
-        return self.panes.matured(-math.inf if self.clock is None else self.clock - arrival.age)
+        until = -math.inf if self.clock is None else self.clock - arrival.age
+        return self.panes.matured(until) if self.sampled is None else self.sampled.matured(until)
 
     def _note(self, time: float) -> None:
         """Add a point of the past if one is due."""

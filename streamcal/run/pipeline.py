@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -189,7 +190,7 @@ class Pipeline(RunState):
         config, join, engine_of, row_of = self._config, self.join, self.engines.of, self._row_of
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
-        unrated, index = self._unrated, 0
+        unrated, samples, index = self._unrated, self._quality.samples, 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
@@ -216,6 +217,9 @@ class Pipeline(RunState):
                 if isinstance(each, Recalibrated):
                     unrated.predictions.append(each.score)
                     unrated.prediction_times.append(_NO_TIME if each.time is None else each.time)
+                    if samples:
+                        weight = event.weight or 1.0
+                        unrated.sampled.append((each.probability, weight, each.key))
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 else:
@@ -275,6 +279,9 @@ class Pipeline(RunState):
                 kept = block.kept or [()] * len(block)
                 outcome.answers += map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()])
             self._unrated.add_predictions(columns.scores, columns.times)
+            if self._quality.samples:
+                keys = columns.keys or repeat(None)
+                self._unrated.sampled += zip(columns.probabilities.tolist(), repeat(1.0), keys, strict=False)
         if len(ends):
             labels, times = block.labels[ends], block.times[ends]
             self._unrated.extend(taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at, times)

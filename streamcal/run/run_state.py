@@ -58,6 +58,7 @@ class RunState:
         self._stored = False
         self._unrated = Unrated()
         self._quality = self.kind.quality(self.options.fields, matures=self.label_delay_limit is not None)
+        self._quality.samples = columns.samples
         self._raised = list[Raised]()
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
@@ -158,6 +159,7 @@ class RunState:
             self._unpublished = dict.fromkeys(state.unpublished)
             self._quality, self._raised = state.quality, state.raised
             self._quality.matures = self.label_delay_limit is not None
+            self._quality.samples = self.columns.samples
         with restoring("not the state of a run"):
             self.join.load(packs)
         self._rows = None if segments is None else StoredRows(segments)

@@ -50,7 +50,7 @@ def test_every_format_gives_the_same_events() -> None:
 
 
 @pytest.mark.slow
-def test_the_verdict_claims_nothing_of_weighted_labels() -> None:
+def test_the_verdict_needs_propensities_and_claims_nothing_by_weights() -> None:
     """Negatives are looked at ten times as often: what is right on the whole is wrong for the labelled."""
     rng = np.random.default_rng(2)
     scores = rng.random(8000)
@@ -61,14 +61,16 @@ def test_the_verdict_claims_nothing_of_weighted_labels() -> None:
     frame = pd.DataFrame({"id": range(8000), "score": scores, "key": keys, "time": range(8000), "p": chance})
     known = frame[seen].assign(label=labels[seen], time=frame["time"] + 1)[["id", "label", "time"]]
     done = [backtest(frame, known, columns={"propensity": "p"})]
+    weighted = backtest(frame.assign(w=1 / chance), known, columns={"weight": "w"})
     with pytest.warns(UserWarning, match="are surely off|are held") as told:
         done.append(backtest(frame, known))
     assert any("of 2 keys are surely off" in str(each.message) for each in told)
-    weighted, plain = (verdicts(each._pipeline)[None] for each in done)
+    sampled, plain, claims_nothing = (verdicts(each._pipeline)[None] for each in (*done, weighted))
     assert plain.state == "too high"
-    assert weighted.state == "cannot tell"
-    assert "weights" in weighted.sentence
-    assert not weighted.deviates
+    assert claims_nothing.state == "cannot tell"
+    assert "weights" in claims_nothing.sentence
+    assert sampled.state == "well calibrated"
+    assert "predictions, of which" in sampled.evidence
     assert abs(done[0].summary["gap_after"]) < 0.05 < done[1].summary["gap_after"]
     assert len(group_columns(done[0]._pipeline.quality).field) == 0
     assert len(group_columns(done[1]._pipeline.quality).field) == 2

@@ -98,6 +98,7 @@ def open_source(
     labels_apart: bool = False,
     follow: bool = False,
     carry: bool = False,
+    skip_lost: bool = False,
 ) -> Source:
     """Open a source, closed with the stack; see `SourceOptions`.
 
@@ -112,6 +113,7 @@ def open_source(
             required=columns.required(kind, labels_apart=labels_apart),
             format=None if given is None else given.form,
             carry=carry,
+            skip_lost=skip_lost,
         )
         source = connectors.source(url, options)
     except ValueError as error:
@@ -123,13 +125,19 @@ def open_source(
 
 
 def open_inputs(
-    connectors: Connectors, columns: Columns, stack: ExitStack, given: InputOptions, *, follow: bool = False
+    connectors: Connectors,
+    columns: Columns,
+    stack: ExitStack,
+    given: InputOptions,
+    *,
+    follow: bool = False,
+    skip_lost: bool = False,
 ) -> Inputs:
-    """Open the inputs of a run, closed with the stack; the calibration is not followed."""
+    """Open the inputs of a run, closed with the stack; the calibration is not followed, and must be whole."""
     opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
-    apart = bool(given.labels)
-    deployment = [opened(url, kind="events", labels_apart=apart, follow=follow) for url in given.events]
-    deployment += [opened(url, kind="labels", follow=follow) for url in given.labels]
+    deployed = partial(opened, follow=follow, skip_lost=skip_lost)
+    deployment = [deployed(url, kind="events", labels_apart=bool(given.labels)) for url in given.events]
+    deployment += [deployed(url, kind="labels") for url in given.labels]
     calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
     return Inputs(calibration, deployment)
 

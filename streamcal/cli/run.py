@@ -100,6 +100,7 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
     )
     store: str | None = option("Where the state is kept: a SQLite file.", role="store")
     append: bool = option("Write behind what outputs hold that this store knows nothing of.", False)
+    skip_lost: bool = option("Go on where a topic has lost records: they are counted, with an alarm.", False)
     follow: bool = option("Wait for more data at the end of files.", False)
     plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
     summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
@@ -128,7 +129,9 @@ def run(given: _RunOptions) -> None:
         fail(f"--maps {given.maps}: many classes have a map at the end alone: give --map", Exit.USAGE)
     with ExitStack() as stack:
         server = _listen_for_viewers(given.page, stack) if given.page else None
-        inputs = open_inputs(connectors, options.columns, stack, given, follow=given.follow)
+        inputs = open_inputs(
+            connectors, options.columns, stack, given, follow=given.follow, skip_lost=given.skip_lost
+        )
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])

@@ -32,6 +32,7 @@ Code: TypeAlias = Literal[
     "duplicate_prediction",
     "implied_label",
     "late_label",
+    "lost_records",
     "malformed",
     "missing_field",
     "missing_time",
@@ -62,6 +63,7 @@ TITLES: Final[dict[Code, str]] = {
     "duplicate_prediction": "duplicate prediction",
     "implied_label": "late label of a prediction that counts as 0",
     "late_label": "late label",
+    "lost_records": "records lost",
     "malformed": "not an event",
     "missing_field": "an event needs an id, and a score, a label or both",
     "missing_time": "missing time",
@@ -126,6 +128,12 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
     "late_label": (
         f": the prediction with id {{id!r}} has expired by {{since:time}} {_BOUNDS}",
         ": the prediction with id {id!r} has expired",
+    ),
+    "lost_records": (
+        ": up to {count:,}, from offset {start} on, were deleted before they were read; reading went on at"
+        " offset {next}",
+        ": from offset {start} on, how many is unknown, as the topic was made anew or has lost its end;"
+        " reading went on at offset {next}",
     ),
     "malformed": (
         ": nested deeper than {depth} arrays and objects",

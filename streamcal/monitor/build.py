@@ -113,6 +113,7 @@ def build_status(
         times=tally.times,
         doubted=join.clock.wrong,
         far_ahead=tally.far_ahead,
+        lost=tally.lost,
         unknown_fields=None if sources is None else dict(+unknown),
         missing_segments=[field for field, groups in quality.segments.items() if groups.names == [None]],
         unfinished=[
@@ -215,6 +216,8 @@ def _mark_over(status: Status) -> None:
     latest = {alarm.key: alarm for alarm in status.alarms if alarm.code == "forecasts"}
     for alarm in status.alarms:
         view = views.get(alarm.key, status.views[0])
+        if alarm.code == "lost_records":
+            continue  # they do not come back
         if alarm.code == "forecasts":
             alarm.over = not view.verdict.deviates or alarm is not latest[alarm.key]
             continue

@@ -107,6 +107,9 @@ class RunMetrics(Collector):
             _counter("drift_alarms", "Assumptions refuted.", self._alarms),
             _counter("leader_changes", "Changes of the leading candidate, mode auto.", self._changes),
         )
+        if status.lost:
+            lost = {(name,): each.records for name, each in status.lost.items()}
+            yield _counter("lost_records", "Offsets deleted before they were read.", lost, "partition")
         outcomes = {(outcome,): getattr(counts, outcome) for outcome in _OUTCOMES}
         yield _counter("join_outcomes", "Outcomes of predictions and labels.", outcomes, "outcome")
         yield self._delays.metric(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from streamcal.events.codes import TITLES, Code
 from streamcal.events.columns import did_you_mean
 from streamcal.events.faces import Face
-from streamcal.monitor.rows import age, outage_start
+from streamcal.monitor.rows import age, lost_words, outage_start
 from streamcal.monitor.status import Remark, RemarkCode, Served, Status
 from streamcal.run.order import BACKWARDS
 from streamcal.times import show_duration, show_time
@@ -37,6 +37,10 @@ _PAGE: Final = "docs/late-labels.md"
 _Found = Iterator[tuple[RemarkCode, dict[str, Any]]]
 
 _TEXTS: Final[dict[RemarkCode, str]] = {
+    "lost_records": (
+        "Records of {places} were deleted before they were read, {lost}: they were neither answered nor"
+        " learned, and the verdict knows nothing of them. Raise the retention of the topic."
+    ),
     "rejected": "{count:,} of {events:,} events were rejected ({share:.1%}){reasons:reasons}. {face.rejects}",
     "nothing_due": (
         "Nothing was learned: the {pending:,} predictions of the last {limit:duration} (label_delay_limit)"
@@ -150,7 +154,7 @@ def remarks(status: Status, face: Face) -> list[Remark]:
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
     lines that were left are those of this run's sources.
     """
-    of = _rejects, _join, _held, _classes, _coverage, _source, _small_keys, _groups, _times, _fields
+    of = _lost, _rejects, _join, _held, _classes, _coverage, _source, _small_keys, _groups, _times, _fields
     return [remark(code, fields, face) for find in of for code, fields in find(status)]
 
 
@@ -162,6 +166,12 @@ def remark(code: RemarkCode, fields: dict[str, Any], face: Face) -> Remark:
 def of_rejects(status: Status, face: Face) -> list[Remark]:
     """Return the remark that events were rejected, if any was."""
     return [remark(code, fields, face) for code, fields in _rejects(status, 0.0)]
+
+
+def _lost(status: Status) -> _Found:
+    if status.lost:
+        places = ", ".join([*islice(status.lost, _SHOWN), *["…"] * (len(status.lost) > _SHOWN)])
+        yield "lost_records", {"places": places, "lost": lost_words(status)}
 
 
 def _rejects(status: Status, least: float = _REJECTED) -> _Found:

@@ -27,6 +27,7 @@ __all__ = [
     "group_rows",
     "held_rows",
     "label_rows",
+    "lost_words",
     "outage_start",
     "rating_rows",
     "run_summary",
@@ -127,6 +128,8 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
         *delay_rows(status.delay),
         ("rejected", status.rejected),
     ]
+    if status.lost:
+        rows.append(("records lost", lost_words(status)))
     if status.unknown_fields is not None:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
     for name, before, after in rating_rows(status):
@@ -145,6 +148,15 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
     if status.keys > len(status.engines):
         rows.append(("keys", status.keys))
     return [(name, shown_value(value)) for name, value in rows]
+
+
+def lost_words(status: Status) -> str:
+    """Return how many records were lost, in words."""
+    records, unknown = (
+        sum(getattr(each, name) for each in status.lost.values()) for name in ("records", "unknown")
+    )
+    words = [f"up to {records:,}"] * (records > 0) + [f"{unknown:,} times an unknown number"] * (unknown > 0)
+    return " and ".join(words)
 
 
 def label_rows(status: Status) -> list[tuple[str, int]]:
@@ -311,6 +323,7 @@ def run_summary(status: Status) -> dict[str, Any]:
         "source_labels": status.source_labels,
         "rejected": status.rejected,
         "reasons": status.reasons,
+        "lost": msgspec.to_builtins(status.lost),
         "unknown_fields": sum((status.unknown_fields or {}).values()),
         "join": msgspec.structs.asdict(status.join),
         "pending": status.pending,

@@ -112,7 +112,8 @@ class RunHistory:
     def alarms(self, engines: Mapping[str | None, Engine]) -> list[RecordedAlarm]:
         """Return the alarms, the newest last: those of some engines, then all others of this process."""
         raised = [row for key, engine in engines.items() for row in alarm_rows(key, engine.alarms)]
-        raised += [row for row in self._alarms if row.code == "forecasts" or row.key not in engines]
+        others = ("forecasts", "lost_records")
+        raised += [row for row in self._alarms if row.code in others or row.key not in engines]
         return [RecordedAlarm(*msgspec.structs.astuple(row)) for row in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:

@@ -19,7 +19,7 @@ from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
-from streamcal.run.outcome import FarAhead
+from streamcal.run.outcome import FarAhead, Lost
 from streamcal.run.rows import AlarmRow
 
 __all__ = [
@@ -265,6 +265,7 @@ RemarkCode: TypeAlias = Literal[
     "first_labels_held",
     "groups_deviate",
     "late_labels",
+    "lost_records",
     "milliseconds",
     "missing_segment",
     "no_labels",
@@ -326,6 +327,8 @@ class Status(msgspec.Struct):
     """Events whose time was too far ahead for the clock to believe, and that later events contradict."""
     far_ahead: FarAhead | None
     """One of the latest of them."""
+    lost: dict[str, Lost]
+    """Records that were deleted before they were read, by topic and partition."""
     unknown_fields: dict[str, int] | None
     """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
     missing_segments: list[str]

@@ -20,6 +20,7 @@ from streamcal.sketch.decoding import Count
 
 __all__ = [
     "FarAhead",
+    "Lost",
     "Outcome",
     "PipelineState",
     "PriorSnapshot",
@@ -71,6 +72,15 @@ class FarAhead(msgspec.Struct, frozen=True):
     line: int
 
 
+class Lost(msgspec.Struct):
+    """Records of a partition that were deleted before they were read."""
+
+    records: Count = 0
+    """Number of offsets, some of which may have held no record."""
+    unknown: Count = 0
+    """Number of losses of unknown size."""
+
+
 class RunCounts(msgspec.Struct):
     """Counts of a run."""
 
@@ -88,6 +98,8 @@ class RunCounts(msgspec.Struct):
     """Meaning of labels and scores in the source of calibration."""
     deployment: InputChecks = msgspec.field(default_factory=InputChecks)
     """Meaning of labels and scores in the deployment."""
+    lost: dict[str, Lost] = {}
+    """Records lost, by topic and partition: ``topic/0``."""
     far_ahead: FarAhead | None = None
     """The latest event whose time was not believed."""
 

@@ -21,13 +21,14 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import Joined
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import FarAhead, Outcome, PipelineState, PriorSnapshot
+from streamcal.run.outcome import FarAhead, Lost, Outcome, PipelineState, PriorSnapshot
 from streamcal.run.rows import (
     AnswerColumns,
     Answers,
     RejectRow,
     alarm_rows,
     answer_columns,
+    lost_alarm_row,
     reject_row,
 )
 from streamcal.run.run_state import RunState
@@ -335,6 +336,7 @@ class Pipeline(RunState):
     def _ended(self, outcome: Outcome, input_checks: InputChecks, events: Sequence[object]) -> Outcome:
         """Count what a batch gave, and return it."""
         self._count(outcome.rejects)
+        self._raise_lost(outcome)
         input_checks.events += len(events)
         outcome.doubtful = bool(input_checks.labels or input_checks.percents)
         return outcome
@@ -375,8 +377,19 @@ class Pipeline(RunState):
         if why.code == "conflicting_label":
             first, label = (self.columns.label_values[why.fields[name]] for name in ("first", "label"))
             why = Refusal(why.code, {**why.fields, "first": first, "label": label})
+        elif why.code == "lost_records" and origin is not None:
+            lost = self.tally.lost.setdefault(origin.source, Lost())
+            lost.records += why.fields.get("count", 0)
+            lost.unknown += "count" not in why.fields
         return reject_row(origin, why)
 
     def _count(self, rejects: Sequence[RejectRow]) -> None:
         for row in rejects:
             self.reasons[row.code] = self.reasons.get(row.code, 0) + 1
+
+    def _raise_lost(self, outcome: Outcome) -> None:
+        """Raise an alarm of each loss of records."""
+        rows = [row for row in outcome.rejects if row.code == "lost_records"]
+        first = self.reasons.get("lost_records", 0) - len(rows) + 1
+        for number, row in enumerate(rows, first):
+            outcome.alarms.append(lost_alarm_row(number, row, self.join.time, self.join.counts.joined))

@@ -427,6 +427,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to wait for more where a finite source would end; one of endless streams always does."""
     final: bool = False
     """Whether a finite source is complete as it is: a last line without a line end is then a whole one."""
+    skip_lost: bool = False
+    """Whether to go on where records are gone: a source that notices then delivers a `Malformed` of code
+    ``lost_records`` in their place."""
     columns: Columns = Columns()
     """The names of columns or fields; for decoders."""
     required: frozenset[str] = frozenset()

@@ -36,6 +36,7 @@ __all__ = [
     "alarm_rows",
     "answer_columns",
     "forecast_alarm_row",
+    "lost_alarm_row",
     "map_row",
     "reject_row",
 ]
@@ -44,7 +45,7 @@ __all__ = [
 CALIBRATED: Final = "the forecasts that are served are calibrated, and better than the scores"
 """Assumption that an alarm of the watch over forecasts refutes (`streamcal.quality.watch`)."""
 
-AlarmCode: TypeAlias = DriftCode | Literal["forecasts"]
+AlarmCode: TypeAlias = DriftCode | Literal["forecasts", "lost_records"]
 """Code of an alarm; ``forecasts``: the verdict says that they deviate."""
 
 _FOUND: Final[dict[DriftCode, tuple[str, str]]] = {
@@ -245,7 +246,8 @@ class AlarmRow(msgspec.Struct):
     def words(self) -> str:
         """The alarm as a line of the log."""
         which = "" if self.key is None else f" [{self.key}]"
-        found = self.reason if self.code == "forecasts" else f"Refuted: {self.assumption} ({self.reason})."
+        found = f"Refuted: {self.assumption} ({self.reason})."
+        found = self.reason if self.code in ("forecasts", "lost_records") else found
         return f"alarm{which}: {self.title} {found} {self.advice}".rstrip()
 
 
@@ -289,6 +291,22 @@ def alarm_rows(
         )
         for number, alarm in enumerate(alarms[before:], before + 1)
     ]
+
+
+def lost_alarm_row(number: int, row: RejectRow, time: float | None, labels: int) -> AlarmRow:
+    """Return the row of the alarm, of this number, that records were lost, which a reject says."""
+    return AlarmRow(
+        number,
+        None,
+        time,
+        "lost_records",
+        "every record is read",
+        f"Records of {row.source} were lost.",
+        f"{row.reason}.",
+        labels,
+        "They were neither answered nor learned, and labels of predictions among them are rejected. Raise the"
+        " retention of the topic.",
+    )
 
 
 def forecast_alarm_row(raised: Raised, time: float | None) -> AlarmRow:

@@ -201,7 +201,7 @@ class Runner:
                     own = sink.resume(job, ends.get(sink.name))
             except PositionError as error:
                 raise _unusable(f"{sink.name}: {error}") from error
-            if own is None or own == self._marked(reached):
+            if own is None or not _differing(own, self._marked(reached)):
                 continue
             if self._ahead is not None and own != self._ahead:
                 raise OutputError(
@@ -209,8 +209,8 @@ class Runner:
                 )
             self._ahead = own
             self._suppressed.append(sink)
-        for name, position in (self._ahead or {}).items():
-            if name and position != reached.get(name, {}) and name not in known:
+        for name in _differing(self._ahead or {}, reached):
+            if name and name not in known:
                 raise OutputError(
                     f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store:"
                     " run once more with that source first"
@@ -243,7 +243,7 @@ class Runner:
         if ahead.get(_NO_SOURCE) != self._marked(self._positions).get(_NO_SOURCE):
             self._publish()
         for sources, process in self._phases():
-            if any(name in ahead and ahead[name] != self._positions.get(name) for name in _names(sources)):
+            if not _differing(ahead, self._positions).isdisjoint(_names(sources)):
                 self._seek(sources)
                 batch = self._read_again(sources, ahead)
                 self._commit(_processed(process, batch), batch)
@@ -503,6 +503,14 @@ def _processed(process: Process, batch: MicroBatch) -> Outcome:
         return process(batch)
     except DamagedStateError as error:
         raise _unusable(error) from error
+
+
+def _differing(positions: Mapping[str, Positions], others: Mapping[str, Positions]) -> set[str]:
+    """Return the sources some of whose positions are not among others.
+
+    These may have more: the store takes note of new partitions before a sink commits.
+    """
+    return {name for name, each in positions.items() if not each.items() <= others.get(name, {}).items()}
 
 
 def _unusable(why: object) -> StoreError:

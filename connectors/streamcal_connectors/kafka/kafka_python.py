@@ -145,9 +145,17 @@ class Consumer:
             self._client.topics()
         return {TopicPartition(topic, number) for number in self._client.partitions_for_topic(topic)}
 
-    def topic_id(self, topic: str) -> str | None:
-        """Return the id of a topic as of the last refresh; None if the broker tells none, or has no topic."""
-        found = self._client._cluster.topic_id(topic)
+    def topic_id(self, topic: str, *, fresh: bool = False) -> str | None:
+        """Return the id of a topic as of the last refresh; None if the broker tells none, or has no topic.
+
+        ``fresh``: as the cluster answers now.
+        """
+        cluster, run = self._client._cluster, self._client._net.run
+        if fresh:
+            cluster.add_topic(topic)
+            for _ in range(1 + cluster.metadata_refresh_in_progress):  # which may have been asked before
+                run(self._client._manager.wait_for, cluster.request_update(), self._milliseconds)
+        found = cluster.topic_id(topic)
         return str(found) if found is not None and found.int else None
 
     def cluster_id(self) -> str | None:

@@ -1,8 +1,8 @@
 """Positions in topics, and how a transaction stores those of all sources of a run.
 
-The position of a partition is the offset of the next record. That of partition 0 also names the topic's id,
-which is another one once the topic was deleted and created again: ``{"offset": 7, "topic_id": "…"}``. Where a
-broker tells no ids (before Kafka 2.8), and in a store of an older version, it is the offset alone.
+The position of a partition is the offset of the next record, and the topic's id, which is another one once
+the topic was deleted and created again: ``{"offset": 7, "topic_id": "…"}``. Where a broker tells no ids
+(before Kafka 2.8), it is the offset alone.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Final
 
 import msgspec
 
-from streamcal.run.ports import Position, Positions
+from streamcal.run.ports import Position
 from streamcal_connectors.readers import read_position
 
 __all__ = ["Mark", "offset_of", "pack", "position_at", "topic_id_of", "unpack"]
 
 _PACKED_FROM: Final = 2048  # characters; a broker accepts 4096 by default
-_KEEPS_ID: Final = 0  # a partition that every topic has
 
 
 class _At(msgspec.Struct):
@@ -36,11 +35,9 @@ class Mark(msgspec.Struct):
     positions: dict[str, dict[str, Position]]
 
 
-def position_at(partition: int, offset: int, topic_id: str | None) -> Position:
-    """Return the position of a partition at an offset; the id is None where the broker tells none."""
-    if partition != _KEEPS_ID or topic_id is None:
-        return offset
-    return {"offset": offset, "topic_id": topic_id}
+def position_at(offset: int, topic_id: str | None) -> Position:
+    """Return the position at an offset; the id is None where the broker tells none."""
+    return offset if topic_id is None else {"offset": offset, "topic_id": topic_id}
 
 
 def offset_of(position: Position) -> int:
@@ -48,9 +45,8 @@ def offset_of(position: Position) -> int:
     return position if isinstance(position, int) else read_position(position, _At, "a topic").offset
 
 
-def topic_id_of(positions: Positions) -> str | None:
-    """Return the id of the topic that the positions of its partitions belong to; None if it is not known."""
-    position = positions.get(str(_KEEPS_ID))
+def topic_id_of(position: Position) -> str | None:
+    """Return the id of the topic that a position belongs to; None if it is not known."""
     return read_position(position, _At, "a topic").topic_id if isinstance(position, dict) else None
 
 

@@ -50,12 +50,13 @@ class KafkaSink:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""
         mark = self._transactions.open(job, append=self._append, resumes=position is not None)
         number = 0 if position is None else read_position(position, _Position, "a topic").transaction
-        if mark is None and job and number:
+        if mark is None and job and number and not self._append:
             raise ValueError(
                 f"{self.name}: the store has committed transaction {number}, but the cluster"
                 f" knows of none under {self._transactions.name!r}. Either the topic or the transactional id"
                 " has changed, or the run was down for longer than offsets.retention.minutes. It is unknown"
-                " whether the last micro-batch was written; start with a new store"
+                " whether the last micro-batch was written. Go on with --append, which may write it twice if"
+                " the topic is the same; or start with a new store"
             )
         return None if mark is None or not job else mark.positions
 

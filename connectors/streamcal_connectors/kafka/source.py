@@ -38,6 +38,10 @@ _ENDS_SECONDS: Final = 2.0  # time limit of asking, after some silence, whether 
 _LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
 _FEWEST: Final = 1024  # records of a poll, however little is left
 _START_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
+_SKIP: Final = (
+    "Or go on behind them with --skip-lost, which keeps the engine and pending labels: what was not read is"
+    " neither answered nor learned, and labels of predictions among it are rejected"
+)
 _KEPT_BYTES: Final = RAW_BYTES + 1  # of a value: an origin sees that there was more
 
 
@@ -119,6 +123,9 @@ class KafkaSource:
         self._cluster = cluster
         self._topic = url.topic
         self._topic_id: str | None = None
+        self._skips = options.skip_lost
+        self._lost: dict[TopicPartition, Position] = {}  # where it stands, before the records that are there
+        self._until: Positions = {}  # the limit, if there is one
         self._from_latest = url.options.start == "latest"
         self._values = Values(cluster.config.registry_options(), options.domain, options.columns)
         self._waits = False  # for a schema
@@ -157,31 +164,40 @@ class KafkaSource:
         until = time.monotonic() + _START_SECONDS
         partitions = cluster.topic_partitions(consumer, topic)
         self._topic_id = consumer.topic_id(topic)
-        self._check_id(topic_id_of(positions))
+        for position in positions.values():
+            self._check_id(topic_id_of(position))
         wanted = self._offsets(positions)
-        if lost := sorted(str(partition.partition) for partition in wanted.keys() - set(partitions)):
+        if missing := sorted(str(partition.partition) for partition in wanted.keys() - set(partitions)):
             raise ValueError(
-                f"topic {topic} has no partition {', '.join(lost)} any more: it was deleted and created again"
+                f"topic {topic} has no partition {', '.join(missing)} any more: it was deleted and created"
+                f" again. Give it {len(wanted)} partitions"
             )
+        strange = {p for p in wanted if self._is_other(topic_id_of(positions[str(p.partition)]))}
         first = cluster.call(lambda: consumer.beginnings(partitions))
         while True:
             ends = cluster.call(lambda: consumer.ends(partitions))
             start = ends if self._from_latest and not positions else first
             found = {partition: wanted.get(partition, start[partition]) for partition in partitions}
-            beyond = [p for p in partitions if found[p] > max(ends[p], first[p])]
+            beyond = [p for p in partitions if p not in strange and found[p] > max(ends[p], first[p])]
             if not beyond or time.monotonic() > until:
                 break
             time.sleep(_LOOK_SECONDS / 4)
-        for partition in beyond:
-            raise ValueError(
-                f"topic {topic}, partition {partition.partition} ends at offset {ends[partition]}, but was"
-                f" read up to {found[partition]}: it was deleted and created again, or has lost records"
-            )
+        self._lost.clear()
         for partition, offset in found.items():
-            if offset < first[partition]:
-                raise self._gone(
-                    f"partition {partition.partition} begins at {first[partition]}, not {offset}"
+            where = f"partition {partition.partition}"
+            if partition in beyond and not self._skips:
+                raise ValueError(
+                    f"topic {topic}, {where} ends at offset {ends[partition]}, but was read up to {offset}:"
+                    " it was deleted and created again, or has lost records. Start with a new store."
+                    f" {_SKIP}"
                 )
+            if offset < first[partition] and not self._skips:
+                raise self._gone(f"{where} begins at {first[partition]}, not {offset}")
+            if partition in strange or partition in beyond or offset < first[partition]:
+                self._lost[partition] = positions[str(partition.partition)]
+                # The same topic has lost its end; of one whose id is not known, nothing was read.
+                same = partition in beyond and self._topic_id is not None
+                found[partition] = ends[partition] if same else first[partition]
         if cluster.topic_settings([topic])[topic].compacted:
             log.warning(
                 "topic %s is compacted: an event is lost if another of the same key comes before it is read."
@@ -189,12 +205,11 @@ class KafkaSource:
                 topic,
             )
         consumer.assign(found)
+        self._paused.clear()
         self._next, self._ends = found, ends
         if not self.endless:
             self._last = dict(ends)
-        return {
-            str(number): position_at(number, offset, self._topic_id) for (_, number), offset in found.items()
-        }
+        return self._positions()
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing at or beyond these offsets; see `streamcal.run.ports.Source`.
@@ -204,17 +219,19 @@ class KafkaSource:
         ValueError
             if they belong to another topic of that name.
         """
+        self._until = positions or {}
         self._limit = None if positions is None else self._offsets(positions)
         if self._consumer is None:
             return
-        self._check_id(topic_id_of(positions or {}))
+        for position in self._until.values():
+            self._check_id(topic_id_of(position))
         for partition in self._paused:
             self._consumer.resume(partition)
         self._paused.clear()
         for partition, offset in self._next.items():
             self._consumer.seek(partition, offset)  # records fetched beyond a limit come again
 
-    def poll(self, max_events: int, timeout: float) -> Sequence[Records]:
+    def poll(self, max_events: int, timeout: float) -> Sequence[Records | LostRecords]:
         """Return the next events; see `streamcal.run.ports.Source`.
 
         Raises
@@ -225,7 +242,11 @@ class KafkaSource:
             if the next records were deleted.
         """
         consumer = self._opened()
-        self._check_id(consumer.topic_id(self._topic))
+        if self._is_other(topic_id := consumer.topic_id(self._topic)):
+            self._check_id(topic_id)
+            self.seek(self._positions())
+        if lost := self._take_lost():
+            return lost
         self._asked = False
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
@@ -242,8 +263,20 @@ class KafkaSource:
         except KafkaError as error:  # out of range
             self._cluster.topic_partitions(consumer, self._topic)
             self._check_id(consumer.topic_id(self._topic))
-            raise self._gone(brief(error)) from None
+            if not self._skips:
+                raise self._gone(brief(error)) from None
+            self.seek(self._positions())
+            return self._take_lost()
         if not found:
+            return ()
+        try:
+            other = self._skips and self._is_other(consumer.topic_id(self._topic, fresh=True))
+        except KafkaError as error:
+            self._cluster.away(error)
+            other = True
+        if other:  # they may be of a topic that was made anew: whoever knows its id reads them again
+            for partition in found:
+                consumer.seek(partition, self._next[partition])
             return ()
         found = {partition: self._within(partition, found[partition]) for partition in sorted(found)}
         self._waits = not self._values.prepare(found)
@@ -302,13 +335,49 @@ class KafkaSource:
     def _offsets(self, positions: Positions) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, int(p)): offset_of(each) for p, each in positions.items()}
 
+    def _positions(self) -> dict[str, Position]:
+        """Return where it stands, which may be before records that were lost."""
+        return {
+            str(place.partition): self._lost.get(place, position_at(offset, self._topic_id))
+            for place, offset in self._next.items()
+        }
+
+    def _take_lost(self) -> list[LostRecords]:
+        """Return what was lost where partitions stand, up to the limit, and go on behind it."""
+        taken = []
+        for place, start in sorted(self._lost.items()):
+            end = self._lost_end(place)
+            if end != start:
+                taken.append(LostRecords(place, start, end))
+                self._lost[place] = end
+            if end == position_at(self._next[place], self._topic_id):
+                del self._lost[place]
+        return taken
+
+    def _lost_end(self, place: TopicPartition) -> Position:
+        """Return where the records end that were lost where a partition stands, or the limit before that.
+
+        So a micro-batch that is read again ends where it did, though more of it is lost than was then.
+        """
+        start, begins = self._lost[place], self._next[place]
+        until = self._until.get(str(place.partition), start)
+        offset, same = offset_of(until), topic_id_of(until) == topic_id_of(start)
+        is_lost = self._is_other(topic_id_of(until)) or offset < begins
+        is_lost = is_lost or (same and offset >= offset_of(start) > begins)
+        return until if self._limit is not None and is_lost else position_at(begins, self._topic_id)
+
+    def _is_other(self, topic_id: str | None) -> bool:
+        """Whether an id is that of another topic of the same name: its offsets have another meaning."""
+        return topic_id is not None and self._topic_id is not None and topic_id != self._topic_id
+
     def _check_id(self, topic_id: str | None) -> None:
-        """Refuse another topic of the same name: its offsets have another meaning."""
-        if topic_id is not None and self._topic_id is not None and topic_id != self._topic_id:
+        """Refuse another topic of the same name, unless what is lost is skipped."""
+        if self._is_other(topic_id) and not self._skips:
             raise ValueError(
                 f"topic {self._topic} is not the one that was read before: it was deleted and created again,"
                 f" or {self._cluster} is another cluster (topic ids {topic_id} and {self._topic_id}). Its"
-                " offsets have another meaning: start with a new store to read it from its beginning"
+                " offsets have another meaning: start with a new store to read it from its beginning."
+                f" {_SKIP}"
             )
 
     def _left(self, partition: TopicPartition) -> float:
@@ -353,6 +422,8 @@ class KafkaSource:
         )
 
     def _reached(self, partition: TopicPartition) -> bool:
+        if partition in self._lost:
+            return self._lost_end(partition) == self._lost[partition]
         if (bound := self._bound(partition)) == math.inf:
             return False
         # The last offsets before the end may be markers: only the position passes those.
@@ -430,7 +501,7 @@ class KafkaSource:
     def _gone(self, what: str) -> ValueError:
         return ValueError(
             f"topic {self._topic} no longer has the records that come next ({what}): they were deleted before"
-            " they were read. Raise the retention of the topic, and start with a new store"
+            f" they were read. Raise the retention of the topic, and start with a new store. {_SKIP}"
         )
 
 
@@ -461,7 +532,27 @@ class Records:
     def position(self, count: int) -> Position:
         """Return the offset after the first ``count`` events."""
         offset = self._offsets[count - 1] + 1 if count else self._start
-        return position_at(self._place.partition, offset, self._topic_id)
+        return position_at(offset, self._topic_id)
+
+
+class LostRecords:
+    """Records of a partition that were deleted before they were read, as one `Malformed`; see `Records`."""
+
+    def __init__(self, place: TopicPartition, start: Position, end: Position) -> None:
+        self.partition = str(place.partition)
+        self._topic, self._ends = place.topic, (start, end)
+        fields = {"start": offset_of(start), "next": offset_of(end)}
+        if topic_id_of(start) == topic_id_of(end) and fields["start"] < fields["next"]:
+            fields["count"] = fields["next"] - fields["start"]
+        self.events = [Malformed("lost_records", fields)]
+
+    def origin(self, index: int) -> Origin:  # noqa: ARG002  # there is one
+        """Return topic and partition, and the offset at which records are missing."""
+        return Origin(f"{self._topic}/{self.partition}", offset_of(self._ends[0]), b"")
+
+    def position(self, count: int) -> Position:
+        """Return the position before the lost records, or behind them."""
+        return self._ends[count]
 
 
 def _with_times(events: Sequence[Event | Malformed], times: Sequence[int]) -> Sequence[Event | Malformed]:

@@ -253,7 +253,9 @@ def test_weights_go_to_the_estimator_and_to_the_map() -> None:
     assert model.estimator_.weights_.tolist() == weights.tolist()
     assert model.engine_.source.labels == 400
     assert model.engine_.source.prior == pytest.approx((y[weights > 0.0].sum() + 0.5) / 401)
-    assert "no claim: labels have weights" in repr(model.engine_.certificate)
+    assert model.engine_.certificate.refuted == ()  # of one weight
+    model.fit(X, y, sample_weight=weights * np.arange(600))
+    assert "no claim: labels have unequal weights" in repr(model.engine_.certificate)
     with pytest.raises(ValueError, match="index 7: a weight must be a number from 1e-9 to 10000, got -1"):
         model.fit(X, y, sample_weight=np.where(np.arange(600) == 7, -1.0, 1.0))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

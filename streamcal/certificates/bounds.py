@@ -79,7 +79,7 @@ class TargetData(NamedTuple):
     labels: LabelCounts
     """Labels of the target."""
     weighted: Collection[Domain] = ()
-    """Domains with a label whose weight is not 1."""
+    """Domains whose labels have more than one weight."""
     sampled: bool = True
     """Whether labels as they came may be a sample: not while one class may come later."""
 

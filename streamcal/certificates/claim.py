@@ -142,7 +142,7 @@ class Claim:
         return premises.source is not None and premises.about.by_label_shift and premises.target.labels.n > 0
 
     def _is_blind(self, domain: Domain) -> bool:
-        """Whether nothing can be claimed of a domain, as its labels have weights."""
+        """Whether nothing can be claimed of a domain, as its labels have unequal weights."""
         return domain in self._premises.target.weighted and not self._premises.about.is_matured(domain)
 
     @cached_property

@@ -37,7 +37,7 @@ MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
 
 UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
-"""Assumption that fails if labels have weights other than 1."""
+"""Assumption that fails if labels have more than one weight."""
 
 ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
 """Assumption that only mode ``auto`` tests, by the delays of each class; it then certifies other labels."""
@@ -185,7 +185,7 @@ class Certificate(BaseModel):
         if bound < NO_CLAIM:
             return format(bound, form)
         if UNWEIGHTED in self.refuted:
-            return "no claim: labels have weights"
+            return "no claim: labels have unequal weights"
         if self.refuted:
             return "no claim: an assumption is refuted"
         by_target = field == "target_risk" or self.domain == "target"

@@ -164,8 +164,8 @@ class MapVersions:
 
     @property
     def _weighted(self) -> tuple[Domain, ...]:
-        """Domains with a label whose weight is not 1."""
-        return tuple(domain for domain, labels in self._labels.items() if labels.weighted)
+        """Domains whose labels have more than one weight: labels of one weight are as those of weight 1."""
+        return tuple(domain for domain, labels in self._labels.items() if not labels.mass.even(labels.n))
 
     def claim(self, time: float | None) -> Claim | None:
         """Return what may be claimed of the served map at this event time, see `Ledger.claim`.
@@ -364,10 +364,9 @@ class MapVersions:
     def _test_due(self, domain: Domain) -> int | None:
         """Return the scheduled number of labels from which on identical distribution is to be tested.
 
-        Nothing is claimed of labels with weights, so they are not tested: None.
+        Nothing is claimed of labels with unequal weights, so they are not tested: None.
         """
-        labels = self._labels[domain]
-        return None if labels.weighted else self._ledger.test_due(domain)
+        return None if domain in self._weighted else self._ledger.test_due(domain)
 
     def _forms_by(self, domain: Domain) -> bool:
         """Whether h is formed from the labels of a domain."""
@@ -489,7 +488,7 @@ class MapVersions:
         self._watched = self._target.end
 
     def _look(self) -> None:
-        """Test whether the target's labels refute label shift; labels with weights cannot.
+        """Test whether the target's labels refute label shift; labels with unequal weights cannot.
 
         If the chance to see a label depends on the score, seen scores have another law whether label shift
         holds or not.

@@ -41,6 +41,8 @@ HEAVIEST: Final = 10_000.0
 _MOST: Final = 1e40  # of a sum of weights, or of their squares
 _Sum: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
 
+_EVEN: Final = 1e-9
+
 
 class Mass(NamedTuple):
     """Sums of the weights of labels."""
@@ -67,6 +69,10 @@ class Mass(NamedTuple):
     def plus(self, other: Mass) -> Mass:
         """Return the mass of both."""
         return Mass(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def even(self, n: int) -> bool:
+        """Return whether these n labels have one weight, up to a relative variance of 1e-9."""
+        return math.isclose(self.labels**2, n * self.squares, rel_tol=_EVEN)
 
     def effective(self) -> tuple[float, float]:
         """Return (positives, labels) with the effective number of labels and their weighted rate."""

@@ -74,10 +74,25 @@ def test_certificates_claim_nothing_of_weighted_labels(mode: Any) -> None:
     certificate = Recalibrator.from_bytes(engine.to_bytes()).certificate
     assert certificate is not None
     assert UNWEIGHTED in certificate.refuted
-    assert certificate.in_words("risk") == "no claim: labels have weights"
+    assert certificate.in_words("risk") == "no claim: labels have unequal weights"
     assert (certificate.risk, certificate.target_risk) == (1.0, 1.0)
     assert not certificate.paper.met
     assert engine.alarms == ()
+
+
+@pytest.mark.parametrize("mode", ["auto", "source"])
+def test_labels_of_one_weight_are_certified_as_those_without(mode: Any) -> None:
+    scores, labels, _ = labels_for_some(9, 5000)
+    plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
+    domain: Any = "source" if mode == "source" else "target"
+    plain.learn_many(scores, labels, domain)
+    even.learn_many(scores, labels, domain, weights=np.full(len(labels), 100 / 3))
+    ours, theirs = even.certificate, plain.certificate
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.refuted, ours.assumptions) == (theirs.refuted, theirs.assumptions)
+    assert theirs.risk < 0.2
+    assert ours.risk == pytest.approx(theirs.risk, rel=1e-3)
 
 
 def test_one_weight_is_enough_and_is_not_forgotten() -> None:

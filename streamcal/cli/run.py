@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_asgi_app
 from rich.console import Console
 
 from streamcal.cli.opening import (
@@ -61,14 +60,16 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import DamagedStateError, StoreError
 from streamcal.events.faces import COMMAND
-from streamcal.monitor.addresses import http_url, parse_address
+from streamcal.monitor.addresses import parse_address
 from streamcal.monitor.build import build_status
+from streamcal.monitor.health import Health
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.remarks import remark
 from streamcal.monitor.report import make_report
 from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.run_server import RunServer
 from streamcal.monitor.status import Status
 from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
@@ -76,7 +77,6 @@ from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Source
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
@@ -142,15 +142,18 @@ def run(given: _RunOptions) -> None:
             opened(given.maps, rows="maps") if given.maps else None,
             opened(given.alarms, rows="alarms") if given.alarms else None,
         )
-        metrics = _serve_metrics(given.metrics, sources) if given.metrics else None
+        health = Health(sources, time.monotonic) if given.metrics or given.page else None
+        metrics = None
+        if given.metrics and health is not None:
+            metrics = _serve_metrics(given.metrics, RunMetrics(sources), health, stack)
         pipeline = Pipeline(
             options,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None
-        if server is not None:
+        if server is not None and health is not None:
             latest = LatestStatus(pipeline, options.shown(), sources)
-            server.show(latest)
+            server.show(latest, health)
         log.info("%s", version_line())
         warn_if_slow()
         history, refused = RunHistory(), RejectLog()
@@ -158,6 +161,8 @@ def run(given: _RunOptions) -> None:
 
         def after(outcome: Outcome, seconds: float) -> None:
             meter.show()
+            if health is not None:
+                health.take()
             if given.rejects is None:
                 refused.take(outcome.rejects)
             for alarm in outcome.alarms:
@@ -246,14 +251,15 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
     return bool(status.remarks) or status.verdict.deviates
 
 
-def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:
-    """Answer scrapes at ``[HOST:]PORT`` as long as the process lives."""
-    metrics, registry = RunMetrics(sources), CollectorRegistry()
+def _serve_metrics(address: str, metrics: RunMetrics, health: Health, stack: ExitStack) -> RunMetrics:
+    """Answer scrapes and probes at ``[HOST:]PORT``, until the stack is unwound; return the metrics."""
+    registry = CollectorRegistry()
     registry.register(metrics)
     with failing(Exit.USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
-        host, port = parse_address(address)
-        server, _ = start_http_server(port, host, registry)
-    log.info("metrics at %s/metrics", http_url(host, server.server_port))
+        server = RunServer(*parse_address(address))
+    stack.callback(server.close)
+    server.start(make_asgi_app(registry), health)
+    log.info("metrics at %s/metrics", server.url)
     return metrics
 
 
@@ -262,9 +268,9 @@ def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
     try:
         from streamcal.monitor.server import PageServer
     except ImportError:
-        fail("--page needs granian and starlette: pip install '.[serve]' in a checkout", Exit.USAGE)
+        fail("--page needs starlette: pip install '.[serve]' in a checkout", Exit.USAGE)
     with failing(Exit.USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
         server = PageServer(*parse_address(address))
     stack.callback(server.close)
-    log.info("page at %s", server.url)
+    log.info("page at %s/", server.url)
     return server

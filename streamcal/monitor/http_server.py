@@ -1,4 +1,4 @@
-"""HTTP of the page and of `streamcal serve`: granian, which is hyper, with limits for strangers."""
+"""HTTP of `streamcal serve`: granian, which is hyper, with limits for strangers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from granian.log import LogLevels
 from granian.server.embed import Server
 from starlette.types import ASGIApp
 
-__all__ = ["BACKLOG", "CLIENT_SECONDS", "HttpServer"]
+from streamcal.monitor.run_server import CLIENT_SECONDS
 
-CLIENT_SECONDS: Final = 10.0
-"""Time limit for a client, in seconds: for a head, for a body, for reading an answer."""
+__all__ = ["BACKLOG", "HttpServer"]
 
 BACKLOG: Final = 2048
 """Most open connections; as many more wait until one is closed."""
@@ -89,7 +88,8 @@ class _Granian(Server):
     """granian's server inside a program, which would bind an address of its own."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
-        most = _raise_limit_of_files() - _OTHER_FILES
+        files = _raise_limit_of_files()
+        most = max(files - _OTHER_FILES, files // 4)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
             milliseconds = int(CLIENT_SECONDS * 1000)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -103,7 +103,7 @@ class _Granian(Server):
             ),
             websockets=False,
             backlog=BACKLOG,
-            backpressure=max(min(BACKLOG, most), 1),
+            backpressure=min(BACKLOG, most),
             log_level=LogLevels.error,
             log_dictconfig={"incremental": True, "handlers": {}, "loggers": {}},  # change nobody's handlers
         )

@@ -9,8 +9,9 @@ import base64
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Literal, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamcal.events.columns import Columns
 from streamcal.monitor.addresses import names_this_machine
+from streamcal.monitor.health import Health
 from streamcal.run.kinds import kind_of
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
@@ -39,6 +41,7 @@ NO_KEY: Final = "_"
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
 _MODELS: Final = b"/v2/models/"
 _INFER: Final = re.compile(_MODELS + b"([^/]+)/infer").fullmatch
+T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -61,6 +64,7 @@ class App:
         requests: RequestQueue,
         queries: Queries,
         columns: Columns,
+        health: Health,
         *,
         token: str | None,
         loopback: bool,
@@ -69,6 +73,7 @@ class App:
         self._requests = requests
         self._bodies = BodyReader()
         self._queries = queries
+        self._probed = health
         self._columns, self._kind = columns, kind_of(columns.classes)
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
@@ -120,16 +125,15 @@ class App:
 
     # Events
 
-    async def _body(self, scope: Scope, receive: Receive) -> tuple[dict[str, str], bytes]:
-        """Return the header, by name in small letters, and the body of a request."""
+    async def _body(self, scope: Scope, receive: Receive, read: Callable[[dict[str, str], bytes], T]) -> T:
+        """Return what is read of a request's header, by name in small letters, and of its body."""
         if scope["method"] != "POST":
             raise RefusedError(405, f"{scope['path'][:200]} takes POST, got {scope['method'][:20]}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        return headers, await self._bodies.read(headers, receive)
+        return await self._bodies.read(headers, receive, partial(read, headers))
 
     async def _events(self, kind: Kind, scope: Scope, receive: Receive) -> Response:
-        headers, body = await self._body(scope, receive)
-        lines, many = bodies.read(headers, body)
+        lines, many = await self._body(scope, receive, bodies.read)
         results = await self._requests.submit(kind, lines)
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
@@ -142,10 +146,9 @@ class App:
 
     async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
         try:
-            headers, body = await self._body(scope, receive)
-            asked, lines = bodies.tensors(
-                headers, body, None if name == NO_KEY else name, self._columns, self._kind
-            )
+            key = None if name == NO_KEY else name
+            read = partial(bodies.tensors, key=key, columns=self._columns, kind=self._kind)
+            asked, lines = await self._body(scope, receive, read)
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
             error.problem = msgspec.structs.replace(error.problem, error=error.problem.detail)
@@ -167,12 +170,17 @@ class App:
         return answer
 
     async def _health(self, request: Request) -> Response:  # noqa: ARG002
-        return _json({"status": "alive"})
+        return self._probe("alive")
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._requests.ready:
             raise RefusedError(503, STARTING, retry_after=1)
-        return _json({"status": "ready"})
+        return self._probe("ready")
+
+    def _probe(self, state: Literal["alive", "ready"]) -> Response:
+        if why := self._probed.why_not(state):
+            raise RefusedError(503, why, retry_after=1)
+        return _json({"status": state})
 
     async def _metrics(self, request: Request) -> Response:
         content, kind = await self._queries.metrics(request.headers.get("accept", ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -29,9 +29,16 @@ JSON_LINES: Final = "application/x-ndjson"
 MOST_LINES: Final = 10_000
 """Most events of one request."""
 
-_BATCHES: Final = (JSON_LINES, "application/jsonl", "application/jsonlines")
+MOST_VALUES: Final = 200_000
+"""Most values of one request: commas and opening brackets, also in texts, for they are counted undecoded."""
 
-T = TypeVar("T")
+MOST_EVENT_BYTES: Final = 1 << 20
+"""Most bytes of an event."""
+
+MOST_EVENT_VALUES: Final = 20_000
+"""Most values of an event."""
+
+_BATCHES: Final = (JSON_LINES, "application/jsonl", "application/jsonlines")
 
 
 class Tensor(msgspec.Struct):
@@ -85,21 +92,42 @@ def read(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], bool]:
     """
     kind = content_type(headers)
     if kind == JSON:
+        _check_event(body)
         return [body], False
     if kind in _BATCHES:
-        return _checked(body.removesuffix(b"\n").split(b"\n") if body.strip() else []), True
+        text = body.removesuffix(b"\n") if body.strip() else b""
+        _check_events(text.count(b"\n") + bool(text))
+        _check_values(text, MOST_VALUES)
+        lines = text.split(b"\n")
+        for line in lines:
+            _check_event(line)
+        return lines, True
     taken = ", ".join((JSON, *_BATCHES))
     raise RefusedError(415, f"Content-Type must be one of {taken}, got {kind[:100] or 'none'!r}")
 
 
-def _checked(lines: list[T]) -> list[T]:
-    if not lines:
+def _check_events(count: int) -> None:
+    if not count:
         raise RefusedError(400, "the body holds no event")
-    if len(lines) > MOST_LINES:
+    if count > MOST_LINES:
         raise RefusedError(
-            413, f"the body holds {len(lines):,} events, at most {MOST_LINES:,} may be sent at once"
+            413, f"the body holds {count:,} events, at most {MOST_LINES:,} may be sent at once"
         )
-    return lines
+
+
+def _check_event(text: bytes) -> None:
+    if len(text) > MOST_EVENT_BYTES:
+        raise RefusedError(413, f"an event may have {MOST_EVENT_BYTES:,} bytes, this one has {len(text):,}")
+    if len(text) > MOST_EVENT_VALUES:
+        _check_values(text, MOST_EVENT_VALUES)
+
+
+def _check_values(text: bytes, most: int) -> None:
+    count = sum(map(text.count, (b",", b"[", b"{")))
+    if count > most:
+        what = "an event" if most == MOST_EVENT_VALUES else "the body"
+        detail = f"{what} holds {count:,} commas, [ and {{, at most {most:,} may be sent at once"
+        raise RefusedError(413, detail)
 
 
 def tensors(
@@ -116,6 +144,7 @@ def tensors(
         raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
     if (found_type := content_type(headers)) != JSON:
         raise RefusedError(415, f"Content-Type must be {JSON}, got {found_type[:100] or 'none'!r}")
+    _check_values(body, MOST_VALUES)
     try:
         request = _decode_infer(body)
     except (ValueError, RecursionError) as error:
@@ -157,7 +186,7 @@ def tensors(
     if len({len(values) for values in found.values()}) > 1:
         sizes = ", ".join(f"{name} {len(values)}" for name, values in found.items())
         raise RefusedError(400, f"inputs must have as many values each, got {sizes}", pointer="#/inputs")
-    _checked(found[scores])
+    _check_events(len(found[scores]))
     named: dict[str, str] = {role: name for role, name in columns.names.items() if role in _INPUTS}
     named[scores] = columns.names["score"]
     names = [named.get(name, name) for name in found]

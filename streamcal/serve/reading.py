@@ -1,15 +1,18 @@
-"""Bodies that are being read: each within a time and a size, all of them within one budget of bytes."""
+"""Bodies that are being read: each within a time and a size, all of them within one budget of bytes.
+
+A large one is decoded beside the event loop, and counts until it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.types import Message
 
-from streamcal.monitor.http_server import CLIENT_SECONDS
+from streamcal.monitor.run_server import CLIENT_SECONDS
 from streamcal.serve.http_problems import RefusedError
 
 __all__ = ["BodyReader", "drain"]
@@ -22,7 +25,11 @@ MOST_READ: Final = 2 * MOST_BYTES
 
 _FREE: Final = 16 << 10  # so that large bodies do not keep small ones out
 
+_LARGE: Final = 64 << 10  # bytes
+
 _DRAIN_SECONDS: Final = 1.0  # for what is left of a body, so that its client reads why it was refused
+
+T = TypeVar("T")
 
 
 async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
@@ -39,13 +46,18 @@ class BodyReader:
     def __init__(self) -> None:
         self._reserved = 0
 
-    async def read(self, headers: Mapping[str, str], receive: Callable[[], Awaitable[Message]]) -> bytes:
-        """Return the body of a request.
+    async def read(
+        self,
+        headers: Mapping[str, str],
+        receive: Callable[[], Awaitable[Message]],
+        decode: Callable[[bytes], T],
+    ) -> T:
+        """Return what the body of a request holds.
 
         Raises
         ------
         RefusedError
-            if it is too long, too late, or compressed, or if too much is being read.
+            if it is too long, too late, or compressed, if too much is being read, or if it cannot be decoded.
         """
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
@@ -56,7 +68,7 @@ class BodyReader:
         size = reserved = 0
         more = True
         try:
-            async with asyncio.timeout(CLIENT_SECONDS):
+            async with asyncio.timeout(CLIENT_SECONDS) as limit:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -68,11 +80,14 @@ class BodyReader:
                         raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
                     reserved = self._reserve(reserved, size - _FREE)
                     parts.append(part)
+                limit.reschedule(None)
+                body = parts.pop() if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+                return decode(body) if size <= _LARGE else await asyncio.to_thread(decode, body)
         except TimeoutError:
             raise RefusedError(408, f"the body did not come within {CLIENT_SECONDS:g} seconds") from None
         finally:
             self._reserved -= reserved
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _reserve(self, reserved: int, wanted: int) -> int:
         """Count a body with so many bytes of the budget in place of those that it had; return them."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
+from streamcal.monitor.health import Health
 from streamcal.monitor.http_server import HttpServer
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
@@ -73,11 +74,13 @@ class Server:
         self._requests = requests = RequestQueue(options, pipeline)
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
+        self._health = health = Health(sources, time.monotonic)
         self._latest = latest = LatestStatus(pipeline, options.shown(), sources)
         app = App(
             requests,
             Queries(requests, pipeline, metrics),
             options.columns,
+            health,
             token=token,
             loopback=loopback,
             pages=page_routes(latest, lambda: self._http.stopping),
@@ -87,6 +90,7 @@ class Server:
 
         def after(outcome: Outcome, seconds: float) -> None:
             requests.answer(outcome, seconds)
+            health.take()
             for alarm in outcome.alarms:
                 log.warning("%s", alarm.words)
             if seconds:  # else it is idle
@@ -134,6 +138,7 @@ class Server:
             if again := self._runner.resume():
                 log.info(AGAIN, again)
             self._latest.take_maps(self._store.maps())
+            self._health.take()
             self._runner.run()
         except BaseException as error:
             self._error = error

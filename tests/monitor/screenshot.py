@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from streamcal.cli.demo import FILES
 from streamcal.monitor.build import build_status
+from streamcal.monitor.health import Health
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.report import as_html, make_report
 from streamcal.monitor.run_history import RunHistory
@@ -38,7 +39,7 @@ def main(folder: Path) -> None:
     inputs = Inputs([calibration], [connectors.source(name) for name in files[1:]])
     options = RunConfig().shown()
     server, latest = PageServer("127.0.0.1", 0), LatestStatus(pipeline, options, inputs.sources)
-    server.show(latest)
+    server.show(latest, Health([], time.monotonic))
 
     def after(outcome: Outcome, seconds: float) -> None:  # the signature of an `after`
         history.take(outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
+from streamcal.monitor.health import Health
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.server import PageServer
 from streamcal.run.pipeline import Pipeline
@@ -191,7 +193,7 @@ def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromi
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
     first = PageServer("127.0.0.1", 0)
-    first.show(LatestStatus(pipeline, {}))
+    first.show(LatestStatus(pipeline, {}), Health([], time.monotonic))
     with viewing(chromium, first.url) as viewer:
         page = viewer.page
         page.wait_for_selector("#state[data-state=running]")
@@ -200,7 +202,7 @@ def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromi
         assert "trying again" in viewer.text("#announced")
         board = LatestStatus(pipeline, {})
         second = PageServer("127.0.0.1", first.port)
-        second.show(board)
+        second.show(board, Health([], time.monotonic))
         page.wait_for_selector("#state[data-state=running]")
         board.take(processed(pipeline, labelled(10, "more")))
         board.end()

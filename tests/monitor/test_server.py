@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from streamcal.monitor.health import Health
 from streamcal.monitor.latest_status import LatestStatus, Live
 from streamcal.monitor.server import PageServer
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -31,7 +33,7 @@ def latest() -> LatestStatus:
 @pytest.fixture
 def server(latest: LatestStatus) -> Iterator[PageServer]:
     server = PageServer("127.0.0.1", 0)
-    server.show(latest)
+    server.show(latest, Health([], time.monotonic))
     yield server
     server.close()
 

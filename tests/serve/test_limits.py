@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from select import select
 from threading import Thread
 
 import pytest
 
 from streamcal.serve.reading import MOST_BYTES, MOST_READ
+from tests.serve.attack import BODIES, CONNECTIONS, attacked
 from tests.serve.fuzz import memory
 from tests.serve.servers import Served
 
@@ -152,3 +154,23 @@ def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
         assert memory(open_one.process.pid) <= before + (96 << 10)
         assert {each.recv(12) for each in more} <= {b"HTTP/1.1 429", b"HTTP/1.1 408"}  # in time, or late
     assert open_one.ask("POST", "/v1/labels", b" " * MOST_BYTES)[0] != 429
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_of_too_many_values_is_refused_undecoded(open_one: Served, name: str) -> None:
+    path, kind, body = BODIES[name]
+    before = memory(open_one.process.pid)
+    for _ in range(3):
+        status, problem = open_one.ask("POST", path, body, kind)
+        assert (status, "at most" in problem["detail"] or "may have" in problem["detail"]) == (413, True)
+    assert memory(open_one.process.pid) <= before + (32 << 10)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [CONNECTIONS, "bodies"])
+def test_a_good_client_is_answered_meanwhile(tmp_path: Path, name: str) -> None:
+    served = Served(tmp_path / "store.db")
+    attacked(served.process.pid, served.port, None, 2.0)  # what is allocated once, is now
+    found = attacked(served.process.pid, served.port, name, 60.0)
+    assert (served.stop()[0], found.failed) == (0, 0)
+    assert found.growth <= 32 << 10

@@ -1,0 +1,199 @@
+"""Attacks by strangers while a good client asks: python -m tests.serve.attack serve --seconds 60.
+
+Connections that never ask, ask slowly, or stay; and bodies that expand when they are decoded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import multiprocessing
+import os
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streamcal.serve.reading import MOST_BYTES
+from tests.forks import Fork
+from tests.serve.fuzz import files, memory
+from tests.serve.servers import JSON, LINES, Served
+
+INFER, PREDICT = "/v2/models/_/infer", "/v1/predictions"
+HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CONNECTIONS: Final = "connections"
+_STRANGERS: Final = 1020
+_TENSOR: Final = b'{"inputs":[{"name":"score","datatype":"FP64","shape":[1],"data":[%b0]}]}'
+_FIELDS: Final = b"".join(b'"%x":0,' % i for i in range(700_000))
+
+BODIES: Final = {
+    "lists in a tensor": (INFER, JSON, _TENSOR % (b"[]," * 2_600_000)),
+    "deep in a tensor": (INFER, JSON, _TENSOR % (b"[" * (MOST_BYTES - 100))),
+    "objects in a batch": (PREDICT, LINES, b"{}\n" * 2_700_000),
+    "objects in an event": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"{}," * 2_600_000)),
+    "fields": (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS),
+    "fields of lines": (PREDICT, LINES, (b'{%b"id":"a"}\n' % _FIELDS[:80_000]) * 80),
+    "deep": (PREDICT, JSON, b'{"id":' + b"[" * (MOST_BYTES - 100)),
+    "repeated": (PREDICT, JSON, b'{%b"id":"a"}' % (b'"id":"a",' * 900_000)),
+    "escapes": (PREDICT, JSON, b'{"id":"%b"}' % (b'\\"' * (MOST_BYTES // 2 - 10))),
+    "breaks": (PREDICT, LINES, b"{}" + b"\n" * (MOST_BYTES - 2)),
+}
+"""Path, type and content of bodies that are refused undecoded."""
+
+ALLOWED: Final = {
+    "values in a tensor": (INFER, JSON, _TENSOR % (b"[]," * 99_000)),
+    "fields": (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS[:190_000]),
+    "objects": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"{}," * 9_900)),
+    "fields of lines": (PREDICT, LINES, (b'{%b"id":"a"}\n' % _FIELDS[:140]) * 9_900),
+    "lines": (PREDICT, LINES, (b'{"id":"%b"}\n' % (b"x" * 800)) * 9_900),
+    "escapes": (PREDICT, JSON, b'{"id":"%b"}' % (b'\\"' * 500_000)),
+}
+"""Likewise, those that are decoded, and hold as much as they may."""
+
+
+class Found(NamedTuple):
+    """What an attack did."""
+
+    p99: float
+    """Of a good client's requests, in seconds."""
+    growth: int
+    """Of the server's memory, at most, in KiB."""
+    files: int
+    """Most files that it had open."""
+    asked: int
+    failed: int
+    """Requests of the good client, and those that were not answered."""
+
+
+async def _stay(port: int, kind: int) -> None:
+    """Connect again and again: never ask (0), ask slowly (1), or stay after a request (2)."""
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write((b"", HEALTH[:-2], HEALTH)[kind])
+            ended = asyncio.ensure_future(reader.read())
+            while not (await asyncio.wait([ended], timeout=1.0))[0]:
+                if kind == 1:
+                    writer.write(b"x")
+            writer.close()
+            ended.result()
+        await asyncio.sleep(0.5)
+
+
+async def _send(port: int, bodies: Sequence[tuple[str, dict[str, str], bytes]]) -> None:
+    """Send bodies, one after the other, again and again."""
+    while True:
+        for path, headers, body in bodies:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            head += f"Content-Type: {headers['content-type']}\r\nContent-Length: {len(body)}\r\n\r\n"
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(head.encode() + body)
+                await reader.read()
+                writer.close()
+
+
+def _attack(port: int, name: str, strangers: int) -> None:
+    async def attack() -> None:
+        if name == CONNECTIONS:
+            await asyncio.gather(*(_stay(port, i % 3) for i in range(strangers)))
+        bodies = list((BODIES if name == "bodies" else ALLOWED).values())
+        await asyncio.gather(_send(port, bodies), _send(port, bodies[::-1]))
+
+    asyncio.run(attack())
+
+
+def attacked(
+    process: int,
+    port: int,
+    name: str | None,
+    seconds: float,
+    path: str = PREDICT,
+    strangers: int = _STRANGERS,
+) -> Found:
+    """Attack a server for so long, while a good client asks for a path."""
+    attack = multiprocessing.get_context("fork").Process(target=_attack, args=(port, name, strangers))
+    took, failed = list[float](), 0
+    before = most = memory(process)
+    opened = files(process)
+    if name is not None:
+        attack.start()
+    end = time.monotonic() + seconds
+    try:
+        while (start := time.monotonic()) < end:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            try:
+                if path == PREDICT:
+                    connection.request("POST", path, b'{"id":"g%d","score":0.5}' % len(took), JSON)
+                else:
+                    connection.request("GET", path)
+                answer = connection.getresponse()
+                answer.read()
+                failed += answer.status != 200
+            except (OSError, http.client.HTTPException):
+                failed += 1
+            finally:
+                connection.close()
+            took.append(time.monotonic() - start)
+            most, opened = max(most, memory(process)), max(opened, files(process))
+            time.sleep(max(0.0, 0.02 - took[-1]))
+    finally:
+        if name is not None:
+            attack.kill()
+            attack.join()
+    return Found(float(np.quantile(took, 0.99)), most - before, opened, len(took), failed)
+
+
+@contextmanager
+def following(folder: Path, option: str, most_files: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run with ``--metrics`` or ``--page`` over a file that it follows; yield its process and the port."""
+    (folder / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
+    rest = ["--output", folder / "o.jsonl", "--store", folder / "s.db", option, 0]
+    with (folder / "log").open("wb") as log:
+        run = Fork(["run", "--events", folder / "e.jsonl", "--follow", *rest], stderr=log)
+    try:
+        while not ((folder / "o.jsonl").exists() and (folder / "o.jsonl").stat().st_size):
+            assert run.poll() is None, (folder / "log").read_text()
+            time.sleep(0.02)
+        resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (most_files, most_files))
+        yield run, int(re.findall(r"(?:metrics|page) at \S+?:(\d+)", (folder / "log").read_text())[0])
+        assert run.poll() is None, (folder / "log").read_text()
+    finally:
+        run.kill()
+        run.wait()
+
+
+def main() -> None:
+    """Attack for so long, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server", choices=["serve", "metrics", "page"])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--files", type=int, default=1024)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if asked.server == "serve":
+            served = Served(folder / "store.db")
+            for attack in (None, CONNECTIONS, "bodies", "allowed"):
+                found = attacked(served.process.pid, served.port, attack, asked.seconds)
+                print(f"load {os.getloadavg()[0]:.1f}", attack, found)
+            print("exit status", served.stop()[0])
+            return
+        with following(folder, f"--{asked.server}", asked.files) as (run, port):
+            path = "/metrics" if asked.server == "metrics" else "/page/state"
+            for attack in (None, CONNECTIONS):
+                found = attacked(run.pid, port, attack, asked.seconds, path)
+                print(f"load {os.getloadavg()[0]:.1f}", attack, found)
+        print((folder / "log").read_text()[:500])
+
+
+if __name__ == "__main__":
+    main()

@@ -31,6 +31,8 @@ from streamcal.run.ports import (
     FileSource,
     Role,
     RowKind,
+    Shard,
+    ShardedSource,
     Sink,
     Source,
     SourceOptions,
@@ -62,14 +64,16 @@ _COLLECTED: Final = 50_000
 segments, and finds none."""
 
 
-def begin(given: ColumnOptions, more: Iterable[Named] = ()) -> tuple[RunConfig, Stop, Connectors]:
+def begin(
+    given: ColumnOptions, more: Iterable[Named] = (), shard: Shard | None = None
+) -> tuple[RunConfig, Stop, Connectors]:
     """Begin a command: read its options, listen to signals, and refuse one thing that is named twice.
 
-    ``more``: what it names beside its options.
+    ``more``: what it names beside its options. ``shard``: of `Connectors`.
     """
     gc.set_threshold(_COLLECTED)
     options, stop = read_options(given), Stop()
-    connectors = Connectors(options.connectors, stop)
+    connectors = Connectors(options.connectors, stop, shard)
     refuse_same(connectors, [*named(given), *more])
     return options, stop, connectors
 
@@ -114,6 +118,7 @@ def open_source(
             format=None if given is None else given.form,
             carry=carry,
             skip_lost=skip_lost,
+            shard=connectors.shard,
         )
         source = connectors.source(url, options)
     except ValueError as error:
@@ -133,13 +138,23 @@ def open_inputs(
     follow: bool = False,
     skip_lost: bool = False,
 ) -> Inputs:
-    """Open the inputs of a run, closed with the stack; the calibration is not followed, and must be whole."""
+    """Open the inputs of a run, closed with the stack; the calibration is not followed, and must be whole.
+
+    A shard takes its part of topics, and all of a calibration that is none; it refuses other inputs.
+    """
     opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
     deployed = partial(opened, follow=follow, skip_lost=skip_lost)
     deployment = [deployed(url, kind="events", labels_apart=bool(given.labels)) for url in given.events]
     deployment += [deployed(url, kind="labels") for url in given.labels]
     calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
-    return Inputs(calibration, deployment)
+    for url, source in zip([*given.events, *given.labels], deployment, strict=True):
+        if connectors.shard is not None and not isinstance(source, ShardedSource):
+            fail(
+                f"--shard {connectors.shard}: {public_url(url)} has no partitions, as topics of Kafka have:"
+                " leave out --shard, and give each run its own part of such inputs",
+                Exit.USAGE,
+            )
+    return Inputs(calibration, deployment, connectors.shard)
 
 
 def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:

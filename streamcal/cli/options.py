@@ -52,6 +52,7 @@ def option(
     metavar: str | None = None,
     least: int | None = None,
     most: int | None = None,
+    env: str | None = None,
 ) -> Any:
     """Return a field of a class of options; its name gives that of the option.
 
@@ -71,10 +72,19 @@ def option(
         what the help calls the value.
     least, most
         limits of a number.
+    env
+        the variable of the environment that has the value where the option is not given.
     """
     panel = None if table is None else _PANELS[table]
     made = partial(
-        typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel, min=least, max=most
+        typer.Option,
+        default,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        min=least,
+        max=most,
+        envvar=env,
     )
     return dataclasses.field(
         metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}

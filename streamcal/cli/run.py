@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 from prometheus_client import CollectorRegistry, make_asgi_app
@@ -77,6 +78,7 @@ from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Shard
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
@@ -85,6 +87,10 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 log = logging.getLogger("streamcal")
+
+
+_SHARD: Final = "STREAMCAL_SHARD"
+_SHARDS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +107,9 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
     store: str | None = option("Where the state is kept: a SQLite file.", role="store")
     append: bool = option("Write behind what outputs hold that this store knows nothing of.", False)
     skip_lost: bool = option("Go on where a topic has lost records: they are counted, with an alarm.", False)
+    shard: str | None = option(
+        "Read of each topic the partitions p with p % N = I, as one of N runs.", metavar="I/N", env=_SHARD
+    )
     follow: bool = option("Wait for more data at the end of files.", False)
     plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
     summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
@@ -123,7 +132,9 @@ def run(given: _RunOptions) -> None:
     answers every prediction once.
     """
     set_up_logging(as_json=given.log_json, quiet=given.quiet)
-    options, stop, connectors = begin(given)
+    shard = _shard(given.shard) if given.shard else None
+    options, stop, connectors = begin(given, shard=shard)
+    shown = options.shown() | ({} if shard is None else {"shard": str(shard)})
     _check_files(given)
     if given.maps is not None and not kind_of(options.columns.classes).has_maps:
         fail(f"--maps {given.maps}: many classes have a map at the end alone: give --map", Exit.USAGE)
@@ -152,7 +163,7 @@ def run(given: _RunOptions) -> None:
         )
         latest = None
         if server is not None and health is not None:
-            latest = LatestStatus(pipeline, options.shown(), sources)
+            latest = LatestStatus(pipeline, shown, sources)
             server.show(latest, health)
         log.info("%s", version_line())
         warn_if_slow()
@@ -187,7 +198,7 @@ def run(given: _RunOptions) -> None:
             past = None
             if given.report is not None:
                 past = history if state is None else stored_history(state)
-            status = build_status(pipeline, sources, history=past, options=options.shown())
+            status = build_status(pipeline, sources, history=past, options=shown)
             if given.report is not None:
                 write_report("--report", given.report, make_report(status, given.urls))
             doubtful = _close(given, connectors, pipeline, status)
@@ -202,6 +213,18 @@ def run(given: _RunOptions) -> None:
         raise typer.Exit(stop.status)
     if doubtful and given.strict:
         raise typer.Exit(Exit.DOUBTFUL)
+
+
+def _shard(text: str) -> Shard:
+    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    shard = Shard(int(match[1]), int(match[2])) if match else Shard(0, 0)
+    if not shard.number < shard.of <= _SHARDS:
+        fail(
+            f"--shard {text}: must be I/N, I from 0 to N - 1, N up to {_SHARDS:,}, such as 0/12 for the first"
+            f" of twelve runs; without --shard, it is the value of {_SHARD}",
+            Exit.USAGE,
+        )
+    return shard
 
 
 def _check_files(given: _RunOptions) -> None:

@@ -24,6 +24,7 @@ __all__ = ["of_rejects", "remark", "remarks"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
+_APART: Final = 0.3  # share of the labels of one of several runs: of two, half would be apart
 _CONTRADICTED: Final = 0.05  # share of the positive labels
 _FEW: Final = 20  # labels from which nothing can be concluded
 _SHOWN: Final = 3  # reasons, ranges, groups
@@ -48,7 +49,7 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
     ),
     "nothing_joined": (
         "None of the {labels:,} labels met one of the {predictions:,} predictions. Have the labels the ids of"
-        " the predictions, in the same form, and do they come within {option:option}?"
+        " the predictions, in the same form, and do they come within {option:option}?{shard:shard}"
     ),
     "late_labels": (
         "{count:,} of {labels:,} labels ({share:.0%}) came late, after their prediction had expired."
@@ -56,11 +57,11 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
     ),
     "early_labels": (
         "{count:,} of {labels:,} labels ({share:.0%}) came before their prediction."
-        " Check that the times of predictions and labels are of one clock, {face.exchanged}."
+        " Check that the times of predictions and labels are of one clock, {face.exchanged}.{shard:shard}"
     ),
     "unmatched_labels": (
         "{count:,} of {labels:,} labels ({share:.0%}) never found a prediction."
-        " Check that the ids are those of the predictions, and that no predictions are missing."
+        " Check that the ids are those of the predictions, and that no predictions are missing.{shard:shard}"
     ),
     "contradicted_labels": (
         "{count:,} of {positives:,} positive labels ({share:.0%}) came after their prediction had counted"
@@ -182,23 +183,26 @@ def _rejects(status: Status, least: float = _REJECTED) -> _Found:
 
 
 def _join(status: Status) -> _Found:
-    counts, limit = status.join, status.label_delay_limit
+    counts, limit, shard = status.join, status.label_delay_limit, status.options.get("shard")
+    most = _APART if shard else _MOSTLY
     labels, predictions = counts.labels, counts.predictions
     if limit is not None and not counts.joined + counts.implied and status.pending:
         yield "nothing_due", {"pending": status.pending, "limit": limit, "option": "label_delay_limit"}
         return
     if labels and not counts.joined and counts.late <= _MOSTLY * labels:
-        yield "nothing_joined", {"labels": labels, "predictions": predictions, "option": "label_ttl"}
+        about = {"labels": labels, "predictions": predictions, "option": "label_ttl", "shard": shard}
+        yield "nothing_joined", about
         return
-    most: tuple[tuple[RemarkCode, int], ...] = (
+    apart: tuple[tuple[RemarkCode, int], ...] = (
         ("late_labels", counts.late),
         ("early_labels", counts.early - counts.unmatched),  # the others waited in vain
         ("unmatched_labels", counts.unmatched),
     )
     option = "label_ttl" if limit is None else "label_delay_limit"
-    for code, count in most:
-        if count > _MOSTLY * labels:
-            yield code, {"count": count, "labels": labels, "share": count / labels, "option": option}
+    for code, count in apart:
+        if count > most * labels:
+            share = {"count": count, "labels": labels, "share": count / labels}
+            yield code, {**share, "option": option, "shard": shard}
     count, all_ = counts.contradicted, status.positives + counts.contradicted
     if limit is not None and count > _CONTRADICTED * all_:
         share = {"count": count, "positives": all_, "share": count / all_}
@@ -325,6 +329,7 @@ class _Words(Formatter):
             "option": self._face.join.format,
             "ranges": lambda some: " and ".join(f"from {low:.3g} to {high:.3g}" for low, high in some),
             "reasons": _reasons,
+            "shard": _of_shard,
             "shown": shown,
             "time": show_time,
         }
@@ -337,6 +342,11 @@ def _reasons(reasons: dict[Code, int]) -> str:
     if len(most) > _SHOWN:
         text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
     return f": {text}" if text else ""
+
+
+def _of_shard(shard: str | None) -> str:
+    why = "predictions and labels are probably in partitions that differ: write both by the same key"
+    return f" As this is shard {shard}, {why}." if shard else ""
 
 
 def _of_key(key: str | None, keys: int) -> str:

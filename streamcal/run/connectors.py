@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from streamcal.run.ports import Feed, Role, RowKind, Sink, SinkOptions, Source, SourceOptions, Store
+from streamcal.run.ports import Feed, Role, RowKind, Shard, Sink, SinkOptions, Source, SourceOptions, Store
 
 __all__ = ["Connectors", "connector_names", "public_url"]
 
@@ -26,15 +26,19 @@ class Connectors:
     ----------
     options, stop
         for `Connector.set_up`; the options by scheme.
+    shard
+        of the run, for its sinks and sources; None: it reads all partitions.
     """
 
     def __init__(
         self,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         stop: Callable[[], bool] = lambda: False,
+        shard: Shard | None = None,
     ) -> None:
         self._options = options or {}
         self._stop = stop
+        self.shard = shard
         self._made: dict[str, object] = {}
 
     def source(self, url: str, options: SourceOptions | None = None) -> Source:
@@ -52,7 +56,9 @@ class Connectors:
         classes: Sequence[str] = (),
     ) -> Sink:
         """Open a sink; see `Connector.sink` and `SinkOptions`."""
-        options = SinkOptions(rows=rows, kept=kept, append=append, stop=self._stop, classes=tuple(classes))
+        options = SinkOptions(
+            rows=rows, kept=kept, append=append, stop=self._stop, classes=tuple(classes), shard=self.shard
+        )
         sink: Sink = self._method(url, "sink", "write rows")(url, options)
         return sink
 

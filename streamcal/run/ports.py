@@ -36,7 +36,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -66,6 +66,8 @@ __all__ = [
     "Row",
     "RowKind",
     "SegmentId",
+    "Shard",
+    "ShardedSource",
     "Sink",
     "SinkOptions",
     "Source",
@@ -92,6 +94,19 @@ Format = Literal["jsonl", "csv"]
 
 Role = Literal["read", "written", "store"]
 """Use that a command makes of what a URL names."""
+
+
+class Shard(NamedTuple):
+    """One of several runs that divide the partitions of their inputs among them."""
+
+    number: int
+    """From 0 on: the run has the partitions whose own number, modulo ``of``, is this."""
+    of: int
+    """How many runs there are."""
+
+    def __str__(self) -> str:
+        """Return the form of the command line, such as ``0/12``."""
+        return f"{self.number}/{self.of}"
 
 
 class PositionError(ValueError):
@@ -214,6 +229,15 @@ class FileSource(Protocol):
     @property
     def damage(self) -> str | None:
         """Why the source ended early, and what to do: its data cannot be read beyond there."""
+
+
+@runtime_checkable
+class ShardedSource(Protocol):
+    """Further state of a source that honours `SourceOptions.shard`."""
+
+    @property
+    def shard(self) -> Shard | None:
+        """That option: the partitions of other shards are not read."""
 
 
 @runtime_checkable
@@ -438,6 +462,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Format of an input whose name tells none; None: JSON lines."""
     carry: bool = False
     """Whether a table's columns all pass through that the rows of the output have not, kept or not."""
+    shard: Shard | None = None
+    """Which partitions to read, of a `ShardedSource`; None: all."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -454,6 +480,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Names of many classes: answers are `ClassRow`. Only a sink of tables needs it; empty: two."""
     stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
+    shard: Shard | None = None
+    """Which shard writes; the others write to the same output. Only a sink with transactions needs it."""
 
 
 class Connector(Protocol):

@@ -30,6 +30,7 @@ from streamcal.run.ports import (
     PositionError,
     Positions,
     PushSource,
+    Shard,
     Sink,
     Source,
     StoppedError,
@@ -62,6 +63,8 @@ class Inputs(msgspec.Struct):
     """Labelled events, learned first; at most one source."""
     deployment: Sequence[Source]
     """Predictions and labels, merged by event time; of equal times, the first source comes first."""
+    shard: Shard | None = None
+    """Which part of their partitions it is; None: all."""
 
     @property
     def sources(self) -> list[Source]:
@@ -125,6 +128,7 @@ class Runner:
         self._ahead: Mapping[str, Positions] | None = None  # input positions of sinks ahead of the store
         self._suppressed: list[Sink] = []  # those sinks
         self._lengths: dict[str, object] = {}  # of sinks, by name, at their last commit
+        self._shard = None if inputs.shard is None else str(inputs.shard)
 
     def resume(self) -> int:
         """Go to where the store says; `run` does so if it was not called before, and has the errors.
@@ -180,6 +184,8 @@ class Runner:
         if self._store is not None:
             try:
                 state = stored_run(checkpoint)
+                if state is not None and state.shard != self._shard:
+                    raise _other_shard(state.shard, self._shard)
                 before = None if state is None else state.pipeline
                 self._pipeline.restore(before, checkpoint.engines, checkpoint.segments, checkpoint.packs)
             except DamagedStateError as error:
@@ -483,6 +489,7 @@ class Runner:
                         self._watermark if self._watermark > _BEGINNING else None,
                         self._calibrations,
                         self._guards,
+                        self._shard,
                     ),
                     json=True,
                 ),
@@ -511,6 +518,14 @@ def _differing(positions: Mapping[str, Positions], others: Mapping[str, Position
     These may have more: the store takes note of new partitions before a sink commits.
     """
     return {name for name, each in positions.items() if not each.items() <= others.get(name, {}).items()}
+
+
+def _other_shard(before: str | None, now: str | None) -> StoreError:
+    said, mine = (f"--shard {each}" if each else "no --shard" for each in (before, now))
+    return StoreError(
+        f"the store is of a run with {said}, and this run has {mine}: it would answer what other stores have"
+        f" answered. Start it with {said}; another N takes new stores and new outputs"
+    )
 
 
 def _unusable(why: object) -> StoreError:

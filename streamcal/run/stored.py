@@ -27,6 +27,8 @@ class StoredRun(msgspec.Struct, omit_defaults=True):
     """Number of calibrations that have published their maps."""
     guards: dict[str, dict[str, GuardState]] = {}
     """Guards of the times of the next events, by source and partition."""
+    shard: str | None = None
+    """`streamcal.run.ports.Shard` whose partitions were read; None: all."""
 
 
 def stored_run(checkpoint: Checkpoint) -> StoredRun | None:

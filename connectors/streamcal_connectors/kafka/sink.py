@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streamcal.events import RAW_BYTES
-from streamcal.run.ports import Position, Positions
+from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AlarmRow, Answers, MapRow, Recalibrated, RejectRow
 from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
@@ -37,14 +37,14 @@ class KafkaSink:
     run: it could be neither written nor left out.
     """
 
-    def __init__(self, transactions: Transactions, url: KafkaUrl, *, append: bool = False) -> None:
+    def __init__(self, transactions: Transactions, url: KafkaUrl, options: SinkOptions) -> None:
         self.name = url.name
         self.topic = url.topic
         self._transactions = transactions
         self._is_compressed = transactions.cluster.config.compresses
         self._encode = msgspec.json.Encoder().encode
-        self._append = append
-        transactions.join(self.topic, url.options.transactional_id)
+        self._append = options.append
+        transactions.join(self.topic, url.options.transactional_id, options.shard)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, and return the positions of the last transaction; see `streamcal.run.ports.Sink`."""

@@ -10,6 +10,7 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed, with_time
-from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
+from streamcal.run.ports import Position, Positions, Role, Shard, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
@@ -52,6 +53,7 @@ class KafkaConnector:
         hold_log_back()
         self._shared: dict[tuple[object, ...], Transactions] = {}  # by hosts and options
         self._inputs: list[tuple[Cluster, str]] = []
+        self._partitions: dict[str, int] = {}  # how many, by source, of a shard
         self._table: Mapping[str, Any] = {}
         self._sources: list[KafkaSource] = []
         self._stop: Callable[[], bool] = lambda: False
@@ -66,10 +68,15 @@ class KafkaConnector:
         Raises
         ------
         ValueError
-            if the URL or an option of the connection is wrong.
+            if the URL or an option of the connection is wrong; or, of a shard, if the topic has fewer
+            partitions than there are shards, or another number than the topics before it.
+        OSError
+            of a shard, which asks for that number, if the cluster stays away or refuses.
         """
         parsed = KafkaUrl(url)
         transactions = self._transactions(parsed)
+        if options.shard is not None:
+            self._check_partitions(transactions.cluster, parsed, options.shard)
         opened = KafkaSource(transactions.cluster, parsed, options, self._sources)
         self._sources.append(opened)
         transactions.sources[opened.name] = parsed.topic
@@ -87,7 +94,7 @@ class KafkaConnector:
     def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:
         """Open a topic to write, any rows; see `source`."""
         parsed = KafkaUrl(url)
-        return KafkaSink(self._transactions(parsed), parsed, append=options is not None and options.append)
+        return KafkaSink(self._transactions(parsed), parsed, options or SinkOptions())
 
     def feed(self, url: str) -> KafkaFeed:
         """Open a topic that a sink writes, to read back; see `source`."""
@@ -95,6 +102,17 @@ class KafkaConnector:
         cluster = self._transactions(parsed).cluster
         self._inputs.append((cluster, parsed.topic))
         return KafkaFeed(cluster, parsed.topic)
+
+    def _check_partitions(self, cluster: Cluster, url: KafkaUrl, shard: Shard) -> None:
+        with closing(cluster.consumer()) as consumer:
+            self._partitions[url.name] = len(cluster.topic_partitions(consumer, url.topic))
+        numbers = set(self._partitions.values())
+        if len(numbers) > 1 or min(numbers) < shard.of:
+            found = ", ".join(f"{name} has {number}" for name, number in self._partitions.items())
+            raise ValueError(
+                f"--shard {shard}: {found} partitions. A prediction and its label must be in partitions of"
+                f" one number: let all topics have equally many, {shard.of} or more, and write by one key"
+            )
 
     def _transactions(self, url: KafkaUrl) -> Transactions:
         key = (*sorted(url.hosts), url.options.config)
@@ -126,6 +144,7 @@ class KafkaSource:
         self._skips = options.skip_lost
         self._lost: dict[TopicPartition, Position] = {}  # where it stands, before the records that are there
         self._until: Positions = {}  # the limit, if there is one
+        self.shard = options.shard
         self._from_latest = url.options.start == "latest"
         self._values = Values(cluster.config.registry_options(), options.domain, options.columns)
         self._waits = False  # for a schema
@@ -162,7 +181,7 @@ class KafkaSource:
         consumer = self._consumer = self._consumer or cluster.consumer()
         consumer.with_times = cluster.config.time == "record"
         until = time.monotonic() + _START_SECONDS
-        partitions = cluster.topic_partitions(consumer, topic)
+        partitions = self._own(cluster.topic_partitions(consumer, topic))
         self._topic_id = consumer.topic_id(topic)
         for position in positions.values():
             self._check_id(topic_id_of(position))
@@ -335,6 +354,11 @@ class KafkaSource:
     def _offsets(self, positions: Positions) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, int(p)): offset_of(each) for p, each in positions.items()}
 
+    def _own(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those of the shard, in their order."""
+        first, step = self.shard or (0, 1)
+        return sorted(each for each in partitions if each.partition % step == first)
+
     def _positions(self) -> dict[str, Position]:
         """Return where it stands, which may be before records that were lost."""
         return {
@@ -423,7 +447,7 @@ class KafkaSource:
 
     def _reached(self, partition: TopicPartition) -> bool:
         if partition in self._lost:
-            return self._lost_end(partition) == self._lost[partition]
+            return bool(self._lost_end(partition) == self._lost[partition])
         if (bound := self._bound(partition)) == math.inf:
             return False
         # The last offsets before the end may be markers: only the position passes those.
@@ -441,7 +465,7 @@ class KafkaSource:
         """Add new partitions, and report partitions that make no progress."""
         consumer = self._opened()
         try:
-            added = sorted(consumer.partitions(self._topic) - self._next.keys())
+            added = self._own(consumer.partitions(self._topic) - self._next.keys())
             if added and self.endless:
                 self._next |= consumer.beginnings(added)
                 consumer.assign(self._next)

@@ -18,6 +18,10 @@ refuses the transactions of a run whose transactional id another run has taken o
 other run's mark, and stops. If it finds its own mark, the broker had only timed its transaction out. The
 mark also names the store whose rows were committed last: a run of another store is refused, as it would write
 the same rows again, however often it is restarted.
+
+Shards write to one output side by side, each with a transactional id, and so a mark, of its own. Under the id
+that a run of all partitions would have, the first shard leaves the number of shards in the place of a store:
+a run that is none of them is refused.
 """
 
 from __future__ import annotations
@@ -28,10 +32,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from typing import Final
 
-from streamcal.run.ports import Position, Positions, StoppedError
+from streamcal.run.ports import Position, Positions, Shard, StoppedError
 from streamcal_connectors.kafka import limits
 from streamcal_connectors.kafka.client import OffsetAndMetadata, Producer, Row, TopicPartition, worst
 from streamcal_connectors.kafka.cluster import Cluster, RefusedError
@@ -44,6 +49,7 @@ __all__ = ["Transactions"]
 log = logging.getLogger("streamcal_connectors")
 
 _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
+_SHARDS: Final = "--shard I/"
 # A broker aborts what a dead producer left open after the limit, and looks every 10 s. Whatever is open for
 # much longer, while the broker answers, stays open.
 _PENDING_SECONDS: Final = 2 * limits.TRANSACTION_SECONDS
@@ -68,6 +74,8 @@ class Transactions:
         self.cluster = cluster
         self.name = ""
         """Transactional id, and the group of the owner's mark; set by the first sink."""
+        self._common = ""  # the transactional id of a run of all partitions
+        self._shards = ""  # of how many shards this is one; as shown, and as left under the common id
         self.sources: dict[str, str] = {}
         """Topics of sources on this cluster, by name of the source: their offsets are committed as such, too,
         for tools that show lag."""
@@ -86,15 +94,21 @@ class Transactions:
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
         self._last = Mark(0, {})  # number 0: no transaction yet
 
-    def join(self, topic: str, transactional_id: str | None) -> None:
-        """Add a sink. The transactional id is the option's, or else named after the first sink's topic."""
-        if transactional_id is not None and self._outputs and self.name != transactional_id:
+    def join(self, topic: str, transactional_id: str | None, shard: Shard | None) -> None:
+        """Add a sink. The transactional id is the option's, or else named after the first sink's topic.
+
+        That of a ``shard`` ends in its index and count.
+        """
+        if transactional_id is not None and self._outputs and self._common != transactional_id:
             raise ValueError(
-                f"the outputs of a run on one cluster share one transactional id, got {self.name!r} and"
+                f"the outputs of a run on one cluster share one transactional id, got {self._common!r} and"
                 f" {transactional_id!r}: give it with the first output"
             )
         if not self._outputs:
-            self.name = transactional_id or f"streamcal.{topic}"
+            self._common = self.name = transactional_id or f"streamcal.{topic}"
+            if shard is not None:
+                self.name += f".{shard.number}-of-{shard.of}"
+                self._shards = f"{_SHARDS}{shard.of}"
             self._anchor = TopicPartition(topic, 0)
         self._outputs.append(topic)
 
@@ -109,7 +123,8 @@ class Transactions:
         OSError, ValueError
             if the cluster stays away or refuses, a topic does not exist, or one is an input as well; or,
             unless it may ``append``, if another job wrote last, or a topic holds records and the job is new
-            and not one that ``resumes``. Nothing is changed then.
+            and not one that ``resumes``; or if other shards write, or shards and this is none. Nothing is
+            changed then.
         """
         if not self._group:
             self._job, self._group = job, f"{self.name}.{job or f'once.{self._owner}'}"
@@ -228,11 +243,19 @@ class Transactions:
         """Make the producer, and write the mark of this run; return the last of its job, None if it is new.
 
         Refuse if another job wrote last: before its run is fenced, so that one that is restarted forever does
-        not disturb it; and after that, as it may have written meanwhile.
+        not disturb it; and after that, as it may have written meanwhile. So do shards under the common name.
         """
-        self._find_writer(stable=False, append=append)
-        with self._made() as producer:  # from here on, no other run commits
-            self._find_writer(append=append)
+        name, common, shards = self.name, self._common, self._shards
+        if shards and self._find_writer(common, stable=False, append=append) != shards:
+            with self._made(common) as producer:  # from here on, no run of all partitions commits
+                if self._find_writer(common, append=append) != shards:
+                    producer.begin()
+                    producer.send_offsets(common, {self._anchor: self._mark(shards)})
+                    producer.commit()
+                producer.discard()
+        self._find_writer(name, stable=False, append=append)
+        with self._made(name) as producer:  # from here on, no other run commits
+            self._writer = self._find_writer(name, append=append)
             found = self._committed(self._group)
             producer.begin()
             self._sign(producer, self._writer)
@@ -241,22 +264,39 @@ class Transactions:
             producer.commit()
         return producer, found
 
-    def _find_writer(self, *, stable: bool = True, append: bool) -> None:
-        """Look for the job whose rows were committed last; raise ValueError if this one may not follow it."""
-        owner = self._committed(self.name, stable=stable)
-        self._writer = None if owner is None else owner.metadata.partition(" ")[2] or None
-        if self._job and self._writer not in (None, self._job) and not append:
+    def _find_writer(self, name: str, *, stable: bool = True, append: bool) -> str | None:
+        """Return the job, or shards, whose rows were committed last under a transactional id, if any.
+
+        Raise ValueError if this run may not follow them.
+        """
+        owner = self._committed(name, stable=stable)
+        writer: str | None = None if owner is None else owner.metadata.partition(" ")[2] or None
+        if writer is None or writer == (self._job if name == self.name else self._shards):
+            return writer
+        of_shards = writer.startswith(_SHARDS)
+        theirs, mine = f"another store ({writer})", f"whose store is {self._job}"
+        if of_shards or name != self.name:
+            theirs = f"runs with {writer if of_shards else 'no --shard'}"
+            mine = f"with {self._shards or 'no --shard'}"
+        elif not self._job:
+            return writer
+        if of_shards or not append:
             raise ValueError(
-                f"the rows of another store ({self._writer}) were written to {self._outputs} at"
-                f" {self.cluster} with the transactional id {self.name!r}: this run, whose store is"
-                f" {self._job}, would write the same again. Let only the run of that store go on; or write"
-                " behind its rows with --append"
+                f"the rows of {theirs} were written to {self._outputs} at {self.cluster} with the"
+                f" transactional id {name!r}: this run, {mine}, would write the same again. Let only the"
+                " former go on, or give another output"
+                + ("" if of_shards else "; or write behind those rows with --append")
             )
+        return writer
 
     def _sign(self, producer: Producer, writer: str | None) -> None:
         """Write the mark of this run into the open transaction, with the job that wrote last."""
-        mark = f"{self._owner} {writer or ''}"
-        producer.send_offsets(self.name, {self._anchor: OffsetAndMetadata(0, mark)})
+        producer.send_offsets(self.name, {self._anchor: self._mark(writer)})
+        if self._shards:
+            producer.send_offsets(self._common, {self._anchor: self._mark(self._shards)})
+
+    def _mark(self, writer: str | None) -> OffsetAndMetadata:
+        return OffsetAndMetadata(0, f"{self._owner} {writer or ''}")
 
     def _is_new(self) -> bool:
         """Whether the job has no mark, not even one that an open transaction will replace."""
@@ -270,6 +310,9 @@ class Transactions:
         held = Counter[str]()
         for place in places:
             held[place.topic] += ends[place] - first[place]
+        find = partial(self._find_writer, self._common, stable=False, append=False)
+        if self._shards and held.total() and self.cluster.call(find) == self._shards:
+            return  # they are those of other shards
         for topic, records in held.items():
             if records:
                 raise ValueError(
@@ -285,7 +328,7 @@ class Transactions:
         another run may have taken over meanwhile.
         """
         self._check_owner(stable=False)
-        with self._made() as producer:
+        with self._made(self.name) as producer:
             self._check_owner()
             found = self._committed(self._group)
         return producer, 0 if found is None else unpack(found.metadata).number
@@ -307,10 +350,10 @@ class Transactions:
             )
 
     @contextmanager
-    def _made(self) -> Iterator[Producer]:
+    def _made(self, name: str) -> Iterator[Producer]:
         """Make a producer that has fenced all others; discard it if the block fails."""
         batch_bytes = min(self.settings[topic].max_bytes for topic in self._outputs)
-        producer = self.cluster.new_producer(self.name, batch_bytes)
+        producer = self.cluster.new_producer(name, batch_bytes)
         try:
             producer.init()
             yield producer

@@ -29,7 +29,7 @@ from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
 from streamcal import RecalibrationMap
 from streamcal.engine.emissions import Recalibrated
-from streamcal.run.ports import SinkOptions, SourceOptions
+from streamcal.run.ports import Shard, SinkOptions, SourceOptions
 from streamcal.run.rows import MapRow
 from tests.connectors.kafka.broker import Broker
 from tests.forks import Fork, forked
@@ -171,10 +171,17 @@ class Kafka:
 
     @contextmanager
     def written(
-        self, topic: str, job: str = "job", position: Any = None, *, append: bool = False
+        self,
+        topic: str,
+        job: str = "job",
+        position: Any = None,
+        *,
+        append: bool = False,
+        shard: Shard | None = None,
     ) -> Iterator[Any]:
         """Give a sink that has resumed."""
-        with closing(KafkaConnector().sink(self.url(topic), SinkOptions(append=append))) as sink:
+        options = SinkOptions(append=append, shard=shard)
+        with closing(KafkaConnector().sink(self.url(topic), options)) as sink:
             sink.resume(job, position)
             yield sink
 

@@ -63,11 +63,11 @@ def test_rows_keys_and_positions(kafka: Kafka) -> None:
 
     with kafka.written(answers) as again:
         assert again.resume("job", {"transaction": 2}) == positions
-    for job, position, append, message in (
-        ("another", None, False, rf"topic '{answers}' .* this store knows nothing of"),
-        ("third", {"transaction": 7}, True, "committed transaction 7, but the cluster knows of none"),
+    for topic, position, message in (
+        (answers, None, rf"topic '{answers}' .* this store knows nothing of"),
+        (rejects, {"transaction": 7}, "committed transaction 7, but the cluster knows of none"),
     ):
-        with pytest.raises(ValueError, match=message), kafka.written(answers, job, position, append=append):
+        with pytest.raises(ValueError, match=message), kafka.written(topic, "another", position):
             pass
     with kafka.written(answers, "another", append=True) as other:
         assert other.resume("another", None) is None

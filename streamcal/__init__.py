@@ -14,7 +14,7 @@ from streamcal import only_one as _only_one  # noqa: F401  # first: what is next
 from typing import TYPE_CHECKING
 
 from streamcal.certificates.record import Certificate, PaperBound
-from streamcal.engine.calls import Answer, Answers
+from streamcal.engine.calls import Answer, Answers, Intervals
 from streamcal.engine.config import Mode, PriorKind, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
 from streamcal.engine.engine import DomainSummary
@@ -39,6 +39,7 @@ __all__ = [
     "Emission",
     "Evaluation",
     "Event",
+    "Intervals",
     "JoinConfig",
     "LabelEvent",
     "LabelledEvent",

@@ -11,14 +11,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, overload
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.delayed.label_delays import LabelDelays
-from streamcal.engine.calls import Answer, Answers, Calls
+from streamcal.engine.calls import Answer, Answers, Calls, Intervals
 from streamcal.engine.config import (
     EngineOptions,
     RecalibratorConfig,
@@ -54,6 +54,7 @@ __all__ = [
     "Answer",
     "Answers",
     "DomainSummary",
+    "Intervals",
     "Recalibrator",
     "calls_of",
     "engine_of",
@@ -520,7 +521,13 @@ class Recalibrator:
             self._alone.predict_one(score) if segments is None else self._calls.predict_one(score, segments)
         )
 
-    def predict_many(self, scores: Any, segments: Any = None) -> Floats:
+    @overload
+    def predict_many(self, scores: Any, segments: Any = None, *, interval: None = None) -> Floats: ...
+    @overload
+    def predict_many(self, scores: Any, segments: Any = None, *, interval: float) -> Intervals: ...
+    def predict_many(
+        self, scores: Any, segments: Any = None, *, interval: float | None = None
+    ) -> Floats | Intervals:
         """Return the probability of every score, float64[n], as n calls of `predict_one` would.
 
         Parameters
@@ -530,17 +537,26 @@ class Recalibrator:
             scores, float64[n, K], or a data frame with a column for each.
         segments
             n values or tuples, as in `predict_one`; or a data frame with a column for each field.
+        interval
+            probability from 0.5 to 0.99 with which an interval is to hold the rate of label 1 among events of
+            one score, not a label (`streamcal.maps.rate_limits`). It takes that rate not to decrease with the
+            score, and the labels that the map follows to be like those to come. Not with ``classes`` or
+            ``segments``.
 
         Returns
         -------
-        Probabilities, float64[n]; with ``classes``, float64[n, K], whose rows sum to 1.
+        Probabilities, float64[n]; with ``classes``, float64[n, K], whose rows sum to 1. With ``interval``,
+        `Intervals`: the probabilities, and the lower and upper ends, float64[n] each.
 
         Raises
         ------
         ValueError
             as `predict_one`, with the index of the first bad value; or if the lengths differ.
         """
-        return self._calls.predict_many(scores, segments)
+        if interval is None:
+            return self._calls.predict_many(scores, segments)
+        with self._lock:
+            return self._calls.intervals(scores, segments, interval)
 
     def answer_one(self, score: Any, segments: Any = None) -> Answer:
         """Answer a prediction of the target: `predict_one`, `observe_one`, and a memo for its late label.

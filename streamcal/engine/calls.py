@@ -25,7 +25,7 @@ from streamcal.values import Counts, Floats, Labels, shown
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine
 
-__all__ = ["Answer", "Answers", "BinaryCalls", "Calls"]
+__all__ = ["Answer", "Answers", "BinaryCalls", "Calls", "Intervals"]
 
 
 R = TypeVar("R")
@@ -46,6 +46,17 @@ class Answers(NamedTuple):
     probabilities: Floats
     """As of `Recalibrator.predict_many`."""
     memos: list[bytes]
+
+
+class Intervals(NamedTuple):
+    """Probabilities of n scores, each with an interval for the rate of label 1 at that score."""
+
+    probabilities: Floats
+    """As of `Recalibrator.predict_many`, float64[n]."""
+    low: Floats
+    """Lower ends in [0, 1], at most the probabilities, float64[n]."""
+    high: Floats
+    """Upper ends in [0, 1], at least the probabilities, float64[n]."""
 
 
 class Calls(Generic[R]):
@@ -152,6 +163,13 @@ class Calls(Generic[R]):
         """See `Recalibrator.predict_many`."""
         return self.predict(self.many(scores, segments))
 
+    def intervals(self, scores: Any, segments: Any, interval: float) -> Intervals:  # noqa: ARG002
+        """See `Recalibrator.predict_many`."""
+        raise ValueError(
+            f"interval={shown(interval)} is for one score and two classes: leave it out with classes or"
+            " segments"
+        )
+
     def answer_one(self, score: Any, segments: Any) -> Answer:
         """See `Recalibrator.answer_one`."""
         rows, index = self.one(score, segments), self.engine.prediction_count
@@ -238,6 +256,12 @@ class BinaryCalls(Calls[Floats]):
         probabilities: Floats = self.engine.served.predict_many(rows)
         return probabilities
 
+    def intervals(self, scores: Any, segments: Any, interval: float) -> Intervals:
+        """See `Recalibrator.predict_many`."""
+        rows, limits = self.many(scores, segments), self.engine.rate_limits(check_interval(interval))
+        probabilities, (low, high) = self.predict(rows), limits.at(rows)
+        return Intervals(probabilities, np.minimum(low, probabilities), np.maximum(high, probabilities))
+
     def forecast(self, rows: Floats) -> tuple[Floats, list[bytes]]:
         """See `Calls.forecast`."""
         return self.predict(rows), [b""] * len(rows)
@@ -276,6 +300,19 @@ class BinaryCalls(Calls[Floats]):
         if segments is not None or type(score) is not float or not 0.0 <= score <= 1.0:
             score = self.one(score, segments)[0].item()
         self.engine.observe_one(score)
+
+
+def check_interval(interval: object) -> float:
+    """Return the probability of an interval.
+
+    Raises
+    ------
+    ValueError
+        if it is not a number from 0.5 to 0.99.
+    """
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0.5 <= interval <= 0.99:
+        raise ValueError(f"interval must be a number from 0.5 to 0.99, such as 0.9, got {shown(interval)}")
+    return float(interval)
 
 
 def refuse_segments(segments: object) -> None:

@@ -27,6 +27,7 @@ from streamcal.engine.schedule import FIRST_LABELS, parts_of_call
 from streamcal.engine.state import EngineState, compressed, expanded, pack, unpack
 from streamcal.events import DOMAINS, Domain, LabelledEvent
 from streamcal.join.outcomes import Contradicted, EarlyPositive
+from streamcal.maps.rate_limits import RateLimits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, restoring
@@ -121,6 +122,10 @@ class Engine(EventRules):
         """Certificate of the served map now, see `Recalibrator.certificate`."""
         claim = self._versions.claim(self._time)
         return None if claim is None else claim.foreseen()
+
+    def rate_limits(self, probability: float) -> RateLimits:
+        """Return limits of the rate of label 1 at a score, which hold with this probability."""
+        return self._versions.rate_limits(probability)
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:

@@ -29,6 +29,7 @@ from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
+from streamcal.maps.rate_limits import RateLimits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
@@ -192,6 +193,19 @@ class MapVersions:
         if self._auto is None:
             return self._versions.number <= _CERTIFIED or self._versions.number % 2 == 0
         return self._auto.steps % max(1, (1 << self._auto.steps.bit_length()) // _CERTIFIED) == 0
+
+    def rate_limits(self, probability: float) -> RateLimits:
+        """Return limits of the rate of label 1, by the labels behind the served map."""
+        mode, mixture = self._config.mode, None if self._auto is None else self._auto.mixture
+        behind = None if mixture is None else mixture.labels_behind()
+        if behind is not None:
+            return RateLimits.of(*behind, probability)
+        of_target = mode in ("target", "label_shift")
+        sketch = (self._target if of_target else self._source).log.sketch
+        limits = RateLimits.of(sketch.cells, sketch.level, sketch.weighed, probability)
+        if of_target or mode == "source":
+            return limits
+        return limits.shifted(self.served.weights_now() if mixture is None else (1.0, mixture.odds))
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""

@@ -25,7 +25,15 @@ import msgspec
 import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.candidates import CANDIDATES, WINDOWS, Candidate, are, names_of, taking_part
+from streamcal.mixture.candidates import (
+    CANDIDATES,
+    DISCOUNTS,
+    WINDOWS,
+    Candidate,
+    are,
+    names_of,
+    taking_part,
+)
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.fits import Source, fit_source, platt_line
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, look, lose
@@ -43,8 +51,8 @@ from streamcal.mixture.windows import Windows
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import Count, Number, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import NONE
-from streamcal.values import Counts, Floats, Labels
+from streamcal.sketch.weighing import NONE, Weighed
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = [
     "EARLIER",
@@ -123,7 +131,10 @@ class Mixture(Part, dict=True):
         """Fit the parts of a state to the candidates; raise ValueError if they are those of others."""
         candidates = self._candidates = taking_part(delayed=self.delayed)
         self._composite, own, count = are("source", candidates), _own(candidates), len(candidates)
-        self._of_all = np.array([row.memory is None for row in candidates])
+        memories = [row.memory or math.inf for row in candidates]
+        self._of_all = np.isinf(memories)
+        self._memories = np.array(memories)
+        self._memories[are("online", candidates)] = [1.0 / (1.0 - discount) for discount in DISCOUNTS]
         require(self.own == own, f"its own candidates are {self.own}, and {own} are registered")
         lines = {len(snapshot.lines) for snapshot in self.snapshots.all}
         require(lines == {count}, f"snapshots of {lines} candidates, not of {count}")
@@ -165,6 +176,11 @@ class Mixture(Part, dict=True):
     def observed(self) -> int:
         """Number of target scores observed at the last step."""
         return self.snapshots.latest.observed
+
+    @property
+    def odds(self) -> float:
+        """κ (eq. 13) of the shift from the source's balance to that of all labels."""
+        return float(self.snapshots.latest.odds[self._composite & self._of_all][0])
 
     @property
     def mixed(self) -> Mixed | None:
@@ -293,6 +309,19 @@ class Mixture(Part, dict=True):
         before, self.leader, self.stepped = self.leader, int(snapshot.weights[0].argmax()), True
         self.reason = self._reason(before, self.leader) if self.n and self.leader != before else None
         return self._mixed()
+
+    def labels_behind(self) -> tuple[Cells, int, Weighed] | None:
+        """Return the labels that the served map follows, by cells of a level; None: those of the source.
+
+        They are as many of the latest as half of the weight of the candidates of the target remembers.
+        """
+        weights = self.snapshots.latest.weights[0]
+        if not self.windows.n or weights[self._composite].sum() > 0.5:
+            return None
+        own = np.where(self._composite, 0.0, weights)
+        order = np.argsort(self._memories, kind="stable")
+        half = order[np.searchsorted(np.cumsum(own[order]), 0.75 * own.sum())]
+        return self.windows.latest(self._memories[half])
 
     def _mixed(self) -> Mixed:
         """Return the map of the table and the latest snapshot."""

@@ -19,6 +19,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["Windows", "quantile_edges"]
@@ -92,6 +93,14 @@ class Windows(Part):
             lines[place], fitted_at[place] = fitted[fit, length], n
         self.lines, self.fitted_at = tuple(lines), fitted_at
         return None in samples
+
+    def latest(self, memory: float) -> tuple[Cells, int, Weighed]:
+        """Return the labels of the shortest window that is as long as a memory, by cells of a level."""
+        length = min((size for size in WINDOWS if size >= memory), default=self.n)
+        if min(length, self.n) > WINDOWS[-1]:
+            return self.all.cells, self.all.level, self.all.weighed
+        cells, weighed = self.newest.weighed(min(length, self.n))
+        return cells, grid.MIN_LEVEL, weighed
 
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""

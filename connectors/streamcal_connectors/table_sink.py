@@ -178,7 +178,13 @@ def _schema(kept: Mapping[str, Any], classes: Sequence[str]) -> Any:
     types = {"id": text, "map_version": pa.int64(), "weights": pa.list_(number), "key": text}
     types |= {"scores": each, "probabilities": each}
     fields = [(name, types.get(name, number)) for name in kind_of(classes).row.__struct_fields__]
-    return pa.schema(fields + [(name, text if kind is None else kind) for name, kind in kept.items()])
+    return pa.schema(
+        fields
+        + [
+            (name, pa.type_for_alias(kind) if isinstance(kind, str) else kind or text)
+            for name, kind in kept.items()
+        ]
+    )
 
 
 def _answers(columns: AnswerColumns, schema: Any) -> Any:

@@ -31,6 +31,7 @@ Code: TypeAlias = Literal[
     "duplicate_label",
     "duplicate_prediction",
     "implied_label",
+    "label_not_asked",
     "late_label",
     "lost_records",
     "malformed",
@@ -62,6 +63,7 @@ TITLES: Final[dict[Code, str]] = {
     "duplicate_label": "duplicate label",
     "duplicate_prediction": "duplicate prediction",
     "implied_label": "late label of a prediction that counts as 0",
+    "label_not_asked": "label that was not asked for",
     "late_label": "late label",
     "lost_records": "records lost",
     "malformed": "not an event",
@@ -125,6 +127,12 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
     "duplicate_label": (": there was one with id {id!r} before",),
     "duplicate_prediction": (": there was one with id {id!r} before",),
     "implied_label": (": the prediction with id {id!r} had none for {label_delay_limit:duration}",),
+    "label_not_asked": (
+        ": the prediction with id {id!r} was not drawn to be labelled ([sampling]). A label that comes for"
+        " another reason says nothing of the others: have those labelled whose row says ask",
+        ": prediction and label came as one event, and [sampling] draws which are to be labelled. Send"
+        " predictions alone, and labels of those whose row says ask",
+    ),
     "late_label": (
         f": the prediction with id {{id!r}} has expired by {{since:time}} {_BOUNDS}",
         ": the prediction with id {id!r} has expired",

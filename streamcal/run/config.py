@@ -14,12 +14,25 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
+from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
 
-__all__ = ["KeysConfig", "RunConfig", "SegmentsConfig", "problems", "read_config"]
+__all__ = [
+    "SAMPLED_FIELDS",
+    "KeysConfig",
+    "RunConfig",
+    "SamplingConfig",
+    "SegmentsConfig",
+    "problems",
+    "read_config",
+]
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
+SAMPLED_FIELDS: Final = {"ask": "bool", "propensity": "float64"}
+"""Fields of a row, with their types, where predictions are drawn to be labelled: whether it is, and the
+chance of that."""
+
 _WANTED: Final = "Input should be "
 
 
@@ -58,6 +71,32 @@ class SegmentsConfig(_Options):
         return check_fields(fields) if fields else fields
 
 
+class SamplingConfig(_Options):
+    """Budget of labels; each row of the output then says whether to label its prediction (`Sampler`)."""
+
+    share: Annotated[float, Field(gt=0.0, le=1.0, strict=False)] | None = None
+    """Share of the predictions to have labelled, on average."""
+
+    labels_per_day: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] | None = None
+    """Number of predictions to have labelled in a day of event time, on average."""
+
+    seed: int = 0
+    """Seed of the draws."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if self.share is not None and self.labels_per_day is not None:
+            raise ValueError("share and labels_per_day exclude each other: leave out one of them")
+        return self
+
+    @property
+    def sampler(self) -> Sampler | None:
+        """New sampler; None: nothing is sampled."""
+        if self.share is None and self.labels_per_day is None:
+            return None
+        return Sampler(self.share, self.labels_per_day, self.seed)
+
+
 class RunConfig(_Options):
     """Options of a run: a table for each of its fields, and one for each connector."""
 
@@ -68,6 +107,7 @@ class RunConfig(_Options):
     connectors: dict[str, dict[str, Any]] = {}
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
     segments: SegmentsConfig = SegmentsConfig()
+    sampling: SamplingConfig = SamplingConfig()
 
     @model_validator(mode="after")
     def _reads_segments(self) -> Self:
@@ -77,8 +117,30 @@ class RunConfig(_Options):
                     f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
                     " every label once"
                 )
+        if self.sampling.sampler is not None:
+            self._check_sampling()
         object.__setattr__(self, "columns", self.columns.with_segments(self.segments.fields))
         return self
+
+    def _check_sampling(self) -> None:
+        """Raise ValueError if another option does not go with a budget of labels."""
+        for role in WEIGHTS:
+            if role in self.columns.names:
+                raise ValueError(f"[sampling] draws propensities of its own: leave out [columns] {role}")
+        if taken := [name for name in SAMPLED_FIELDS if name in self.columns.keep]:
+            raise ValueError(f"[sampling] writes a field {taken[0]!r} of its own: do not keep it")
+        if self.segments.fields:
+            raise ValueError(
+                "[sampling] and [segments] fields exclude each other: corrections of segments take every"
+                " label once"
+            )
+        if why := self.engines.config.why_unweighted:
+            raise ValueError(f"[sampling] makes labels count for others: {why}")
+
+    @property
+    def sampled_fields(self) -> dict[str, str]:
+        """`SAMPLED_FIELDS` if predictions are drawn to be labelled, else none."""
+        return {} if self.sampling.sampler is None else SAMPLED_FIELDS
 
     @property
     def engines(self) -> EngineOptions:

@@ -16,6 +16,7 @@ from streamcal.join.outcomes import JoinState
 from streamcal.quality.figures import Quality, Raised
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
+from streamcal.sampling import Sampler
 from streamcal.sketch.decoding import Count
 
 __all__ = [
@@ -126,5 +127,7 @@ class PipelineState(msgspec.Struct):
     quality: Quality = msgspec.field(default_factory=Quality)
     positive: str = "1"
     """The class that counts as 1."""
+    sampler: Sampler | None = None
+    """Sampler of predictions to be labelled; None: there is none."""
     raised: list[Raised] = []
     """Alarms of the watch over forecasts that no micro-batch has emitted yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import BlockSteps, Taken, emit, lacks_time, refuses_weight, step
-from streamcal.events import Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed
@@ -32,7 +32,8 @@ from streamcal.run.rows import (
     reject_row,
 )
 from streamcal.run.run_state import RunState
-from streamcal.sketch.weighing import as_weights
+from streamcal.sampling import Sampler
+from streamcal.sketch.weighing import HEAVIEST, as_weights
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -79,7 +80,7 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
-        self._row_of = self.kind.row_of(self.columns.keep)
+        self._row_of = self.kind.row_of((*self.columns.keep, *options.sampled_fields))
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 
@@ -147,7 +148,7 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = not self.join.matures and not self._timed and self._observer is None
+        plain = not (self.join.matures or self._timed or self._observer or self.sampler)
         in_columns = plain and isinstance(events, Block)
         rated, doubted = len(self._unrated.labels), self.join.clock.doubted
         outcome = Outcome([], [], [])
@@ -210,6 +211,7 @@ class Pipeline(RunState):
                 (lacks_time(event, config) if timed else None)
                 or (join.refuses(event) if may_refuse else None)
                 or (None if event.weight is None else refuses_weight(event, config))
+                or (None if self.sampler is None else self._unasked(event, self.sampler))
             )
             if why is not None:
                 rejects.append(self._reject(origin_of(), why))
@@ -218,13 +220,42 @@ class Pipeline(RunState):
                 if isinstance(each, Recalibrated):
                     unrated.predictions.append(each.score)
                     unrated.prediction_times.append(_NO_TIME if each.time is None else each.time)
+                    weight = 1.0 if event.weight is None else event.weight
+                    if self.sampler is not None:
+                        weight = self._draw(each, self.sampler)
                     if samples:
-                        weight = event.weight or 1.0
                         unrated.sampled.append((each.probability, weight, each.key))
                     # The answer is that to this event; a label alone has none.
-                    answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
+                    kept = self._with_ask(event, weight)
+                    answers.append(each if row_of is None else row_of(each, kept))
                 else:
                     self._emit(each, outcome)
+
+    def _unasked(self, event: Event, sampler: Sampler) -> Refusal | None:
+        """Return why a label that was not asked for is refused: it is no draw; None if it was."""
+        if isinstance(event, PredictionEvent):
+            return None
+        known = None if event.id is None else self.join.prediction(event.id)
+        if isinstance(event, LabelledEvent) and known is None:
+            return Refusal("label_not_asked", {})
+        if known is None or not (known.weight is None or sampler.asks(str(event.id), 1.0 / known.weight)):
+            return Refusal("label_not_asked", {"id": event.id})
+        return None
+
+    def _draw(self, answer: Recalibrated, sampler: Sampler) -> float:
+        """Return one over the chance that a prediction is to be labelled, which the join keeps with it."""
+        weight = min(1.0 / sampler.propensity(answer.probability, answer.time), HEAVIEST)
+        row = self.join.known(str(answer.id))
+        self.join.held(row).weight = weight
+        self.join.note(row)
+        return weight
+
+    def _with_ask(self, event: Any, weight: float) -> Kept:
+        """Return what passes from a prediction to its row: the columns to keep, and `SAMPLED_FIELDS`."""
+        if self.sampler is None:
+            return event.kept  # type: ignore[no-any-return]
+        at, chance = len(self.columns.keep), 1.0 / weight
+        return (*event.kept[:at], self.sampler.asks(event.id, chance), chance, *event.kept[at:])
 
     def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""

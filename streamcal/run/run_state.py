@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from streamcal.engine.config import unlike
 from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
@@ -58,12 +60,14 @@ class RunState:
         self._stored = False
         self._unrated = Unrated()
         self._quality = self.kind.quality(self.options.fields, matures=self.label_delay_limit is not None)
-        self._quality.samples = columns.samples
+        self.sampler = options.sampling.sampler
+        """Sampler of predictions to be labelled; None: there is none."""
+        self._quality.samples = columns.samples or self.sampler is not None
         self._raised = list[Raised]()
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        tables = options.model_dump(mode="json", include={"join", "keys", "columns", "segments"})
+        tables = options.model_dump(mode="json", include={"join", "keys", "columns", "segments", "sampling"})
         del tables["keys"]["memory"]
         self.batch_options: dict[str, Any] = tables
         """Options on which the outcome of a micro-batch depends, beside those of engines, by table."""
@@ -105,6 +109,7 @@ class RunState:
             self.reasons,
             self.quality,
             self._positive_class,
+            self.sampler,
             self._raised,
         )
         return own, self.engines.snapshot()
@@ -159,7 +164,10 @@ class RunState:
             self._unpublished = dict.fromkeys(state.unpublished)
             self._quality, self._raised = state.quality, state.raised
             self._quality.matures = self.label_delay_limit is not None
-            self._quality.samples = self.columns.samples
+            self._quality.samples |= self.columns.samples or self.sampler is not None
+            if self.sampler is not None and state.sampler is not None:
+                budget = {name: getattr(self.sampler, name) for name in ("share", "labels_per_day", "seed")}
+                self.sampler = msgspec.structs.replace(state.sampler, **budget)
         with restoring("not the state of a run"):
             self.join.load(packs)
         self._rows = None if segments is None else StoredRows(segments)

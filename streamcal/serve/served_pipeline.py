@@ -170,7 +170,11 @@ class ServedPipeline(Pipeline):
             known.time,
             *more,
         )
-        again: Result = answer if self._row_of is None else self._row_of(answer, event.kept)
+        again: Result = (
+            answer
+            if self._row_of is None
+            else self._row_of(answer, self._with_ask(event, known.weight or 1.0))
+        )
         return again
 
 

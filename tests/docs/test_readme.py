@@ -153,7 +153,7 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
             one = text.replace("# label_delay_limit", "label_delay_limit").replace('"drop"', '"negative"')
         RunConfig.model_validate(tomllib.loads(one))
     written = tomllib.loads(comment.sub("", text))
-    tables = config.model_dump(include={"recalibrator", "join", "keys", "segments", "columns"})
+    tables = config.model_dump(include={"recalibrator", "join", "keys", "segments", "sampling", "columns"})
     assert {name: set(table) for name, table in written.items()} == {
         name: set(table) for name, table in tables.items()
     }

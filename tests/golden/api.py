@@ -17,8 +17,8 @@ from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
 from streamcal.serve.openapi import document
 
 MODULES: Final = (
-    *("streamcal", "streamcal.onnx", "streamcal.river", "streamcal.run.ports", "streamcal.sklearn"),
-    *("streamcal.spark", "streamcal.sql", "streamcal.testing"),
+    *("streamcal", "streamcal.onnx", "streamcal.river", "streamcal.run.ports", "streamcal.sampling"),
+    *("streamcal.sklearn", "streamcal.spark", "streamcal.sql", "streamcal.testing"),
 )
 """The public modules of docs/architecture.md."""
 

@@ -1,0 +1,111 @@
+"""Budgets of labels: what is asked for, its chance, and the run that is killed and draws again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.quality.sampled_sums import SampledSums
+from streamcal.run.config import RunConfig, read_config
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.outcome import PipelineState
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.rows import RejectRow
+from streamcal.sampling import Sampler
+from streamcal.sketch.decoding import decoded, encoded
+from tests.uncompiled import Nowhere
+
+BUDGET = {"sampling": {"share": 0.2, "seed": 3}, "columns": {"keep": ["country"]}}
+
+
+def predictions(count: int) -> list[Event]:
+    scores = np.random.default_rng(4).beta(1.0, 3.0, count).tolist()
+    return [PredictionEvent(f"a{n}", score, 60.0 * n, kept=("de",)) for n, score in enumerate(scores)]
+
+
+def labels(rows: list[Any]) -> list[Event]:
+    return [LabelEvent(row["id"], int(row["score"] > 0.4), row["time"] + 90.0) for row in rows if row["ask"]]
+
+
+def process(pipeline: Pipeline, events: list[Event]) -> tuple[list[Any], list[RejectRow]]:
+    """Return the rows of answers, as JSON has them, and rejects."""
+    batch = MicroBatch(events, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)  # type: ignore[list-item]
+    done = pipeline.process(batch)
+    return msgspec.to_builtins(list(done.answers)), done.rejects
+
+
+@pytest.mark.parametrize("budget", [{"share": 0.1}, {"labels_per_day": 100}])
+def test_a_budget_is_spent_on_average_and_reaches_all(budget: Any) -> None:
+    """The sum of 20,000 draws has a standard deviation below 44: it is 6 of these off in 1 of 10⁹ runs."""
+    sampler, rng = Sampler(**budget), np.random.default_rng(2)
+    p = rng.beta(0.5, 5.0, 20_000)
+    times = np.cumsum(rng.exponential(86.4, len(p)))  # 1,000 a day
+    chances = np.array([sampler.propensity(*each) for each in zip(p.tolist(), times.tolist(), strict=True)])
+    asked = [sampler.asks(f"x{n}", chance) for n, chance in enumerate(chances.tolist())]
+    assert abs(sum(asked) - 2000) < 6 * 44
+    assert chances[100:].min() > 0.015
+    assert chances[p > 0.3].mean() > 2 * chances[p < 0.01].mean()
+
+
+@pytest.mark.parametrize(("budget", "reason"), [({}, "set one"), ({"share": 2.0}, "at most 1, got 2.0")])
+def test_a_budget_out_of_range_is_refused(budget: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Sampler(**budget)
+
+
+def test_a_run_asks_for_some_and_takes_the_labels_of_these_alone() -> None:
+    pipeline = Pipeline(RunConfig.model_validate(BUDGET))
+    rows, _ = process(pipeline, predictions(500))
+    assert list(rows[0])[-3:] == ["country", "ask", "propensity"]
+    asked, weights = labels(rows), [1 / row["propensity"] for row in rows if row["ask"]]
+    assert 60 < len(asked) < 140
+    assert process(pipeline, asked) == ([], [])
+    other = next(row["id"] for row in rows if not row["ask"])
+    refused = [LabelEvent(other, 1), LabelEvent("unknown", 1), LabelledEvent(0.5, 1, "both")]
+    _, rejects = process(pipeline, refused)
+    assert [row.code for row in rejects] == 3 * ["label_not_asked"]
+    assert repr(other) in rejects[0].reason
+    quality = pipeline.quality
+    assert quality.before.sketch.mass.labels == pytest.approx(sum(weights))
+    sums = quality.sums()
+    assert isinstance(sums, SampledSums)
+    assert 0.8 * 500 < sums.predictions <= 500
+    assert sums.labels <= len(asked)
+    assert sums.promised == pytest.approx(sum(row["propensity"] for row in rows[: sums.predictions]))
+
+
+def test_a_run_that_was_killed_draws_and_judges_again_alike() -> None:
+    options, events = RunConfig.model_validate(BUDGET), predictions(600)
+    whole, first = Pipeline(options), Pipeline(options)
+    rows, _ = process(whole, events[:300])
+    assert process(first, events[:300])[0] == rows
+    own, engines = first.snapshot()
+    resumed = Pipeline(options)
+    state = decoded(encoded(own), PipelineState, "a run")
+    resumed.restore(state, engines, packs=first.join.packs())
+    for part in (labels(rows), events[300:]):
+        ours = process(resumed, part)
+        assert ours == process(whole, part)
+        assert not ours[1]
+    assert resumed.quality.verdict() == whole.quality.verdict()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[columns]\npropensity = "p"', "leave out .columns. propensity"),
+        ('[columns]\nkeep = ["ask"]', "'ask' of its own"),
+        ('[segments]\nfields = ["country"]', "every label"),
+        ('[join]\nmissing_labels = "negative"\nlabel_delay_limit = "P1D"', "count for others"),
+    ],
+)
+def test_options_that_do_not_go_with_a_budget_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(f"[sampling]\nlabels_per_day = 300\n{text}")
+    with pytest.raises(ValueError, match=reason):
+        read_config(path)

@@ -31,7 +31,7 @@ from streamcal.quality.figures import ECE_BINS, log_losses
 from streamcal.quality.intervals import CalibrationBins, Discrimination, as_pattern, interval
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Floats, Labels, check_order
+from streamcal.values import Flags, Floats, Labels, check_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +45,7 @@ Z95: Final = 1.959963984540054
 """Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
 
 _UNITS: Final = 1 << 10  # of the weight of a mean label: the bins of equal mass take whole numbers
+_SURELY: Final = 5.0  # standard deviations
 _MANY: Final = 10  # so many forecasts of 0 and 1 are no accident
 
 
@@ -210,6 +211,7 @@ def evaluate(
     baseline: Any = None,
     segments: Any = None,
     weights: Any = None,
+    propensities: Any = None,
     positive: object = None,
 ) -> Evaluation:
     """Evaluate forecasts by their labels.
@@ -224,6 +226,10 @@ def evaluate(
         segment of each label, to evaluate them apart; None: no segments.
     weights
         number of predictions that each label stands for, above 0; None: 1 each.
+    propensities
+        chance that each label was to be seen, in (0, 1], in place of weights. Labels that were not seen are
+        NaN or None, or left out with their forecasts. Estimates and intervals are then of all predictions,
+        labelled or not. None: all labels are there.
     positive
         the label that counts as 1, a number or a text; the other one counts as 0. None: labels are 0 and 1.
 
@@ -238,7 +244,7 @@ def evaluate(
     Warns
     -----
     UserWarning
-        if all of ten probabilities or more are 0 or 1.
+        if all of ten probabilities or more are 0 or 1, or labels are not as many as the propensities promise.
 
     Examples
     --------
@@ -249,8 +255,21 @@ def evaluate(
     if np.ndim(probabilities) == 2 and np.shape(probabilities)[1] > 2:
         raise ValueError("probabilities must be those of label 1; evaluate_classes takes many classes")
     check_order(
-        labels=labels, probabilities=probabilities, baseline=baseline, segments=segments, weights=weights
+        labels=labels,
+        probabilities=probabilities,
+        baseline=baseline,
+        segments=segments,
+        weights=weights,
+        propensities=propensities,
     )
+    if propensities is not None:
+        if weights is not None:
+            raise ValueError("weights and propensities exclude each other: a weight is one over a propensity")
+        seen, weights = _seen(labels, propensities)
+        columns = (labels, probabilities, baseline, segments)
+        kept = [None if each is None else np.asarray(each)[seen] for each in columns]
+        labels, probabilities, baseline, segments = kept
+        labels = np.array(labels.tolist())  # of objects, of floats
     y, p = as_labels(labels, positive), as_scores(probabilities)
     if len(p) >= _MANY and bool(((p == 0.0) | (p == 1.0)).all()):
         warnings.warn(
@@ -269,6 +288,27 @@ def evaluate(
     if len(bad):
         raise ValueError(f"index {bad[0]}: a weight must be above 0 and finite, got {w[bad[0]]}")
     return _evaluated(y, p, w, other, of)
+
+
+def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:
+    """Return which labels are there, bool[n], and the weights of these; warn if they are not as promised."""
+    chances, known = np.asarray(propensities, np.float64), np.asarray(labels, object)
+    if chances.shape != known.shape:
+        raise ValueError(f"propensities must have the length of labels, {len(known)}: got {chances.shape}")
+    bad = np.flatnonzero(~((chances > 0.0) & (chances <= 1.0)))
+    if len(bad):
+        raise ValueError(f"index {bad[0]}: a propensity must be in (0, 1], got {chances[bad[0]]}")
+    # Of NaN it is False, and of pandas' NA neither.
+    seen = np.array([label is not None and (label == label) is True for label in known.tolist()], np.bool_)
+    promised, deviation = chances.sum(), math.sqrt((chances * (1.0 - chances)).sum())
+    if not seen.all() and abs(seen.sum() - promised) > _SURELY * deviation + 1.0:
+        warnings.warn(
+            f"by the propensities, {promised:,.0f} of {len(seen):,} labels should be there, and"
+            f" {seen.sum():,} are: check that each is the chance of its own label, and that all that"
+            " were asked for came",
+            stacklevel=3,
+        )
+    return seen, 1.0 / chances[seen]
 
 
 class _Groups(NamedTuple):

@@ -125,7 +125,9 @@ class App:
 
     # Events
 
-    async def _body(self, scope: Scope, receive: Receive, read: Callable[[dict[str, str], bytes], T]) -> T:
+    async def _body(
+        self, scope: Scope, receive: Receive, read: Callable[[dict[str, str], bytearray], T]
+    ) -> T:
         """Return what is read of a request's header, by name in small letters, and of its body."""
         if scope["method"] != "POST":
             raise RefusedError(405, f"{scope['path'][:200]} takes POST, got {scope['method'][:20]}")

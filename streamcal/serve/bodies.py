@@ -77,7 +77,7 @@ def content_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def read(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], bool]:
+def read(headers: Mapping[str, str], body: bytearray) -> tuple[list[bytes], bool]:
     """Return the events of a request, each as JSON, and whether it is a batch, answered line by line.
 
     Parameters
@@ -93,12 +93,12 @@ def read(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], bool]:
     kind = content_type(headers)
     if kind == JSON:
         _check_event(body)
-        return [body], False
+        return [bytes(body)], False
     if kind in _BATCHES:
-        text = body.removesuffix(b"\n") if body.strip() else b""
-        _check_events(text.count(b"\n") + bool(text))
-        _check_values(text, MOST_VALUES)
-        lines = text.split(b"\n")
+        count = body.count(b"\n") + (not body.endswith(b"\n"))
+        _check_events(0 if not body or body.isspace() else count)
+        _check_values(body, MOST_VALUES)
+        lines = bytes(body).removesuffix(b"\n").split(b"\n")
         for line in lines:
             _check_event(line)
         return lines, True
@@ -115,14 +115,14 @@ def _check_events(count: int) -> None:
         )
 
 
-def _check_event(text: bytes) -> None:
+def _check_event(text: bytes | bytearray) -> None:
     if len(text) > MOST_EVENT_BYTES:
         raise RefusedError(413, f"an event may have {MOST_EVENT_BYTES:,} bytes, this one has {len(text):,}")
     if len(text) > MOST_EVENT_VALUES:
         _check_values(text, MOST_EVENT_VALUES)
 
 
-def _check_values(text: bytes, most: int) -> None:
+def _check_values(text: bytes | bytearray, most: int) -> None:
     count = sum(map(text.count, (b",", b"[", b"{")))
     if count > most:
         what = "an event" if most == MOST_EVENT_VALUES else "the body"
@@ -131,7 +131,7 @@ def _check_values(text: bytes, most: int) -> None:
 
 
 def tensors(
-    headers: Mapping[str, str], body: bytes, key: str | None, columns: Columns, kind: Kind
+    headers: Mapping[str, str], body: bytearray, key: str | None, columns: Columns, kind: Kind
 ) -> tuple[InferRequest, list[bytes]]:
     """Return a request of the V2 protocol, and its predictions: one for each score, or row of scores.
 

@@ -50,7 +50,7 @@ class BodyReader:
         self,
         headers: Mapping[str, str],
         receive: Callable[[], Awaitable[Message]],
-        decode: Callable[[bytes], T],
+        decode: Callable[[bytearray], T],
     ) -> T:
         """Return what the body of a request holds.
 
@@ -64,8 +64,8 @@ class BodyReader:
             raise RefusedError(
                 415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}"
             )
-        parts: list[bytes] = []
-        size = reserved = 0
+        body = bytearray()  # in place: parts and the whole would take twice its memory
+        reserved = 0
         more = True
         try:
             async with asyncio.timeout(CLIENT_SECONDS) as limit:
@@ -75,15 +75,12 @@ class BodyReader:
                         raise RefusedError(400, "the request ended before its body did")
                     part = message.get("body", b"")
                     more = message.get("more_body", False)
-                    size += len(part)
-                    if size > MOST_BYTES:
+                    if len(body) + len(part) > MOST_BYTES:
                         raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
-                    reserved = self._reserve(reserved, size - _FREE)
-                    parts.append(part)
+                    reserved = self._reserve(reserved, len(body) + len(part) - _FREE)
+                    body += part
                 limit.reschedule(None)
-                body = parts.pop() if len(parts) == 1 else b"".join(parts)
-                parts.clear()
-                return decode(body) if size <= _LARGE else await asyncio.to_thread(decode, body)
+                return decode(body) if len(body) <= _LARGE else await asyncio.to_thread(decode, body)
         except TimeoutError:
             raise RefusedError(408, f"the body did not come within {CLIENT_SECONDS:g} seconds") from None
         finally:

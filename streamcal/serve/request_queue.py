@@ -41,7 +41,8 @@ ANSWER_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 5.0
 """Time that a micro-batch may take before further requests are told at once to come again, in seconds."""
 
-_MOST_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 32 << 20
+_PART: Final = 500  # events of a large request that are taken at once, so that small ones wait less
 
 Kind = Literal["predictions", "labels"]
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class RequestQueue:
         self._changed = Condition()
         self._waiting: deque[_Ticket] = deque()
         self._asked: list[_Question] = []
-        self._events = self._bytes = 0  # that wait
+        self._events = self._bytes = 0  # of requests that were not answered
         self._taken: list[_Ticket] = []
         self._taken_at = 0.0
         self.ready = False
@@ -147,7 +148,7 @@ class RequestQueue:
     # Requests
 
     async def submit(self, kind: Kind, lines: list[bytes]) -> list[Result]:
-        """Return the result of each event, once the events are taken and kept.
+        """Return the result of each event, once the events are taken and kept, many of them in parts.
 
         Raises
         ------
@@ -156,7 +157,6 @@ class RequestQueue:
             answered, however long it takes.
         """
         size = sum(map(len, lines))
-        ticket = _Ticket(_Group(kind, lines), asyncio.get_running_loop().create_future())
         with self._changed:
             self._check_open()
             if self._events and (
@@ -167,9 +167,23 @@ class RequestQueue:
                 raise _busy(f"the events before these take more than {PATIENCE_SECONDS:g} seconds")
             self._events += len(lines)
             self._bytes += size
+        try:
+            results = await self._submit(kind, lines[:_PART], ANSWER_SECONDS)
+            for start in range(_PART, len(lines), _PART):
+                results += await self._submit(kind, lines[start : start + _PART], None)
+            return results
+        finally:
+            with self._changed:
+                self._events -= len(lines)
+                self._bytes -= size
+
+    async def _submit(self, kind: Kind, lines: list[bytes], seconds: float | None) -> list[Result]:
+        ticket = _Ticket(_Group(kind, lines), asyncio.get_running_loop().create_future())
+        with self._changed:
+            self._check_open()
             self._waiting.append(ticket)
             self._changed.notify()
-        await asyncio.wait([ticket.waiting], timeout=ANSWER_SECONDS)
+        await asyncio.wait([ticket.waiting], timeout=seconds)
         if not ticket.waiting.done():
             self._withdraw(ticket)
         return await ticket.waiting
@@ -195,8 +209,6 @@ class RequestQueue:
             if ticket not in self._waiting:
                 return
             self._waiting.remove(ticket)
-            self._events -= len(ticket.group.lines)
-            self._bytes -= sum(map(len, ticket.group.lines))
         raise _busy(f"the events before these took more than {ANSWER_SECONDS:g} seconds")
 
     def close(self) -> None:
@@ -267,8 +279,6 @@ class RequestQueue:
                 ticket = self._waiting.popleft()
                 taken.append(ticket)
                 count += len(ticket.group.lines)
-                self._bytes -= sum(map(len, ticket.group.lines))
-            self._events -= count
         _answer([(each.waiting, _found(each.ask)) for each in asked])
         if not taken:
             return ()

@@ -106,7 +106,7 @@ class ServedPipeline(Pipeline):
         for index, event in enumerate(events):
             why = refused.get(batch.origin(index).line) if refused else None
             if isinstance(event, Malformed):
-                yield _malformed(event)
+                yield _malformed(event, event.reason if why is None else why.reason)
             elif isinstance(event, LabelEvent):
                 yield self._label(event, why)
             else:
@@ -178,8 +178,8 @@ class ServedPipeline(Pipeline):
         return again
 
 
-def _malformed(event: Malformed) -> Problem:
+def _malformed(event: Malformed, reason: str) -> Problem:
     if event.code in ("not_json", "not_utf8"):
-        return Problem(400, event.reason, code=event.code)
+        return Problem(400, reason, code=event.code)
     pointer = "#" if event.column is None else "#/" + event.column.replace("~", "~0").replace("/", "~1")
-    return Problem(_UNPROCESSABLE, event.reason, code=event.code, errors=(Fault(pointer, event.reason),))
+    return Problem(_UNPROCESSABLE, reason, code=event.code, errors=(Fault(pointer, reason),))

@@ -184,6 +184,15 @@ def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
         assert not queue.poll(1000, 0.0)
         for each in waiting:
             each.cancel()
+        waiting = [
+            asyncio.create_task(queue.submit("predictions", [b'{"id":"x","score":0.5}'] * count))
+            for count in (request_queue._PART + 1, 1)
+        ]
+        await asyncio.sleep(0)
+        (batch,) = queue.poll(10_000, 0.0)
+        assert len(batch.events) == request_queue._PART + 1  # a part of the large one, and the small one
+        for each in waiting:
+            each.cancel()
 
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         asyncio.run(take(store))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
@@ -29,6 +29,7 @@ from streamcal.maps.binning import uniform_mass
 from streamcal.quality.decomposition import isotonic_rates
 from streamcal.quality.figures import ECE_BINS, log_losses
 from streamcal.quality.intervals import CalibrationBins, Discrimination, as_pattern, interval
+from streamcal.quality.judged import judged
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
 from streamcal.values import Flags, Floats, Labels, check_order
@@ -212,6 +213,7 @@ def evaluate(
     segments: Any = None,
     weights: Any = None,
     propensities: Any = None,
+    judge: Any = None,
     positive: object = None,
 ) -> Evaluation:
     """Evaluate forecasts by their labels.
@@ -230,6 +232,10 @@ def evaluate(
         chance that each label was to be seen, in (0, 1], in place of weights. Labels that were not seen are
         NaN or None, or left out with their forecasts. Estimates and intervals are then of all predictions,
         labelled or not. None: all labels are there.
+    judge
+        cheap labels of all predictions, or probabilities of them, in [0, 1], beside ``propensities``: those
+        of a language model. ``gap`` and ``brier``, with their intervals, then use both
+        (`streamcal.quality.judged`). They may be wrong. None: there are none.
     positive
         the label that counts as 1, a number or a text; the other one counts as 0. None: labels are 0 and 1.
 
@@ -261,11 +267,16 @@ def evaluate(
         segments=segments,
         weights=weights,
         propensities=propensities,
+        judge=judge,
     )
+    every: tuple[Any, ...] = ()
+    if judge is not None and propensities is None:
+        raise ValueError("judge needs propensities, the chance of each label; labels not seen are NaN")
     if propensities is not None:
         if weights is not None:
             raise ValueError("weights and propensities exclude each other: a weight is one over a propensity")
         seen, weights = _seen(labels, propensities)
+        every = probabilities, judge, propensities, seen
         columns = (labels, probabilities, baseline, segments)
         kept = [None if each is None else np.asarray(each)[seen] for each in columns]
         labels, probabilities, baseline, segments = kept
@@ -287,7 +298,17 @@ def evaluate(
     bad = np.flatnonzero(~((w > 0.0) & (w < math.inf)))
     if len(bad):
         raise ValueError(f"index {bad[0]}: a weight must be above 0 and finite, got {w[bad[0]]}")
-    return _evaluated(y, p, w, other, of)
+    found = _evaluated(y, p, w, other, of)
+    if judge is None:
+        return found
+    forecasts, cheap = (as_scores(each) for each in every[:2])
+    if len(cheap) != len(forecasts):
+        raise ValueError(f"judge must have the length of probabilities, {len(forecasts)}: got {len(cheap)}")
+    known, seen = np.zeros(len(cheap)), every[3]
+    known[seen] = y
+    chances = np.asarray(every[2], np.float64)
+    by_both: dict[str, Any] = {**judged(known, forecasts, cheap, chances, seen, Z95)}
+    return replace(found, **by_both)
 
 
 def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:

@@ -1,13 +1,14 @@
 """Can I believe the verdict? Coverage, width and power of what it says, and the worth of its advice.
 
-    python -m benchmarks.verdict [--parts advice kinds coverage widths power false flights] [--streams 1000]
+    python -m benchmarks.verdict [--parts advice kinds … decisions] [--streams 1000]
 
 Tables of docs/proofs/verdict.md. Advice: streams on which something is wrong or changes, what is said of
 them, and Brier score and gap from the change on, before and after the advice is followed. Kinds: of 23 kinds
 of streams, how often the verdict tells a deviation that is not there, and names a cause that is none. The
 others: how many streams of each truth violate an interval at any of 30 looks; how wide the intervals are
 beside those for one look; after how many labels a deviation is told; how often one is told of calibrated
-forecasts; and what is said of the flights, month by month.
+forecasts; what is said of the flights, month by month; and how decisions on real streams fare beside what was
+expected of them before labels came.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import polars as pl
 
 import streamcal
 from benchmarks.measuring import options, publish
-from benchmarks.streams import FLIGHTS
+from benchmarks.streams import FLIGHTS, load
 from streamcal.cli.demo import FILES
 from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Arrival, Verdict, judge
@@ -541,6 +542,62 @@ def said_of(source: Path, events: Path, labels: Path) -> list[tuple[str, str]]:
     return said
 
 
+def decisions(_: Any) -> Table:
+    """Return precision and recall that are expected before labels, and those that came, of real streams."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, predictions, labels, source, more in _decided():
+            for missed in (1.0, 4.0):
+                with warnings.catch_warnings(action="ignore"):
+                    done = streamcal.backtest(
+                        predictions,
+                        labels,
+                        source,
+                        decision={"false_positive": 1, "false_negative": missed},
+                        **more,
+                    )
+                said = done.summary["decision"]
+                came = done.frame.join(labels.select("id", "label"), on="id", how="inner")
+                acted, ones = came.filter(pl.col("decision") == "act"), came.filter(pl.col("label") == 1)
+                both = acted["label"].mean(), (ones["decision"] == "act").mean()
+                expected = said["expected_precision"], said["expected_recall"]
+                shown = ["–" if each is None else f"{each:.3f}" for each in (*expected, *both)]
+                cells = [shown[0], shown[2], shown[1], shown[3]]
+                saved = said["saved"].get("the raw score")
+                saved = "–" if saved is None else "{:.4f} ({:.4f} to {:.4f})".format(*saved)
+                state = done._status.verdict.state
+                yield [name, f"1 : {missed:g}", f"{len(came):,}", state, *cells, saved]
+
+    columns = "precision expected", "came", "recall expected", "came", "saved against the score, a label"
+    return ("stream", "costs", "labels", "verdict", *columns), rows()
+
+
+def _decided() -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame, pl.DataFrame | None, dict[str, Any]]]:
+    """Yield real streams: their names, predictions, labels, source and options."""
+    frames = [pl.read_ndjson(gzip.decompress((FLIGHTS / name).read_bytes())) for name in FILES]
+    for airport in ("EWR", "JFK", "LGA"):
+        source, *both = (frame.filter(pl.col("id").str.ends_with(airport)) for frame in frames)
+        yield f"flights from {airport}", *both, source, {}
+    clinic = FLIGHTS.with_name("clinic")
+    both = [
+        pl.read_ndjson(gzip.decompress((clinic / f"{name}.jsonl.gz").read_bytes()))
+        for name in ("predictions", "labels")
+    ]
+    yield "clinic", *both, None, {"join": {"label_ttl": "P800D"}}
+    for name in (
+        "flights-cancelled-logistic",
+        "flights-60-forest",
+        "flights-150-boosting",
+        "shuttle-bayes",
+        "bananas-forest",
+    ):
+        made = load(name)
+        ids, times = [f"{i}" for i in range(len(made.scores))], 60.0 * np.arange(len(made.scores))
+        before = pl.DataFrame({"score": made.source_scores, "label": made.source_labels})
+        after = pl.DataFrame({"id": ids, "label": made.labels, "time": times + 3_600.0})
+        yield name, pl.DataFrame({"id": ids, "score": made.scores, "time": times}), after, before, {}
+
+
 PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "advice": advice,
     "kinds": kinds,
@@ -549,6 +606,7 @@ PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "power": power,
     "false": false_verdicts,
     "flights": flights,
+    "decisions": decisions,
 }
 
 

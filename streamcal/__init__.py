@@ -32,7 +32,9 @@ __all__ = [
     "Answers",
     "Certificate",
     "ClassEvaluation",
+    "Costs",
     "DamagedStateError",
+    "DecisionCurve",
     "Domain",
     "DomainSummary",
     "DriftAlarm",
@@ -64,6 +66,8 @@ __all__ = [
     "__version__",
     "backtest",
     "compiled",
+    "decide",
+    "decision_curve",
     "evaluate",
     "evaluate_classes",
 ]
@@ -71,29 +75,34 @@ __all__ = [
 if TYPE_CHECKING:
     from streamcal.frames import backtest
     from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
+    from streamcal.quality.decision_curve import DecisionCurve, decision_curve
+    from streamcal.quality.decisions import Costs, decide
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
     """The version of the installed package."""
 else:  # hidden from type checkers, which would otherwise accept any name
+    from importlib import import_module
+
+    _LAZY = {
+        "ClassEvaluation": "multiclass.evaluation",
+        "Costs": "quality.decisions",
+        "DecisionCurve": "quality.decision_curve",
+        "Evaluation": "quality.evaluate",
+        "backtest": "frames",
+        "decide": "quality.decisions",
+        "decision_curve": "quality.decision_curve",
+        "evaluate": "quality.evaluate",
+        "evaluate_classes": "multiclass.evaluation",
+    }
 
     def __dir__() -> list[str]:
         return __all__
 
     def __getattr__(name: str) -> object:
         """Return what takes milliseconds to import, when it is asked for, and the installed version."""
-        if name == "backtest":
-            from streamcal.frames import backtest
-
-            return backtest
-        if name in ("Evaluation", "evaluate"):
-            from streamcal.quality import evaluate
-
-            return getattr(evaluate, name)
-        if name in ("ClassEvaluation", "evaluate_classes"):
-            from streamcal.multiclass import evaluation
-
-            return getattr(evaluation, name)
+        if name in _LAZY:
+            return getattr(import_module(f"streamcal.{_LAZY[name]}"), name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

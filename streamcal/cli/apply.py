@@ -31,6 +31,7 @@ from streamcal.cli.options import (
 )
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
+from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.outputs import Outputs
@@ -78,8 +79,13 @@ def apply(given: _ApplyOptions) -> None:
         kept: Sequence[str] = columns.keep
         if isinstance(opened, TableSource):
             kept = tuple(opened.kept) or kept
+        types, decisions = kept_types(kept, [opened]), None
+        if (rule := options.decision.rule) is not None:
+            if classes:
+                fail("[decision] is for two classes, and the map has many: leave it out", Exit.USAGE)
+            types, decisions = {"decision": None, **types}, DecisionSums(rule)
         outputs = Outputs(
-            open_sink(connectors, given.output, stack, kept=kept_types(kept, [opened]), classes=classes),
+            open_sink(connectors, given.output, stack, kept=types, classes=classes),
             open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
         )
         refused, processed = RejectLog(), 0
@@ -93,7 +99,7 @@ def apply(given: _ApplyOptions) -> None:
                 refused.take(rows)
 
         with meter.line, ending(stop):
-            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept, classes)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept, classes, decisions)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if not stop() and not count:
         fail(f"no event could be read from {public_url(given.events)}", Exit.NOTHING_READ)

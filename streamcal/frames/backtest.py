@@ -27,7 +27,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status
-from streamcal.run.config import RunConfig, SegmentsConfig, problems
+from streamcal.run.config import DecisionConfig, RunConfig, SegmentsConfig, problems
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow
@@ -41,6 +41,7 @@ _SHOWN: Final = 3  # ids
 
 _Names = Columns | Mapping[str, Any] | None
 _Join = JoinConfig | Mapping[str, Any] | None
+_Decision = DecisionConfig | Mapping[str, Any] | None
 
 
 @overload
@@ -54,6 +55,7 @@ def backtest(
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
+    decision: _Decision = None,
     modes: None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest: ...
@@ -70,6 +72,7 @@ def backtest(
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
+    decision: _Decision = None,
     modes: Sequence[Mode],
     **options: Unpack[RecalibratorOptions],
 ) -> Comparison: ...
@@ -85,6 +88,7 @@ def backtest(
     columns: _Names = None,
     join: _Join = None,
     segments: str | Sequence[str] = (),
+    decision: _Decision = None,
     modes: Sequence[Mode] | None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest | Comparison:
@@ -116,6 +120,9 @@ def backtest(
         how long predictions and labels wait for each other: a `JoinConfig`, or its options as a mapping.
     segments
         names of columns that make segments, which share one engine: see `Recalibrator`.
+    decision
+        costs or a capacity, by which each prediction is decided: the options of ``[decision]`` as a mapping,
+        such as ``{"false_positive": 1, "false_negative": 20}``. None: nothing is decided.
     modes
         modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options
@@ -164,7 +171,8 @@ def backtest(
     if of_columns := [name for name in options if name in Columns.model_fields]:
         raise ValueError(f"{of_columns[0]} is one of columns: columns={{{of_columns[0]!r}: …}}")
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
-    done = [_replayed(predictions, labels, calibration, columns, join, segments, each) for each in given]
+    frames = predictions, labels, calibration
+    done = [_replayed(*frames, columns, join, segments, decision, each) for each in given]
     for words in dict.fromkeys(words for each in done for words in each.remarks):
         warnings.warn(words, UserWarning, stacklevel=2)
     return done[0] if modes is None else Comparison(dict(zip(modes, done, strict=True)))
@@ -177,6 +185,7 @@ def _replayed(
     columns: _Names,
     join: _Join,
     segments: str | Sequence[str],
+    decision: _Decision,
     options: Mapping[str, Any],
 ) -> Backtest:
     """Replay once; parameters and errors are those of `backtest`."""
@@ -185,8 +194,15 @@ def _replayed(
     config: RecalibratorConfig = _validated(RecalibratorConfig, options)
     joining = join if join is None or isinstance(join, JoinConfig) else _validated(JoinConfig, dict(join))
     chosen = _validated(SegmentsConfig, {"fields": (segments,) if isinstance(segments, str) else segments})
+    decides = decision if isinstance(decision, DecisionConfig) else _validated(DecisionConfig, decision or {})
     try:
-        whole = RunConfig(recalibrator=config, join=joining or JoinConfig(), columns=names, segments=chosen)
+        whole = RunConfig(
+            recalibrator=config,
+            join=joining or JoinConfig(),
+            columns=names,
+            segments=chosen,
+            decision=decides,
+        )
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
     pipeline, names = Pipeline(whole), whole.columns

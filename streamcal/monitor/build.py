@@ -40,6 +40,7 @@ from streamcal.quality.groups import ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.intervals import rate_intervals
 from streamcal.quality.label_sums import LabelSums
+from streamcal.quality.net_benefit import DecisionFigures
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot
@@ -50,6 +51,7 @@ from streamcal.values import Floats, shown
 __all__ = ["build_status", "group_columns", "served_engine", "verdicts"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+_DAY: Final = 86_400.0
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
 
 
@@ -138,12 +140,26 @@ def build_status(
         alarms=[] if history is None else history.alarms(viewed),
         remarks=[],
         options=dict(options or {}),
+        decision=_decided(pipeline, judged[None]),
         classes={} if sums is None else {"before": sums.figures(0), "after": sums.figures(1)},
     )
     over_http = any(source.name == REQUESTS for source in sources or ())
     status.remarks = remarks(status, face or (HTTP if over_http else COMMAND))
     _mark_over(status)
     return status
+
+
+def _decided(pipeline: Pipeline, verdict: Verdict) -> DecisionFigures | None:
+    """Return the figures of the decisions of a run, if there are any, under the verdict on its forecasts."""
+    quality, join = pipeline.quality, pipeline.join
+    if pipeline.decisions is None:
+        return None
+    until = -np.inf if quality.watch.clock is None else quality.watch.clock
+    days = 0.0 if join.start is None or join.time is None else (join.time - join.start) / _DAY
+    calibrated = verdict.state == "well calibrated"
+    return pipeline.decisions.figures(
+        quality.arrival(None), until, days, calibrated=calibrated, weighted=quality.weighted
+    )
 
 
 def _views(

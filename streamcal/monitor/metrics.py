@@ -27,6 +27,7 @@ from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.rows import FIGURES
 from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Served, Status
+from streamcal.quality.net_benefit import DecisionFigures, Estimate
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 
@@ -146,6 +147,8 @@ class RunMetrics(Collector):
             yield _gauge("verdict_gap", "Interval of the verdict's gap.", ends, "end")
         engines = {engine.key or "": engine for engine in status.engines}
         yield from self._of_engines(engines)
+        if status.decision is not None:
+            yield from _of_decisions(status.decision)
         held = {key: engine.held for key, engine in engines.items() if engine.held is not None}
         if held:
             yield from _of_held(held)
@@ -172,6 +175,22 @@ class RunMetrics(Collector):
         if pending:
             text = "Missing labels that the certificate counts as the worse of 0 and 1."
             yield _gauge("certified_pending", text, pending, "key")
+
+
+def _of_decisions(found: DecisionFigures) -> Iterable[Metric]:
+    """Yield the metrics of decisions; those by labels once there are any."""
+    counts = {(name,): count for name, count in found.predictions.items()}
+    yield _counter("decisions", "Predictions by decision.", counts, "decision")
+    yield _gauge(
+        "saved_per_label", "Cost of other decisions − cost of these.", _ends(found.saved), "against", "end"
+    )
+    text = "Precision of acting; recall of acting or reviewing."
+    shares = _ends({"precision": found.precision, "recall": found.recall})
+    yield _gauge("decision_share", text, shares, "of", "end")
+
+
+def _ends(found: Mapping[str, Estimate | None]) -> dict[tuple[str, str], float]:
+    return {(of, end): value for of, e in found.items() if e for end, value in e._asdict().items()}
 
 
 def _of_held(held: Mapping[str, LabelDelays]) -> Iterable[Metric]:

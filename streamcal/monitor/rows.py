@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streamcal.delayed.label_delays import LabelDelays
+from streamcal.monitor.decisions import decision_rows
 from streamcal.monitor.status import GroupColumns, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
@@ -134,6 +135,7 @@ def closing_rows(status: Status) -> list[tuple[str, str]]:
         rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
     for name, before, after in rating_rows(status):
         rows += [(f"{name} before", before), (f"{name} after", after)]
+    rows += decision_rows(status)
     for engine in status.engines:
         name = " of the decision" if status.classes else ""
         name += "" if len(status.engines) == 1 else f" [{engine.key}]"
@@ -334,6 +336,7 @@ def run_summary(status: Status) -> dict[str, Any]:
             for when, figures in status.quality.items()
         },
         "classes": msgspec.to_builtins(status.classes),
+        "decision": msgspec.to_builtins(status.decision),
         "keys": status.keys,
         "map_versions": {engine.key or "": engine.version for engine in status.engines},
         "held": {each.key or "": msgspec.to_builtins(each.held) for each in status.engines if each.held},

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.events.codes import TITLES
+from streamcal.monitor.decisions import decision_rows
 from streamcal.monitor.rows import (
     FIGURES,
     GROUP_HEAD,
@@ -143,6 +144,9 @@ def _sections(status: Status) -> Iterator[Section]:
     ratings = rating_rows(status)
     defined = " ".join(f"{figure.title.strip()}: {figure.help}" for figure in FIGURES if figure.title)
     yield Section("figures", "All figures", [defined], _grids((("figure", "before", "after"), ratings)))
+    decided = _grids((("what", "figure"), decision_rows(status)))
+    words = ["Intervals hold at any time. What is expected assumes calibrated forecasts."] if decided else []
+    yield Section("decisions", "Decisions", words, decided)
     labels = [(name.strip(), f"{count:,}") for name, count in label_rows(status) if count]
     labels += delay_rows(status.delay)
     for each in status.engines:

@@ -17,6 +17,7 @@ from streamcal.quality.class_sums import ClassFigures
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
+from streamcal.quality.net_benefit import DecisionFigures
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 from streamcal.run.outcome import FarAhead, Lost
@@ -365,6 +366,8 @@ class Status(msgspec.Struct):
     alarms: list[RecordedAlarm]
     remarks: list[Remark]
     options: dict[str, Any]
+    decision: DecisionFigures | None = None
+    """Decisions, and what they cost; None: nothing is decided."""
     classes: dict[str, ClassFigures] = {}
     """Figures of many classes by ``before`` and ``after``; empty of two. All other figures are then those of
     the decision for the class with the highest score: label 1 means that it is right."""

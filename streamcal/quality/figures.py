@@ -368,13 +368,13 @@ class Quality(msgspec.Struct):
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
         if self.weighted and not self.samples:
             return weighted_verdict(self.before.labels)
-        return judge(self.sums(key), self._arrival(key))
+        return judge(self.sums(key), self.arrival(key))
 
     def sums(self, key: str | None = None) -> LabelSums:
         """Return the sums that the verdict on all forecasts, or on those of a key, rests on."""
-        return (self.watch if key is None else self.watches[key]).sums(self._arrival(key))
+        return (self.watch if key is None else self.watches[key]).sums(self.arrival(key))
 
-    def _arrival(self, key: str | None) -> Arrival:
+    def arrival(self, key: str | None) -> Arrival:
         """Return how labels arrive, of a key; of None, as of the key whose labels are the least complete."""
         if self.matures:
             return Arrival(in_order=True)
@@ -437,7 +437,7 @@ class Quality(msgspec.Struct):
         self.history.add(forecasts, labels_01, times)
         self.delays.add(np.array(unrated.delays[part]))
         until_look = self.watch.until_look
-        found = self.watch.add(forecasts, labels_01, predicted_at, times, self._arrival(None), weights)
+        found = self.watch.add(forecasts, labels_01, predicted_at, times, self.arrival(None), weights)
         raised = [Raised(None, *each) for each in found if len(self.by_key) in (0, RATED_KEYS)]
         keys = unrated.keys[part]
         if keys and keys.count(None) == len(keys):
@@ -460,7 +460,7 @@ class Quality(msgspec.Struct):
                     labels_01[own],
                     predicted_at[own],
                     times[own],
-                    self._arrival(key),
+                    self.arrival(key),
                     None if weights is None else weights[own],
                 )
                 raised += [Raised(key, *each) for each in found]

@@ -17,15 +17,15 @@ from streamcal.quality.label_sums import discoveries, limits
 from streamcal.sketch.counts_c import add_labels
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "GroupFigures", "Groups", "group_figures", "ranked"]
+__all__ = ["KEPT", "STAKES", "GroupFigures", "Groups", "group_figures", "ranked"]
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
 
 _SUMS: Final = 6
 _TOLERANCE: Final = 0.1  # of the rarer class
-_STAKES: Final = 0.45 * 2.0 ** -np.arange(14.0)
-_PENALTIES: Final = -np.log1p(-2.0 * _STAKES) - 2.0 * _STAKES
+STAKES: Final = 0.45 * 2.0 ** -np.arange(14.0)
+_PENALTIES: Final = -np.log1p(-2.0 * STAKES) - 2.0 * STAKES
 
 
 class GroupFigures(NamedTuple):
@@ -106,12 +106,10 @@ def group_figures(sums: Floats) -> GroupFigures:
 
     def processes(slack: Floats) -> Floats:
         above, below = excess - slack, -excess - slack
-        return np.concatenate(
-            [above[:, None] * _STAKES - penalty, below[:, None] * _STAKES - penalty], axis=1
-        )
+        return np.concatenate([above[:, None] * STAKES - penalty, below[:, None] * STAKES - penalty], axis=1)
 
-    low, high, _ = limits(processes(even), _STAKES, even)
-    *_, log_e = limits(processes(tolerated), _STAKES, even)
+    low, high, _ = limits(processes(even), STAKES, even)
+    *_, log_e = limits(processes(tolerated), STAKES, even)
     with np.errstate(invalid="ignore", divide="ignore"):
         forecast, rate = forecasts / labels, positives / labels
         low, high = np.maximum(-high / labels, forecast - 1.0), np.minimum(-low / labels, forecast)

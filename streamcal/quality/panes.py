@@ -71,11 +71,11 @@ class Panes(msgspec.Struct):
 
     def matured(self, until: float) -> LabelSums:
         """Return the sums of the panes that end by an event time, each of which is a start."""
-        sums, times, shares = self._ended(until)
+        sums, times, shares = self.ended(until)
         labels = sums[:, _COUNTS].sum(axis=1).round().astype(np.int64)
         return LabelSums(int(labels[:1].sum()), (labels[:1] - labels).tolist(), times, sums, shares)
 
-    def _ended(self, until: float) -> tuple[Floats, list[float | None], Floats]:
+    def ended(self, until: float) -> tuple[Floats, list[float | None], Floats]:
         """Return sums since each of the panes that end by an event time, their first seconds and shares."""
         begin, width = self.origin or 0.0, self.width
         numbers = [number for number in self.numbers if begin + (number + 1) * width <= until]
@@ -97,7 +97,11 @@ class Panes(msgspec.Struct):
         forecasts, labels = np.ascontiguousarray(forecasts[:, order]), labels[order]
         ends = [*first[1:].tolist(), len(labels)]
         for row, begin, end in zip(self._rows(found), first.tolist(), ends, strict=True):
-            add_sums(self.sums[row], EDGES, RANGES, forecasts, labels, begin, end)
+            self._count(row, forecasts, labels, begin, end)
+
+    def _count(self, row: int, forecasts: Floats, labels: Floats, begin: int, end: int) -> None:
+        """Add the labels of an interval to the sums of a pane."""
+        add_sums(self.sums[row], EDGES, RANGES, forecasts, labels, begin, end)
 
     def _rows(self, panes: Counts) -> Counts:
         """Return the rows of panes, which are made if they are new."""

@@ -93,7 +93,7 @@ class SampledPanes(Panes):
 
     def matured(self, until: float) -> SampledSums:
         """Return the sums of the panes that end by an event time, each of which is a start."""
-        sums, times, shares = self._ended(until)
+        sums, times, shares = self.ended(until)
         labels = sums[:, 1].astype(np.int64)
         before = (labels[:1] - labels).tolist()
         return SampledSums(int(labels[:1].sum()), before, times, sums, shares, tuple(self.ranges))

@@ -19,6 +19,7 @@ from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
 from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.config import problems
 from streamcal.run.kinds import Kind, kind_of
 from streamcal.run.outputs import Outputs, writing
@@ -92,11 +93,13 @@ def apply_maps(
     after: Callable[[int, list[RejectRow]], None],
     keep: Sequence[str] = (),
     classes: Sequence[str] = (),
+    decisions: DecisionSums | None = None,
 ) -> tuple[int, int]:
     """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
     Reads nothing before there is a map. ``after`` is called behind each batch, with the number of its events
-    and its rejects. ``classes`` are those of a map of many.
+    and its rejects. ``classes`` are those of a map of many; ``decisions`` decides
+    by their probabilities.
 
     Raises
     ------
@@ -118,7 +121,7 @@ def apply_maps(
     source.seek({})
     meanings = InputChecks()
     kind = kind_of(classes)
-    row_of = kind.row_of(keep)
+    row_of = kind.row_of(keep, getattr(decisions, "take", None))
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
         maps.update(_NO_WAIT)

@@ -14,11 +14,14 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
+from streamcal.quality.decisions import Costs, check_capacity
+from streamcal.quality.net_benefit import DecisionRule
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
 
 __all__ = [
     "SAMPLED_FIELDS",
+    "DecisionConfig",
     "KeysConfig",
     "RunConfig",
     "SamplingConfig",
@@ -97,6 +100,42 @@ class SamplingConfig(_Options):
         return Sampler(self.share, self.labels_per_day, self.seed)
 
 
+class DecisionConfig(_Options):
+    """Costs, or a capacity, by which predictions of two classes are decided; without either, they are not."""
+
+    false_positive: float | None = None
+    """Cost of acting where the label is 0."""
+    false_negative: float | None = None
+    """Cost of passing where the label is 1."""
+    review: float | None = None
+    """Cost of a review, whatever the label; None: there are none."""
+    capacity_per_day: int | None = None
+    """Number of decisions to act in a day of event time, instead of costs."""
+    currency: Annotated[str, Field(max_length=16)] = ""
+    """Unit of the costs, such as ``EUR``."""
+
+    @property
+    def rule(self) -> DecisionRule | None:
+        """Rule; None: nothing is decided."""
+        wrong, missed = self.false_positive, self.false_negative
+        if wrong is not None and missed is not None:
+            return DecisionRule(Costs(wrong, missed, self.review), currency=self.currency)
+        return None if self.capacity_per_day is None else DecisionRule(None, self.capacity_per_day)
+
+    @model_validator(mode="after")
+    def _is_a_rule(self) -> Self:
+        costs = [self.false_positive, self.false_negative, self.review, self.currency or None]
+        if self.capacity_per_day is not None:
+            check_capacity(self.capacity_per_day)
+            if costs != [None] * 4:
+                raise ValueError("capacity_per_day excludes costs and currency: leave it out, or them")
+        elif self.rule is None and costs != [None] * 4:  # the rule checks its costs
+            raise ValueError(
+                "false_positive and false_negative are both needed: the costs of a wrong decision"
+            )
+        return self
+
+
 class RunConfig(_Options):
     """Options of a run: a table for each of its fields, and one for each connector."""
 
@@ -108,6 +147,18 @@ class RunConfig(_Options):
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
     segments: SegmentsConfig = SegmentsConfig()
     sampling: SamplingConfig = SamplingConfig()
+    decision: DecisionConfig = DecisionConfig()
+
+    @model_validator(mode="after")
+    def _decides_two_classes(self) -> Self:
+        if self.decision.rule is not None and self.columns.classes:
+            raise ValueError(
+                "[decision] is for two classes, and [columns] classes has"
+                f" {len(self.columns.classes)}: leave it out, and decide by the probabilities of the rows"
+            )
+        if self.decision.rule is not None and "decision" in self.columns.keep:
+            raise ValueError("[columns] keep: with [decision], rows have a field 'decision' of their own")
+        return self
 
     @model_validator(mode="after")
     def _reads_segments(self) -> Self:

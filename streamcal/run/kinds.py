@@ -15,6 +15,7 @@ from streamcal.join.entries import Pending
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.quality.class_sums import ClassSums
+from streamcal.quality.decisions import Decision
 from streamcal.quality.figures import Quality
 from streamcal.quality.groups import Groups
 from streamcal.run.rows import AnswerColumns, Answers
@@ -62,19 +63,28 @@ class Kind:
         """Return the quality of no forecasts yet, in a run with segments by these fields."""
         return Quality(matures=matures, segments={field: Groups() for field in segments})
 
-    def row_of(self, keep: Sequence[str]) -> Callable[[Any, Kept], Any] | None:
+    def row_of(
+        self, keep: Sequence[str], decide: Callable[[str | None, float, float | None], Decision] | None = None
+    ) -> Callable[[Any, Kept], Any] | None:
         """Return what makes the row of an answer, with a field more for each of the first values kept.
 
-        None: the answer is the row. The names in ``keep`` are any texts.
+        None: the answer is the row. The names in ``keep`` are any texts. Before them comes the field
+        ``decision``, if there is what decides by id, probability and time.
         """
-        if self.row is self.answer and not keep:
+        if self.row is self.answer and not keep and decide is None:
             return None
         names = {f"kept_{index}": name for index, name in enumerate(keep)}
         fields: list[Any] = [(field, KeptValue, None) for field in names]
+        own, count = self._fields, len(fields)
+        if decide is not None:
+            fields.insert(0, ("decision", Decision, "pass"))
         row: Any = msgspec.defstruct(
             "AnswerRow", fields, bases=(self.row,), rename=names, frozen=True, gc=False
         )
-        own, count = self._fields, len(fields)
+        if decide is not None:
+            return lambda answer, kept: row(
+                *own(answer, kept), decide(answer.id, answer.probability, answer.time), *kept[:count]
+            )
         return lambda answer, kept: row(*own(answer, kept), *kept[:count])
 
     def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:  # noqa: ARG002
@@ -89,6 +99,8 @@ class Kind:
         """Return rows of answers as columns: what is served, and score and time as they were taken."""
         parts = rows.parts if isinstance(rows, Answers) else [AnswerColumns.of(rows)]
         weights = np.concatenate([part.weights[part.which] for part in parts])
+        decided = not isinstance(rows, Answers) and hasattr(rows[0], "decision")
+        decisions = {"decision": np.array([row.decision for row in rows], "U6")} if decided else {}
         return {
             "score": np.concatenate([part.scores for part in parts]),
             "time": np.concatenate([part.times for part in parts]),
@@ -96,6 +108,7 @@ class Kind:
             "map_version": np.concatenate([np.array(part.versions)[part.which] for part in parts]),
             "weight_0": weights[:, 0],
             "weight_1": weights[:, 1],
+            **decisions,
         }
 
     def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:

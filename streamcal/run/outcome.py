@@ -14,6 +14,7 @@ from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import JoinState
 from streamcal.quality.figures import Quality, Raised
+from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
 from streamcal.sampling import Sampler
@@ -131,3 +132,4 @@ class PipelineState(msgspec.Struct):
     """Sampler of predictions to be labelled; None: there is none."""
     raised: list[Raised] = []
     """Alarms of the watch over forecasts that no micro-batch has emitted yet."""
+    decisions: DecisionSums | None = None

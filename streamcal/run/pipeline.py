@@ -80,7 +80,8 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
-        self._row_of = self.kind.row_of((*self.columns.keep, *options.sampled_fields))
+        kept = (*self.columns.keep, *options.sampled_fields)
+        self._row_of = self.kind.row_of(kept, getattr(self.decisions, "take", None))
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 

@@ -21,6 +21,7 @@ from streamcal.join.packs import Pack
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
+from streamcal.quality.net_benefit import DecisionSums
 from streamcal.quality.verdict import Arrival
 from streamcal.recalibrator import engine_of
 from streamcal.run.config import RunConfig
@@ -63,11 +64,15 @@ class RunState:
         self.sampler = options.sampling.sampler
         """Sampler of predictions to be labelled; None: there is none."""
         self._quality.samples = columns.samples or self.sampler is not None
+        rule = options.decision.rule
+        self.decisions = None if rule is None else DecisionSums(rule)
+        """Decisions, and what they cost; None: nothing is decided."""
         self._raised = list[Raised]()
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        tables = options.model_dump(mode="json", include={"join", "keys", "columns", "segments", "sampling"})
+        named = {"join", "keys", "columns", "segments", "sampling", "decision"}
+        tables = options.model_dump(mode="json", include=named)
         del tables["keys"]["memory"]
         self.batch_options: dict[str, Any] = tables
         """Options on which the outcome of a micro-batch depends, beside those of engines, by table."""
@@ -111,6 +116,7 @@ class RunState:
             self._positive_class,
             self.sampler,
             self._raised,
+            self.decisions,
         )
         return own, self.engines.snapshot()
 
@@ -163,6 +169,8 @@ class RunState:
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
             self._quality, self._raised = state.quality, state.raised
+            if self.decisions is not None and state.decisions is not None:
+                self.decisions.restore(state.decisions)
             self._quality.matures = self.label_delay_limit is not None
             self._quality.samples |= self.columns.samples or self.sampler is not None
             if self.sampler is not None and state.sampler is not None:
@@ -205,6 +213,8 @@ class RunState:
             if self.engines.changed(key):  # with labels or without, whenever they are rated
                 self._see_arrival(key)
         self._raised += self._quality.add(unrated, names)
+        if self.decisions is not None:
+            self.decisions.add(unrated)
 
     def _see_arrival(self, key: str | None) -> None:
         """Take note of whether one class comes later, as the engine of a key has found."""

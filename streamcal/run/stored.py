@@ -70,4 +70,5 @@ def stored_pipeline(store: Store) -> Pipeline | None:
         )
     pipeline = Pipeline(whole)
     pipeline.restore(own, checkpoint.engines, checkpoint.segments, checkpoint.packs)
+    pipeline.decisions = own.decisions
     return pipeline

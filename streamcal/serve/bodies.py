@@ -199,7 +199,9 @@ def outputs(results: Sequence[Any], kind: Kind) -> list[Tensor]:
     """Return the tensors of an answer of the V2 protocol."""
     count, versions = len(results), [each.map_version for each in results]
     made = [number for each in results for number in kind.numbers(getattr(each, kind.probability))]
+    decided = [each.decision for each in results if hasattr(each, "decision")]
     return [
         Tensor(kind.probability, "FP64", [count, *kind.shape], made),
         Tensor("map_version", "INT64", [count], versions),
+        *([Tensor("decision", "BYTES", [count], decided)] if decided else []),
     ]

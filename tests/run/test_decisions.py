@@ -1,0 +1,125 @@
+"""Decisions of a run: the same on every path, counted once, and refused where there are many classes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import streamcal as sc
+from streamcal.frames import backtest
+from streamcal.run.config import read_config
+from tests.command_line import read_lines, streamcal
+from tests.serve.servers import LINES, Served, lines
+
+COSTS = '[decision]\nfalse_positive = 1\nfalse_negative = 4\nreview = 0.3\ncurrency = "EUR"\n'
+CAPACITY = "[decision]\ncapacity_per_day = 5\n"
+
+
+def events(n: int = 1_000) -> list[dict[str, Any]]:
+    """Return predictions with the labels of those before, ten minutes apart."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1.0, 3.0, n)
+    y = (rng.random(n) < p).astype(int)
+    score, time = np.minimum(1.5 * p, 1.0), 600.0 * np.arange(n)
+    made = [{"id": f"{i}", "score": score[i], "time": time[i]} for i in range(n)]
+    told = [{"id": f"{i}", "label": int(y[i]), "time": time[i] + 3_600.0} for i in range(n)]
+    return sorted([*made, *told], key=lambda event: (event["time"], "label" in event))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", [COSTS, CAPACITY])
+def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None:
+    config, whole, store = tmp_path / "c.toml", tmp_path / "all.jsonl", tmp_path / "s.db"
+    config.write_text(table)
+    all_ = events()
+    half = len(all_) // 2
+    whole.write_bytes(lines(*all_) + b"\n")
+    summaries = []
+    for name, more in (("o.jsonl", []), ("o.parquet", []), ("p.csv", ["--store", store])):
+        if more:  # in two runs on one store
+            whole.write_bytes(lines(*all_[:half]) + b"\n")
+        for part in range(1 + bool(more)):
+            if part:
+                whole.write_bytes(lines(*all_) + b"\n")
+            summary = tmp_path / "summary.json"
+            done = streamcal(
+                "run",
+                "--config",
+                config,
+                "--events",
+                whole,
+                "--output",
+                tmp_path / name,
+                "--summary",
+                summary,
+                *more,
+            )
+            assert done.returncode == 0, done.stderr
+        summaries.append(json.loads(summary.read_text())["decision"])
+    assert summaries == [summaries[0]] * 3
+    rows = read_lines(tmp_path / "o.jsonl")
+    decisions = {row["id"]: row["decision"] for row in rows}
+    assert sum(each == "act" for each in decisions.values()) == summaries[0]["predictions"]["act"] > 0
+    if table == COSTS:
+        by_hand = sc.decide([row["probability"] for row in rows], sc.Costs(1.0, 4.0, 0.3))
+        assert list(decisions.values()) == by_hand.tolist()
+        assert set(decisions.values()) == {"act", "pass", "review"}
+        saved = summaries[0]["saved"]["the raw score"]
+        assert saved[1] <= saved[0] <= saved[2]
+    with (tmp_path / "p.csv").open() as file:
+        assert decisions == {row["id"]: row["decision"] for row in csv.DictReader(file)}
+    parquet = pl.read_parquet(tmp_path / "o.parquet")
+    assert decisions == dict(zip(parquet["id"], parquet["decision"], strict=True))
+
+    predictions = pl.DataFrame([each for each in all_ if "score" in each])
+    found = backtest(
+        predictions,
+        pl.DataFrame([each for each in all_ if "label" in each]),
+        decision=read_config(config).decision,
+    )
+    assert decisions == dict(zip(found.frame["id"], found.frame["decision"], strict=True))
+    assert json.loads(json.dumps(found.summary["decision"])) == summaries[0]
+
+    server = Served(tmp_path / "served.db", "--config", config)
+    for at in range(0, len(all_), 500):
+        event = all_[at : at + 500]
+        kinds = {
+            "predictions": [e for e in event if "score" in e],
+            "labels": [e for e in event if "label" in e],
+        }
+        answers = [server.ask("POST", f"/v1/{kind}", lines(*some), LINES)[1] for kind, some in kinds.items()]
+        again = server.ask("POST", "/v1/predictions", lines(*kinds["predictions"]), LINES)[1]
+        assert [each["decision"] for each in answers[0]] == [each["decision"] for each in again]
+    assert server.metric("streamcal_decisions_total", decision="act") > 0
+    tensor = {"inputs": [{"name": "score", "datatype": "FP64", "shape": [1], "data": [1.0]}]}
+    tensor["inputs"].append({"name": "id", "datatype": "BYTES", "shape": [1], "data": ["x"]})  # type: ignore[dict-item]
+    assert server.ask("POST", "/v2/models/_/infer", tensor)[1]["outputs"][-1]["name"] == "decision"
+    server.stop()
+    shown = streamcal("show", store).stdout
+    assert "EUR (95% sure:" in shown if table == COSTS else "at most 5 times" in shown
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("false_positive = 1", "both needed"),
+        ("false_positive = 0\nfalse_negative = 0", "both 0"),
+        ("false_positive = -1\nfalse_negative = 2", "at least 0, got -1.0"),
+        ("capacity_per_day = 0", "from 1 to 1,000,000, got 0"),
+        ("capacity_per_day = 5\nreview = 1", "capacity_per_day excludes costs"),
+        ("false_postive = 1", "did you mean false_positive"),
+        ('false_positive = 1\nfalse_negative = 2\n[columns]\nclasses = ["a", "b", "c"]', "for two classes"),
+        ('false_positive = 1\nfalse_negative = 2\n[columns]\nkeep = ["decision"]', "of their own"),
+    ],
+)
+def test_options_that_make_no_rule_are_refused(tmp_path: Path, table: str, message: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f"[decision]\n{table}\n")
+    with pytest.raises(ValueError, match=message):
+        read_config(path)

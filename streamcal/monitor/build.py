@@ -123,6 +123,7 @@ def build_status(
         ],
         join=join.counts,
         label_delay_limit=pipeline.label_delay_limit,
+        samples=quality.samples,
         pending=join.pending,
         delay=pipeline.delay,
         delays=[DelayQuantile(share, delays.quantile(share)) for share in _SHARES if delays.labels],

@@ -207,7 +207,7 @@ def _join(status: Status) -> _Found:
     if limit is not None and count > _CONTRADICTED * all_:
         share = {"count": count, "positives": all_, "share": count / all_}
         yield "contradicted_labels", {**share, "limit": limit, "option": "label_delay_limit"}
-    if labels and counts.expired > _MOSTLY * predictions:
+    if labels and counts.expired > _MOSTLY * predictions and not status.samples:
         share = {"count": counts.expired, "predictions": predictions, "share": counts.expired / predictions}
         yield "expired_predictions", {**share, "option": "label_ttl"}
 

@@ -339,6 +339,8 @@ class Status(msgspec.Struct):
     join: JoinCounts
     label_delay_limit: float | None
     """Seconds after which a prediction without a label counts as 0; None: it never does."""
+    samples: bool
+    """Whether predictions have propensities: labels are to come for some only."""
     pending: int
     delay: Delay
     delays: list[DelayQuantile]

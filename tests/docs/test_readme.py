@@ -266,7 +266,8 @@ def test_the_commands_run(tmp_path: Path) -> None:
         ["bash", "-euc", code], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "Cannot tell: labels have weights" in done.stdout
+    assert re.search(r"Over 3\d,\d{3} predictions, of which 2,\d{3} are", done.stdout)
+    assert re.search(r"reviews: Well calibrated.*reviews: Since .* points too low", done.stdout, re.DOTALL)
     for judged, served in (("answers.csv", "recalibrated.csv"), ("pairs.csv", "preferred.csv")):
         with (tmp_path / judged).open() as before, (tmp_path / served).open() as after:
             truth = {row["id"]: float(row["truth"]) for row in csv.DictReader(before)}

@@ -1,6 +1,6 @@
 """How many events a second? Calls, files, Kafka and HTTP, beside what a user would build.
 
-    python -m benchmarks.speed [--parts calls files kafka http] [--predictions 1000000]
+    python -m benchmarks.speed [--parts calls files kafka shards http] [--predictions 1000000]
     python -m benchmarks.speed --parts files --cases "auto, store"
 
 Every figure is processor time of one process and one thread, but for HTTP, which goes by the clock. Calls and
@@ -9,8 +9,10 @@ greatest. Below 10⁶ events, one timing goes through calls on scores not seen b
 over and over, the processor learns the path of a binary search by heart, and the search looks many times as
 fast as it is on a stream. Files: polars does what it can of the same, in a process of its own right behind
 ours. Kafka: a bare kafka-python loop polls, decodes and produces; it keeps no state, joins nothing, and has
-no transactions. That part needs Java 17, as the tests do. HTTP: 32 connections of wrk beside the server on
-the same machine, and every event is in the store before its answer; it needs wrk (``apt install wrk``).
+no transactions. Shards: several processes of the command line on 12 partitions, beside one; what a process
+takes to start, and on a short stream, is left out. Both parts need Java 17, as the tests do. HTTP: 32
+connections of wrk beside the server on the same machine, and every event is in the store before its answer;
+it needs wrk (``apt install wrk``).
 """
 
 from __future__ import annotations
@@ -430,8 +432,8 @@ class Answer(msgspec.Struct):
     weights: tuple[float, float]
 
 
-def fill(broker: Any, predictions: str, labels: str, count: int) -> int:
-    """Write the stream; return how many events it has."""
+def fill(broker: Any, predictions: str, labels: str, count: int, keys: int = 0) -> int:
+    """Write the stream, by the key or, without keys, by the id; return how many events it has."""
     from kafka import KafkaProducer
 
     rng = random.Random(1)  # noqa: S311  # a sample, no secret
@@ -440,12 +442,14 @@ def fill(broker: Any, predictions: str, labels: str, count: int) -> int:
         KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=20, batch_size=1 << 18)
     ) as sender:
         for i in range(count):
-            key, score = b"%016x" % rng.getrandbits(64), rng.random()
-            sender.send(predictions, b'{"id":"%s","score":%.6f,"time":%d}' % (key, score, i), key)
+            id_, score = b"%016x" % rng.getrandbits(64), rng.random()
+            key = b"k%d" % rng.randrange(keys) if keys else id_
+            more = b',"key":"%s"' % key if keys else b""
+            sender.send(predictions, b'{"id":"%s","score":%.6f,"time":%d%s}' % (id_, score, i, more), key)
             written += 1
             if rng.random() < LABELLED:
                 label = rng.random() < score
-                sender.send(labels, b'{"id":"%s","label":%d,"time":%d}' % (key, label, i + 60), key)
+                sender.send(labels, b'{"id":"%s","label":%d,"time":%d}' % (id_, label, i + 60), key)
                 written += 1
         sender.flush()
     return written
@@ -557,6 +561,57 @@ def kafka(asked: Any) -> Table:
             yield [name, f"{events:,}", spread(each)]
 
     return ("Kafka to Kafka", "events", "µs of processor an event"), rows()
+
+
+PARTITIONS: Final = 12
+KEYS: Final = 60
+COMMAND: Final = (sys.executable, "-c", "from streamcal.cli.app import main; main()", "run", "--quiet")
+
+
+def in_shards(broker: Any, topics: tuple[str, str], output: str, runs: int) -> tuple[float, float]:
+    """Let so many processes read the topics to their end; return seconds of processor and of the clock."""
+    urls = [f"kafka://{broker.bootstrap}/{topic}" for topic in (*topics, output)]
+    options = [f"--events={urls[0]}?until=end", f"--labels={urls[1]}?until=end", f"--output={urls[2]}"]
+    with tempfile.TemporaryDirectory() as folder:
+        began, started = time.monotonic(), []
+        for shard in range(runs):
+            own = [f"--store={folder}/{shard}.db", *([f"--shard={shard}/{runs}"] if runs > 1 else [])]
+            command, nowhere = [*COMMAND, *options, *own], subprocess.DEVNULL
+            started.append(subprocess.Popen(command, stdout=nowhere, stderr=nowhere))  # noqa: S603
+        ended = [os.wait4(each.pid, 0) for each in started]
+        assert not any(status for _, status, _ in ended)
+        return sum(used.ru_utime + used.ru_stime for *_, used in ended), time.monotonic() - began
+
+
+def shards(asked: Any) -> Table:
+    """Return a row for each client and number of processes."""
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    from tests.connectors.kafka.broker import Broker
+    from tests.connectors.kafka.topics import Kafka
+
+    def rows() -> Iterator[Sequence[str]]:
+        with Broker() as broker:
+            kafka, found = Kafka(broker), dict[tuple[str, int], list[Any]]()
+            streams = []
+            for count in (WARM_UP, asked.predictions):
+                topics = kafka.topic("predictions", PARTITIONS), kafka.topic("labels", PARTITIONS)
+                streams.append((topics, fill(broker, *topics, count, KEYS)))
+            (short, few), (long, many) = streams
+            for _ in range(max(asked.repeats // 2, 1)):
+                for client, runs in ((client, runs) for client in CLIENTS for runs in (1, 2, 3)):
+                    os.environ["STREAMCAL_KAFKA_LIBRARY"] = client
+                    start, more = (
+                        np.array(in_shards(broker, topics, kafka.topic("answers", PARTITIONS), runs))
+                        for topics in (short, long)
+                    )
+                    found.setdefault((client, runs), []).append((more - start) / (many - few))
+            for (client, runs), each in found.items():
+                processor, clock = np.transpose(each) * 1e6
+                rates = [1e6 / wait for wait in clock]
+                yield [f"{runs} × {client}", f"{many:,}", spread(list(processor)), f"{max(rates):,.0f}"]
+
+    header = "processes", "events", "µs of processor an event, in all", "events/s, at best"
+    return header, rows()
 
 
 # HTTP
@@ -683,6 +738,7 @@ PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "calls": calls,
     "files": files,
     "kafka": kafka,
+    "shards": shards,
     "http": http,
 }
 

@@ -50,6 +50,7 @@ log = logging.getLogger("streamcal_connectors")
 
 _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
 _SHARDS: Final = "--shard I/"
+_SIGN_SECONDS: Final = 3600.0  # between two marks: a broker forgets one after offsets.retention.minutes
 # A broker aborts what a dead producer left open after the limit, and looks every 10 s. Whatever is open for
 # much longer, while the broker answers, stays open.
 _PENDING_SECONDS: Final = 2 * limits.TRANSACTION_SECONDS
@@ -89,6 +90,7 @@ class Transactions:
         self._owner = uuid.uuid4().hex
         self._job = ""
         self._writer: str | None = None  # the job whose rows were committed last under the transactional id
+        self._sign_at = 0.0  # when the owner's mark is due again
         self._group = ""  # of the marks of this job; named at `open`
         self._producer: Producer | None = None
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
@@ -199,8 +201,8 @@ class Transactions:
             producer.begin()
             producer.send(self.rows)
             producer.send_offsets(self._group, self._offsets(mark))
-            if self._job not in ("", self._writer):
-                self._sign(producer, self._job)
+            if self._job not in ("", self._writer) or time.monotonic() > self._sign_at:
+                self._sign(producer, self._job or self._writer)
             producer.flush()
         except KafkaError as error:
             raise worst(producer.failures(), error) from None
@@ -291,6 +293,7 @@ class Transactions:
 
     def _sign(self, producer: Producer, writer: str | None) -> None:
         """Write the mark of this run into the open transaction, with the job that wrote last."""
+        self._sign_at = time.monotonic() + _SIGN_SECONDS
         producer.send_offsets(self.name, {self._anchor: self._mark(writer)})
         if self._shards:
             producer.send_offsets(self._common, {self._anchor: self._mark(self._shards)})

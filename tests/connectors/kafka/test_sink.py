@@ -16,7 +16,7 @@ from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 from streamcal_connectors.kafka import transactions
 from streamcal_connectors.kafka.source import KafkaConnector
 
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import Shard, SourceOptions
 from streamcal.run.rows import MapRow, RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.topics import (
@@ -183,6 +183,24 @@ def test_a_run_that_was_fenced_does_not_come_back_once_another_store_has_written
     with kafka.written(topic, "job 1", append=True) as first:
         commit(first, 3, answer(3))
     assert kafka.answered(topic) == [1, 2, 3]
+
+
+@BOTH
+@pytest.mark.parametrize("shard", [None, Shard(0, 2)], ids=["whole", "shard"])
+def test_a_mark_that_the_broker_would_forget_is_written_again(kafka: Kafka, shard: Shard | None) -> None:
+    """Forgotten after a week, a run that was in doubt once would end, and another store's would go on."""
+    topic = kafka.topic("answers")
+    name = f"streamcal.{topic}"
+    groups = [name, *([f"{name}.0-of-2"] if shard else [])]
+    with kafka.written(topic, shard=shard) as sink:
+        commit(sink, 1, answer(1))
+        with kafka.admin() as admin:
+            admin.delete_groups(groups)
+        sink._transactions._sign_at = 0.0
+        commit(sink, 2, answer(2))
+    for group in groups:
+        with kafka.reader(group) as consumer:
+            assert consumer.committed(TopicPartition(topic, 0)) is not None
 
 
 def test_a_key_belongs_to_the_same_partition_with_every_client(

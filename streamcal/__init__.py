@@ -24,6 +24,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import compiled
 from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.quality.decisions import Costs, decide
 from streamcal.recalibrator import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from streamcal.frames import backtest
     from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.decision_curve import DecisionCurve, decision_curve
-    from streamcal.quality.decisions import Costs, decide
     from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
@@ -86,11 +86,9 @@ else:  # hidden from type checkers, which would otherwise accept any name
 
     _LAZY = {
         "ClassEvaluation": "multiclass.evaluation",
-        "Costs": "quality.decisions",
         "DecisionCurve": "quality.decision_curve",
         "Evaluation": "quality.evaluate",
         "backtest": "frames",
-        "decide": "quality.decisions",
         "decision_curve": "quality.decision_curve",
         "evaluate": "quality.evaluate",
         "evaluate_classes": "multiclass.evaluation",

@@ -194,14 +194,13 @@ def _replayed(
     config: RecalibratorConfig = _validated(RecalibratorConfig, options)
     joining = join if join is None or isinstance(join, JoinConfig) else _validated(JoinConfig, dict(join))
     chosen = _validated(SegmentsConfig, {"fields": (segments,) if isinstance(segments, str) else segments})
-    decides = decision if isinstance(decision, DecisionConfig) else _validated(DecisionConfig, decision or {})
     try:
         whole = RunConfig(
             recalibrator=config,
             join=joining or JoinConfig(),
             columns=names,
             segments=chosen,
-            decision=decides,
+            decision=_validated(DecisionConfig, decision or {}),
         )
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
@@ -237,7 +236,7 @@ def _replayed(
     return Backtest(pipeline, deployment[-1], status, answers, rejects.rows, maps.rows, remarks)
 
 
-def _validated(model: Any, given: Mapping[str, Any]) -> Any:
+def _validated(model: Any, given: Any) -> Any:
     """Return the options of a model; what is wrong is said as of a file of options, with what was meant."""
     try:
         return model.model_validate(given)

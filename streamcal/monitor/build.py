@@ -153,14 +153,10 @@ def build_status(
 def _decided(pipeline: Pipeline, verdict: Verdict) -> DecisionFigures | None:
     """Return the figures of the decisions of a run, if there are any, under the verdict on its forecasts."""
     quality, join = pipeline.quality, pipeline.join
-    if pipeline.decisions is None:
-        return None
     until = -np.inf if quality.watch.clock is None else quality.watch.clock
     days = 0.0 if join.start is None or join.time is None else (join.time - join.start) / _DAY
-    calibrated = verdict.state == "well calibrated"
-    return pipeline.decisions.figures(
-        quality.arrival(None), until, days, calibrated=calibrated, weighted=quality.weighted
-    )
+    rated = quality.arrival(None), until, days, verdict.state == "well calibrated", quality.weighted
+    return None if pipeline.decisions is None else pipeline.decisions.figures(*rated)
 
 
 def _views(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from streamcal.monitor.status import Status
 from streamcal.quality.label_sums import DELTA
-from streamcal.quality.net_benefit import DecisionFigures, Estimate
+from streamcal.quality.net_benefit import Estimate
 
 __all__ = ["decision_rows"]
 
-_SURE = f"{1.0 - DELTA:.0%} sure"
+_SURE: Final = f"{1.0 - DELTA:.0%} sure"
 
 
 def decision_rows(status: Status) -> list[tuple[str, str]]:
@@ -19,9 +20,17 @@ def decision_rows(status: Status) -> list[tuple[str, str]]:
     found = status.decision
     if found is None:
         return []
-    of, none_yet = status.verdict.state == "well calibrated", "–, nothing was acted on yet"
-    withheld = none_yet if of else f"withheld: the verdict is “{status.verdict.state}”"
-    rows = [("decision", _rule(found)), *_counts(found)]
+    (review, act), most = found.thresholds, found.rule.capacity_per_day
+    rule = f"review from {review:.4g} on, act from {act:.4g} on" if review < act else f"act from {act:.4g} on"
+    rows = [("decision", rule if most is None else f"{rule} today, at most {most:,} times")]
+    total = sum(found.predictions.values())
+    for decision, count in found.predictions.items():
+        if count:
+            rows.append((f"predictions: {decision}", f"{count:,} of {total:,} ({count / total:.1%})"))
+    if found.acts_a_day is not None:
+        rows.append(("acts a day", _interval(found.acts_a_day, ",.1f")))
+    state = status.verdict.state
+    withheld = "–" if state == "well calibrated" else f"withheld: the verdict is “{state}”"
     for name, expected, came in (
         ("precision", found.expected_precision, found.precision),
         ("recall", found.expected_recall, found.recall),
@@ -48,24 +57,6 @@ def _regrets(status: Status, unit: str) -> Iterator[tuple[str, str]]:
         name = "" if len(status.engines) == 1 else f" [{engine.key}]"
         words = f"{worst:.3g}{unit} a prediction ({1.0 - claim.delta:.0%} sure, {claim.bounds[-1].of})"
         yield f"worse than any rule on this score, at most{name}", words
-
-
-def _rule(found: DecisionFigures) -> str:
-    review, act = found.thresholds
-    words = (
-        f"review from {review:.4g} on, act from {act:.4g} on" if review < act else f"act from {act:.4g} on"
-    )
-    most = found.rule.capacity_per_day
-    return words if most is None else f"{words} today, at most {most:,} times"
-
-
-def _counts(found: DecisionFigures) -> Iterator[tuple[str, str]]:
-    total = sum(found.predictions.values())
-    for name, decision in (("acted on", "act"), ("reviewed", "review")):
-        if count := found.predictions[decision]:  # type: ignore[index]
-            yield f"predictions {name}", f"{count:,} of {total:,} ({count / total:.1%})"
-    if found.acts_a_day is not None:
-        yield "acts a day", _interval(found.acts_a_day, ",.1f")
 
 
 def _interval(estimate: Estimate, form: str, unit: str = "") -> str:

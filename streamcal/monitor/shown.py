@@ -144,7 +144,7 @@ def _sections(status: Status) -> Iterator[Section]:
     ratings = rating_rows(status)
     defined = " ".join(f"{figure.title.strip()}: {figure.help}" for figure in FIGURES if figure.title)
     yield Section("figures", "All figures", [defined], _grids((("figure", "before", "after"), ratings)))
-    decided = _grids((("what", "figure"), decision_rows(status)))
+    decided = _grids((("decisions", "figure"), decision_rows(status)))
     words = ["Intervals hold at any time. What is expected assumes calibrated forecasts."] if decided else []
     yield Section("decisions", "Decisions", words, decided)
     labels = [(name.strip(), f"{count:,}") for name, count in label_rows(status) if count]

@@ -158,7 +158,7 @@ class DecisionSums(msgspec.Struct):
         self.panes.add(columns, labels, np.array(unrated.predicted_at))
 
     def figures(
-        self, arrival: Arrival, until: float, days: float, *, calibrated: bool, weighted: bool = False
+        self, arrival: Arrival, until: float, days: float, calibrated: bool, weighted: bool
     ) -> DecisionFigures:
         """Return the figures.
 

@@ -130,9 +130,7 @@ class DecisionConfig(_Options):
             if costs != [None] * 4:
                 raise ValueError("capacity_per_day excludes costs and currency: leave it out, or them")
         elif self.rule is None and costs != [None] * 4:  # the rule checks its costs
-            raise ValueError(
-                "false_positive and false_negative are both needed: the costs of a wrong decision"
-            )
+            raise ValueError("false_positive and false_negative are both needed: costs of wrong decisions")
         return self
 
 
@@ -153,8 +151,7 @@ class RunConfig(_Options):
     def _decides_two_classes(self) -> Self:
         if self.decision.rule is not None and self.columns.classes:
             raise ValueError(
-                "[decision] is for two classes, and [columns] classes has"
-                f" {len(self.columns.classes)}: leave it out, and decide by the probabilities of the rows"
+                "[decision] is for two classes, and [columns] classes has more: decide by the rows"
             )
         if self.decision.rule is not None and "decision" in self.columns.keep:
             raise ValueError("[columns] keep: with [decision], rows have a field 'decision' of their own")

@@ -46,6 +46,7 @@ class LiveFlights:
         self._folder = folder
         self._predictions, self._labels = _lines("predictions"), _lines("labels")
         self._at = self._labelled = 0
+        (folder / "c.toml").write_text("[decision]\nfalse_positive = 1\nfalse_negative = 4\n")
         (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:calibration]))
         self._files = [(folder / name).open("ab", buffering=0) for name in ("p.jsonl", "l.jsonl")]
         self._write(at_once)
@@ -56,7 +57,10 @@ class LiveFlights:
         files = {"calibration": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
         options = [part for name, file in files.items() for part in (f"--{name}", f"{file}.jsonl")]
         self.process = Fork(
-            ["run", *options, "--follow", "--page", "0"], cwd=self._folder, stderr=subprocess.PIPE, text=True
+            ["run", "--config", "c.toml", *options, "--follow", "--page", "0"],
+            cwd=self._folder,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stderr is not None
         said = self.process.stderr.readline()

@@ -124,6 +124,7 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
         assert viewer.text("#state") == "Live"
         page.wait_for_function("() => sentences.has(document.getElementById('verdict').textContent)")
         assert "mean forecast" in viewer.text("#evidence").lower()
+        assert "saved against the raw score, a label" in viewer.text("#decisions")
         assert viewer.said == []
         assert all(url.startswith(flights.url) for url in viewer.asked), viewer.asked
         assert not any("rejects" in url for url in viewer.asked)

@@ -29,7 +29,7 @@ FAIR = Arrival()
 
 def figures(sums: DecisionSums, arrival: Arrival = FAIR, until: float = np.inf) -> DecisionFigures:
     """Return the figures where the verdict is that forecasts are well calibrated."""
-    return sums.figures(arrival, until, 1.0, calibrated=True)
+    return sums.figures(arrival, until, 1.0, calibrated=True, weighted=False)
 
 
 def misses(costs: Costs, stream: forecasts.Stream, looks: range) -> bool:

@@ -146,7 +146,7 @@ def run(given: _RunOptions) -> None:
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])
-        kept |= options.sampled_fields
+        kept |= options.added_fields
         if options.decision.rule is not None:
             kept = {"decision": None, **kept}
         opened = partial(open_sink, connectors, stack=stack, append=given.append)

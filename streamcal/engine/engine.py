@@ -38,6 +38,8 @@ __all__ = ["DomainSummary", "Engine", "seen_in_call"]
 
 _YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
 _OLDER: Final = 5 << 10
+_NEW_LABELS: Final = 16  # or a part of one in so many, after which limits for rows are formed anew
+_NEW_PART: Final = 20
 _SCORES: Final = 16  # without a label, which take as much as one
 
 # Of a state, which engines share.
@@ -126,6 +128,18 @@ class Engine(EventRules):
     def rate_limits(self, probability: float) -> RateLimits:
         """Return limits of the rate of label 1 at a score, which hold with this probability."""
         return self._versions.rate_limits(probability)
+
+    def form_limits(self, probability: float) -> None:
+        """Form limits of the rate for rows anew if labels have grown by a twentieth, and by 16."""
+        labels = int(self._source.n + self._target.n)
+        if self.limits is None or labels >= self.limits[0] + max(_NEW_LABELS, self.limits[0] // _NEW_PART):
+            self.limits = labels, self.rate_limits(probability)
+
+    def interval(self, score: float, served: float) -> tuple[float, float]:
+        """Return the interval for the rate at one checked score, which takes in what is served, for a row."""
+        limits = RateLimits.none() if self.limits is None else self.limits[1]
+        step = int(limits.edges.searchsorted(score, side="right"))
+        return min(float(limits.low[step]), served), max(float(limits.high[step]), served)
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
@@ -350,6 +364,7 @@ class Engine(EventRules):
             self._priors.matched,
             self._time,
             None if self.release is None else self.release.to_state(),
+            limits=self.limits,
         )
         return [_written_options(self.config).encode(), pack([compressed(encoded(state)), self._written()])]
 

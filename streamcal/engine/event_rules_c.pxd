@@ -54,7 +54,7 @@ cdef class EventRules:
     cdef public bint _delayed
     cdef public bint carries
     cdef bint _in_turn
-    cdef public object _complete
+    cdef public object _complete, limits
     cdef public object config, _priors, _versions
     cdef object _key
     cdef public object _last_written

@@ -285,6 +285,8 @@ class EventRules:
             self.release.restore(state.release)
             require(self.release.n == self._unlabelled.n, "cohorts of other predictions")
         self._complete: Any = self._versions.complete
+        self.limits = state.limits
+        """Number of labels at which limits of the rate were formed for rows, and these; None: none were."""
         self._in_turn = False
         self._set_stops()
 

@@ -12,8 +12,9 @@ from streamcal.delayed.release_state import ReleaseState
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.map_versions import VersionsState
 from streamcal.errors import DamagedStateError
+from streamcal.maps.rate_limits import RateLimits
 from streamcal.priors.score_tracker import ScoreTracker
-from streamcal.sketch.decoding import Finite, Part, decoded, encoded, sealed, unsealed
+from streamcal.sketch.decoding import Count, Finite, Part, decoded, encoded, sealed, unsealed
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import NO_FLOATS, Floats
 
@@ -40,6 +41,8 @@ class EngineState(Part):
     """Latest event time of a label, in seconds."""
     release: ReleaseState | None = None
     versions: VersionsState | None = None
+    limits: tuple[Count, RateLimits] | None = None
+    """Number of labels at which limits of the rate were formed, and these."""
 
 
 def pack(parts: Sequence[bytes]) -> bytes:

@@ -55,7 +55,7 @@ class RateLimits(msgspec.Struct, frozen=True):
             that with which the limits hold at a score, in (0, 1).
         """
         if not len(cells):
-            return cls(np.empty(0), np.zeros(1), np.ones(1))
+            return cls.none()
         z = _WIDER * NormalDist().inv_cdf(0.5 + 0.5 * probability)
         masses = weighed.masses.astype(np.float64)
         scale = masses.sum() / float(
@@ -66,6 +66,11 @@ class RateLimits(msgspec.Struct, frozen=True):
         high = _upper(starts, ones, labels, z)
         low = 1.0 - _upper(len(cells) - starts[::-1], (labels - ones)[::-1], labels[::-1], z)[::-1]
         return cls(grid.left_edges(cells[1:], level), low, np.maximum(low, high))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the limits without labels: 0 and 1."""
+        return cls(np.empty(0), np.zeros(1), np.ones(1))
 
     def shifted(self, weights: tuple[float, float]) -> Self:
         """Return the limits in a target, shifted by these weights (eq. 13), which count as known."""

@@ -36,6 +36,9 @@ SAMPLED_FIELDS: Final = {"ask": "bool", "propensity": "float64"}
 """Fields of a row, with their types, where predictions are drawn to be labelled: whether it is, and the
 chance of that."""
 
+INTERVAL_FIELDS: Final = {"low": "float64", "high": "float64"}
+"""Fields of a row, with their types, where it has an interval: the ends of that."""
+
 _WANTED: Final = "Input should be "
 
 
@@ -134,6 +137,13 @@ class DecisionConfig(_Options):
         return self
 
 
+class IntervalsConfig(_Options):
+    """Intervals of the rows: see `Recalibrator.predict_many`."""
+
+    probability: Annotated[float, Field(ge=0.5, le=0.99)] | None = None
+    """Probability with which the interval of a row is to hold the rate of label 1 at its score."""
+
+
 class RunConfig(_Options):
     """Options of a run: a table for each of its fields, and one for each connector."""
 
@@ -145,6 +155,7 @@ class RunConfig(_Options):
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
     segments: SegmentsConfig = SegmentsConfig()
     sampling: SamplingConfig = SamplingConfig()
+    intervals: IntervalsConfig = IntervalsConfig()
     decision: DecisionConfig = DecisionConfig()
 
     @model_validator(mode="after")
@@ -165,6 +176,12 @@ class RunConfig(_Options):
                     f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
                     " every label once"
                 )
+        if taken := [name for name in self.added_fields if name in self.columns.keep]:
+            raise ValueError(f"rows get a field {taken[0]!r} of their own: leave it out of [columns] keep")
+        if self.intervals.probability is not None and (self.columns.classes or self.segments.fields):
+            raise ValueError(
+                "[intervals] is for one score and two classes: leave it out with classes or segments"
+            )
         if self.sampling.sampler is not None:
             self._check_sampling()
         object.__setattr__(self, "columns", self.columns.with_segments(self.segments.fields))
@@ -175,8 +192,6 @@ class RunConfig(_Options):
         for role in WEIGHTS:
             if role in self.columns.names:
                 raise ValueError(f"[sampling] draws propensities of its own: leave out [columns] {role}")
-        if taken := [name for name in SAMPLED_FIELDS if name in self.columns.keep]:
-            raise ValueError(f"[sampling] writes a field {taken[0]!r} of its own: do not keep it")
         if self.segments.fields:
             raise ValueError(
                 "[sampling] and [segments] fields exclude each other: corrections of segments take every"
@@ -186,9 +201,10 @@ class RunConfig(_Options):
             raise ValueError(f"[sampling] makes labels count for others: {why}")
 
     @property
-    def sampled_fields(self) -> dict[str, str]:
-        """`SAMPLED_FIELDS` if predictions are drawn to be labelled, else none."""
-        return {} if self.sampling.sampler is None else SAMPLED_FIELDS
+    def added_fields(self) -> dict[str, str]:
+        """Fields of a row behind those that are kept, with their types."""
+        sampled = {} if self.sampling.sampler is None else SAMPLED_FIELDS
+        return sampled | ({} if self.intervals.probability is None else INTERVAL_FIELDS)
 
     @property
     def engines(self) -> EngineOptions:

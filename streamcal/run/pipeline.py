@@ -80,8 +80,9 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
-        kept = (*self.columns.keep, *options.sampled_fields)
+        kept = (*self.columns.keep, *options.added_fields)
         self._row_of = self.kind.row_of(kept, getattr(self.decisions, "take", None))
+        self._adds, self._interval = bool(options.added_fields), options.intervals.probability
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 
@@ -149,7 +150,7 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = not (self.join.matures or self._timed or self._observer or self.sampler)
+        plain = not (self.join.matures or self._timed or self._observer or self._adds)
         in_columns = plain and isinstance(events, Block)
         rated, doubted = len(self._unrated.labels), self.join.clock.doubted
         outcome = Outcome([], [], [])
@@ -217,6 +218,8 @@ class Pipeline(RunState):
             if why is not None:
                 rejects.append(self._reject(origin_of(), why))
                 continue
+            if self._interval is not None and not isinstance(event, LabelEvent):
+                engine_of(event.key).form_limits(self._interval)
             for each in step(event, join, engine_of, origin_of):
                 if isinstance(each, Recalibrated):
                     unrated.predictions.append(each.score)
@@ -227,7 +230,7 @@ class Pipeline(RunState):
                     if samples:
                         unrated.sampled.append((each.probability, weight, each.key))
                     # The answer is that to this event; a label alone has none.
-                    kept = self._with_ask(event, weight)
+                    kept = self._with_added(event, each, weight)
                     answers.append(each if row_of is None else row_of(each, kept))
                 else:
                     self._emit(each, outcome)
@@ -251,12 +254,16 @@ class Pipeline(RunState):
         self.join.note(row)
         return weight
 
-    def _with_ask(self, event: Any, weight: float) -> Kept:
-        """Return what passes from a prediction to its row: the columns to keep, and `SAMPLED_FIELDS`."""
-        if self.sampler is None:
+    def _with_added(self, event: Any, answer: Any, weight: float) -> Kept:
+        """Return what passes from a prediction to its row: the columns to keep, and the added fields."""
+        if not self._adds:
             return event.kept  # type: ignore[no-any-return]
-        at, chance = len(self.columns.keep), 1.0 / weight
-        return (*event.kept[:at], self.sampler.asks(event.id, chance), chance, *event.kept[at:])
+        at, added = len(self.columns.keep), list[Any]()
+        if self.sampler is not None:
+            added += self.sampler.asks(event.id, 1.0 / weight), 1.0 / weight
+        if self._interval is not None:
+            added += self.engines.of(event.key).interval(answer.score, answer.probability)
+        return (*event.kept[:at], *added, *event.kept[at:])
 
     def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""

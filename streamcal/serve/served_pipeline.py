@@ -50,7 +50,7 @@ class ServedPipeline(Pipeline):
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        kept = (*self.columns.keep, *options.sampled_fields)
+        kept = (*self.columns.keep, *options.added_fields)
         self._row_again = self.kind.row_of(kept, getattr(self.decisions, "again", None))
         self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
@@ -174,7 +174,7 @@ class ServedPipeline(Pipeline):
         )
         row_of = self._row_again
         again: Result = (
-            answer if row_of is None else row_of(answer, self._with_ask(event, known.weight or 1.0))
+            answer if row_of is None else row_of(answer, self._with_added(event, answer, known.weight or 1.0))
         )
         return again
 

@@ -99,7 +99,7 @@ def test_a_run_that_was_killed_draws_and_judges_again_alike() -> None:
     ("text", "reason"),
     [
         ('[columns]\npropensity = "p"', "leave out .columns. propensity"),
-        ('[columns]\nkeep = ["ask"]', "'ask' of its own"),
+        ('[columns]\nkeep = ["ask"]', "'ask' of their own"),
         ('[segments]\nfields = ["country"]', "every label"),
         ('[join]\nmissing_labels = "negative"\nlabel_delay_limit = "P1D"', "count for others"),
     ],

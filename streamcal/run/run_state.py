@@ -71,7 +71,7 @@ class RunState:
         self._published = list[tuple[MapPublished, float | None]]()
         self._positive_class = "1" if columns.positive is None else class_name(columns.positive)
         self._rows: StoredRows | None = None  # of segments, where there is a store
-        named = {"intervals", "join", "keys", "columns", "segments", "sampling", "intervals", "decision"}
+        named = {"join", "keys", "columns", "segments", "sampling", "intervals", "decision"}
         tables = options.model_dump(mode="json", include=named)
         del tables["keys"]["memory"]
         self.batch_options: dict[str, Any] = tables

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +79,7 @@ from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Shard
+from streamcal.run.ports import Shard, Source
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
@@ -156,16 +157,14 @@ def run(given: _RunOptions) -> None:
             opened(given.maps, rows="maps") if given.maps else None,
             opened(given.alarms, rows="alarms") if given.alarms else None,
         )
-        health = Health(sources, time.monotonic) if given.metrics or given.page else None
-        metrics = None
-        if given.metrics and health is not None:
-            metrics = _serve_metrics(given.metrics, RunMetrics(sources), health, stack)
+        health = Health(sources, time.monotonic)
+        metrics = _serve_metrics(given.metrics, sources, health, stack) if given.metrics else None
         pipeline = Pipeline(
             options,
             publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None
-        if server is not None and health is not None:
+        if server is not None:
             latest = LatestStatus(pipeline, shown, sources)
             server.show(latest, health)
         log.info("%s", version_line())
@@ -175,7 +174,7 @@ def run(given: _RunOptions) -> None:
 
         def after(outcome: Outcome, seconds: float) -> None:
             meter.show()
-            if health is not None:
+            if given.metrics or given.page:
                 health.take()
             if given.rejects is None:
                 refused.take(outcome.rejects)
@@ -277,9 +276,9 @@ def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, statu
     return bool(status.remarks) or status.verdict.deviates
 
 
-def _serve_metrics(address: str, metrics: RunMetrics, health: Health, stack: ExitStack) -> RunMetrics:
+def _serve_metrics(address: str, sources: Sequence[Source], health: Health, stack: ExitStack) -> RunMetrics:
     """Answer scrapes and probes at ``[HOST:]PORT``, until the stack is unwound; return the metrics."""
-    registry = CollectorRegistry()
+    metrics, registry = RunMetrics(sources), CollectorRegistry()
     registry.register(metrics)
     with failing(Exit.USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
         server = RunServer(*parse_address(address))

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -68,9 +67,6 @@ class HttpServer:
 @contextmanager
 def _signals_wake(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Wake the loop at a signal: else it sleeps over one that comes between its last look and its sleep."""
-    if threading.current_thread() is not threading.main_thread():  # which has all signals
-        yield
-        return
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

@@ -110,9 +110,7 @@ def _check_events(count: int) -> None:
     if not count:
         raise RefusedError(400, "the body holds no event")
     if count > MOST_LINES:
-        raise RefusedError(
-            413, f"the body holds {count:,} events, at most {MOST_LINES:,} may be sent at once"
-        )
+        raise RefusedError(413, f"the body holds {count:,} events, at most {MOST_LINES:,} may be sent")
 
 
 def _check_event(text: bytes | bytearray) -> None:
@@ -123,11 +121,9 @@ def _check_event(text: bytes | bytearray) -> None:
 
 
 def _check_values(text: bytes | bytearray, most: int) -> None:
-    count = sum(map(text.count, (b",", b"[", b"{")))
-    if count > most:
-        what = "an event" if most == MOST_EVENT_VALUES else "the body"
-        detail = f"{what} holds {count:,} commas, [ and {{, at most {most:,} may be sent at once"
-        raise RefusedError(413, detail)
+    if (count := sum(map(text.count, (b",", b"[", b"{")))) > most:
+        what = "an event" if most == MOST_EVENT_VALUES else "a body"
+        raise RefusedError(413, f"{what} may have {most:,} commas, [ and {{, this one has {count:,}")
 
 
 def tensors(

@@ -73,24 +73,25 @@ class App:
         self._requests = requests
         self._bodies = BodyReader()
         self._queries = queries
-        self._probed = health
+        self._health = health
         self._columns, self._kind = columns, kind_of(columns.classes)
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
+        alive, ready = self._probe("alive"), self._probe("ready")
         self._others = Starlette(
             routes=[
-                Route("/healthz", self._health),
-                Route("/readyz", self._ready),
+                Route("/healthz", alive),
+                Route("/readyz", ready),
                 Route("/metrics", self._metrics),
                 Route("/openapi.json", self._openapi),
                 Route("/v1/map", self._asking(queries.map)),
                 Route("/v1/certificate", self._asking(queries.certificate)),
                 Route("/v1/alarms", self._asking(queries.alarms)),
                 Route("/v2", self._server),
-                Route("/v2/health/live", self._health),
-                Route("/v2/health/ready", self._ready),
+                Route("/v2/health/live", alive),
+                Route("/v2/health/ready", ready),
                 Route("/v2/models/{key}", self._model),
-                Route("/v2/models/{key}/ready", self._ready),
+                Route("/v2/models/{key}/ready", ready),
                 *pages,
             ],
             exception_handlers={RefusedError: _refused, HTTPException: _not_routed},
@@ -171,18 +172,14 @@ class App:
 
         return answer
 
-    async def _health(self, request: Request) -> Response:  # noqa: ARG002
-        return self._probe("alive")
+    def _probe(self, state: Literal["alive", "ready"]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:  # noqa: ARG001
+            begun = state == "alive" or self._requests.ready
+            if why := self._health.why_not(state) if begun else STARTING:
+                raise RefusedError(503, why, retry_after=1)
+            return _json({"status": state})
 
-    async def _ready(self, request: Request) -> Response:  # noqa: ARG002
-        if not self._requests.ready:
-            raise RefusedError(503, STARTING, retry_after=1)
-        return self._probe("ready")
-
-    def _probe(self, state: Literal["alive", "ready"]) -> Response:
-        if why := self._probed.why_not(state):
-            raise RefusedError(503, why, retry_after=1)
-        return _json({"status": state})
+        return answer
 
     async def _metrics(self, request: Request) -> Response:
         content, kind = await self._queries.metrics(request.headers.get("accept", ""))

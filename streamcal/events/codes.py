@@ -41,6 +41,7 @@ Code: TypeAlias = Literal[
     "not_csv",
     "not_json",
     "not_utf8",
+    "repeated_field",
     "too_far_ahead",
     "too_long",
     "too_many_keys",
@@ -73,6 +74,7 @@ TITLES: Final[dict[Code, str]] = {
     "not_csv": "not a row of the CSV file",
     "not_json": "not JSON",
     "not_utf8": "invalid UTF-8",
+    "repeated_field": "a field that comes twice",
     "too_far_ahead": "a time too far ahead",
     "too_long": "too long",
     "too_many_keys": "too many keys",
@@ -168,6 +170,7 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         "invalid UTF-8: {error} at byte {byte}; perhaps encoding = {encoding!r} of [file] or [stdio]",
         "invalid UTF-8: {error} at byte {byte}",
     ),
+    "repeated_field": ("an object has the field {name:shown} twice: which of them counts?",),
     "too_far_ahead": (
         ": time {time:.15g} ({time:time}) is more than {limit:duration} past those before it, whose median is"
         " {median:time}; if it is right, raise max_jump of [join]",

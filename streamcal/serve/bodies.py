@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.events.codec import check_repeated
 from streamcal.events.columns import Columns
 from streamcal.run.kinds import Kind
 from streamcal.serve.http_problems import RefusedError
@@ -143,6 +144,7 @@ def tensors(
     _check_values(body, MOST_VALUES)
     try:
         request = _decode_infer(body)
+        check_repeated(body, 1 + (request.id is not None) + len(Tensor.__struct_fields__) * len(request.inputs))
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not an inference request: {error}"[:1000]) from None
     scores = kind.score

@@ -212,3 +212,31 @@ def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: boo
     if events is not None:
         texts = block.removesuffix(b"\n").split(b"\n")
         assert list(events) == [decoder.decode(line) for line in texts]
+
+
+@pytest.mark.parametrize("columns", [Columns(), Columns(keep=("x",)), Columns(classes=("a", "b", "c"))])
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        b'{"id":"p1","id":"p2",S,"time":1}',
+        b'{"id":null,"id":"p2",S}',
+        b'{"id":"p1",S,"time":1,"time":null}',
+        b'{"id":"p1",S,"x":null,"x" :1}',
+        b'{"id":"p:1",S,"\\u0069d"\t:"p2"}',
+        b'{"id":"p1","time":"2026-01-02T03:04:05Z",S,S}',
+        b'{"id":"p1",S,"unknown":1,"unknown":":"}',
+        b'{"id":"p1",S,"unknown":[{"a":1,"a":2}]}',
+    ],
+)
+def test_a_field_that_comes_twice_is_refused_on_every_path(columns: Columns, repeated: bytes) -> None:
+    """One line, few, and many by columns; what has as many colons and each field once is taken."""
+    score = b'"scores":{"a":0.5,"c":0.25,"b":0.25}' if columns.classes else b'"score":0.5'
+    line = repeated.replace(b"S", score)
+    once = b'{"id":"p::1",%b,"x":null,"time":2}' % score
+    for count in (1, 3, 100):
+        decoder = JsonDecoder(columns=columns)
+        for text in (line, once):
+            lines = [once] * (count - 1) + [text]
+            found = decoder.decode_lines(b"\n".join(lines), rejects=True) or [*map(decoder.decode, lines)]
+            assert [type(event) for event in found[:-1]] == [PredictionEvent] * (count - 1)
+            assert getattr(found[-1], "code", None) == ("repeated_field" if text is line else None)

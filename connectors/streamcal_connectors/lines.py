@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
+import numpy as np
 
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.events.codec import Malformed, TextFormat
@@ -37,6 +38,8 @@ from streamcal_connectors.readers import (
 __all__ = ["LineSource"]
 
 _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
+_BREAK: Final = ord("\n")
+_MOST_LINES: Final = 4  # times as many as the events that were asked for
 _EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
 
 log = logging.getLogger("streamcal_connectors")
@@ -156,6 +159,7 @@ class LineSource:
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
+        self._ahead = b""  # read, but more lines than a poll takes
         self._until: _Position | None = None
         self._done = False  # for good, whatever the limit
         self._lost = False  # whether what was read before is gone: it came through a pipe
@@ -192,7 +196,7 @@ class LineSource:
         if self._until is not None:
             size = min(size, self._until.offset - self._read.size)
         try:
-            blocks = self._next(size, timeout) if size > 0 else self._finish()
+            blocks = self._next(size, timeout, _MOST_LINES * max_events) if size > 0 else self._finish()
         except OSError as error:
             error.filename = error.filename or self._title
             raise
@@ -208,7 +212,7 @@ class LineSource:
     def lag(self) -> Mapping[str, float]:
         """Return how many bytes of the file were not read yet."""
         left = self._reader.left()
-        return {} if left is None else {"": float(max(left, 0))}
+        return {} if left is None else {"": float(max(left + len(self._ahead), 0))}
 
     def close(self) -> None:
         """Release; may be called twice."""
@@ -234,7 +238,7 @@ class LineSource:
 
     def _find(self, offset: int, fingerprint: Fingerprint | None) -> None:
         """Go to an offset of the file that was read before."""
-        self._before = Prefix()
+        self._before, self._ahead = Prefix(), b""
         if self._reader.seekable:
             if self._is_replaced():
                 self._reader.close()
@@ -264,14 +268,19 @@ class LineSource:
 
     # Reading
 
-    def _next(self, size: int, timeout: float) -> list[_Block]:
-        """Read on."""
+    def _next(self, size: int, timeout: float, most: int) -> list[_Block]:
+        """Read on, at most so many lines."""
+        rest = self._ahead[size:]
         try:
-            data = self._reader.read(size, timeout)
+            data = self._ahead[:size] or self._reader.read(size, timeout)
             if self._reader.is_array and self._reader.follows:
                 raise ValueError(f"{self._title}: an array in JSON does not grow: leave out --follow")
             if data:
-                return self._take(data)
+                end = len(data)
+                if data.count(b"\n") > most:
+                    end = int(np.flatnonzero(np.frombuffer(data, np.uint8) == _BREAK)[most - 1]) + 1
+                self._ahead = data[end:] + rest
+                return self._take(data[:end])
             is_replaced = self._options.follow and self._is_replaced()
         except ReplacedError:
             is_replaced = True
@@ -418,3 +427,4 @@ class LineSource:
                     yield rest
             finally:
                 self._reader.seek(self._read.size)
+                self._ahead = b""

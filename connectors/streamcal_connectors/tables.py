@@ -38,6 +38,8 @@ from streamcal_connectors.readers import read_position
 __all__ = ["FORMATS", "TableSource", "brief", "open_table"]
 
 _END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
+_MOST_BYTES: Final = 64 << 20  # of rows that are decoded at once, as far as those before them tell …
+_FIRST_ROWS: Final = 256  # … of which these are the first
 _ARROW_FILE: Final = b"ARROW1"
 _STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _DISTINCT: Final = {"id", "score", "weights", "time"}  # columns in which hardly a value comes twice
@@ -113,7 +115,20 @@ class _Parquet(Table):
         self.schema = self._parquet.schema_arrow
 
     def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
-        """Yield its rows; see `Table`. Row groups before the first row are not read."""
+        """Yield its rows; see `Table`: fewer at a time where they are large, as a small file may hold."""
+        step, is_last = min(rows, _FIRST_ROWS), False
+        while not is_last:
+            is_last = True
+            for piece in self._read(first, step, columns):
+                yield piece
+                count = len(piece.batch)
+                first, fitting = piece.first + count, _MOST_BYTES * count // max(piece.batch.nbytes, 1)
+                if step > fitting or step == _FIRST_ROWS < min(rows, fitting):
+                    step, is_last = max(min(rows, fitting), 1), False
+                    break
+
+    def _read(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        """Yield its rows, so many at a time. Row groups before the first row are not read."""
         about = self._parquet.metadata
         group = at = 0
         while group < about.num_row_groups and at + about.row_group(group).num_rows <= first:
@@ -332,7 +347,7 @@ class TableSource:
             return ()
         try:
             events = self._events(piece)
-        except pa.ArrowException as error:  # such as a dictionary that has no such entry
+        except (pa.ArrowException, MemoryError) as error:  # such as a dictionary that has no such entry
             self._next = piece.first
             self._break_off(error)
             return ()
@@ -360,7 +375,7 @@ class TableSource:
             self._pieces = self._table.pieces(self._next, rows, self._read)
         try:
             piece = next(self._pieces, None)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
             self._break_off(error)
             return None
         if piece is None:
@@ -374,11 +389,13 @@ class TableSource:
 
     def _break_off(self, error: Exception) -> None:
         """End where the data cannot be read; the position stays before, so that a mended file is read on."""
-        where = f"{self._title} cannot be read beyond row {self._next:,}: {brief(error)}"
+        what = brief(error) or "too little memory"
+        where = f"{self._title} cannot be read beyond row {self._next:,}: {what}"
         if self._until is not None:
             raise ValueError(f"{where}; but it was read up to row {self._until:,} before")
         self._done = self.ended = True
-        self.damage = f"{where}. Restore it, and run again"
+        advice = "Give the process more memory, or write it with fewer rows in a row group or record batch"
+        self.damage = f"{where}. {advice if isinstance(error, MemoryError) else 'Restore it'}, and run again"
         log.error("%s", self.damage)
 
     def _events(self, piece: Piece) -> Sequence[Event | Malformed]:

@@ -489,7 +489,7 @@ def _names_of(wire: Any) -> int:
     return len(values) - values.count(msgspec.UNSET) + inner
 
 
-def check_repeated(text: bytes, names: int) -> None:
+def check_repeated(text: bytes | bytearray, names: int) -> None:
     """Refuse a text of JSON an object in which has a field twice: a decoder takes the last.
 
     ``names``: number of fields that it has, if each comes once; fewer, where that is not known.

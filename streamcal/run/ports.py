@@ -20,7 +20,8 @@ steps. Whatever step the process dies at, the restart gives what the run that ne
    * one that cannot (a log with transactions) keeps the input positions in its own transaction; on restart
      `Sink.resume` returns them. When they are not the store's, the sink is ahead by exactly one batch: that
      from the store's positions to the sink's. It is read again (`Source.limit`) and processed again as one
-     batch, its rows for that sink suppressed.
+     batch, its rows for that sink suppressed. Only where the store is an older copy, there are more
+     (`TransactionalSink.lead`).
 
    A sink that delivers at its own pace (`OutboxSink`) is at least once: step 3 records what it has not
    delivered, and on restart `Sink.resume` is given that.
@@ -48,6 +49,7 @@ from streamcal.run.rows import MapRow, RejectRow
 from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
+    "KEPT_REJECTS",
     "REQUESTS",
     "Batch",
     "Change",
@@ -75,6 +77,7 @@ __all__ = [
     "StoppedError",
     "Store",
     "TableSource",
+    "TransactionalSink",
 ]
 
 Position: TypeAlias = Any
@@ -82,6 +85,9 @@ Position: TypeAlias = Any
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
+
+KEPT_REJECTS: Final = 10_000
+"""Number of the latest rejects that a store keeps; the ``--rejects`` output has all of them."""
 
 REQUESTS: Final = "http"
 """Name of the source of a server's requests, in positions and rejects."""
@@ -334,6 +340,18 @@ class OutboxSink(Sink, Protocol):
 
     def drain(self) -> Position:
         """At the end of a run, after the last commit: wait a moment for a delivery; return the position."""
+
+
+@runtime_checkable
+class TransactionalSink(Sink, Protocol):
+    """A sink whose `Sink.resume` returns positions."""
+
+    @property
+    def lead(self) -> int:
+        """Number of commits, as of `Sink.resume`, since the one that the store has recorded.
+
+        More than one, if the store is an older copy: what comes next is then processed in parts.
+        """
 
 
 class Feed(Protocol):

@@ -23,6 +23,7 @@ from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.outputs import Outputs, writing
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import (
+    KEPT_REJECTS,
     Change,
     Checkpoint,
     CutBackSink,
@@ -35,6 +36,7 @@ from streamcal.run.ports import (
     Source,
     StoppedError,
     Store,
+    TransactionalSink,
 )
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.stored import StoredRun, stored_run
@@ -126,6 +128,7 @@ class Runner:
         self._opened: set[str] = set()  # names of sources
         self._resumed = self._repeating = False
         self._ahead: Mapping[str, Positions] | None = None  # input positions of sinks ahead of the store
+        self._lead = 1  # by how many micro-batches
         self._suppressed: list[Sink] = []  # those sinks
         self._lengths: dict[str, object] = {}  # of sinks, by name, at their last commit
         self._shard = None if inputs.shard is None else str(inputs.shard)
@@ -214,6 +217,7 @@ class Runner:
                     f"{sink.name} and {self._suppressed[0].name} are at different micro-batches"
                 )
             self._ahead = own
+            self._lead = sink.lead if isinstance(sink, TransactionalSink) else 1
             self._suppressed.append(sink)
         for name in _differing(self._ahead or {}, reached):
             if name and name not in known:
@@ -230,11 +234,11 @@ class Runner:
             for sources, process in self._phases():
                 if not batch.positions.keys().isdisjoint(_names(sources)):
                     self._seek(sources)
-                    again = self._read_again(sources, batch.positions, batch.events)
+                    (again,) = self._read_again(sources, batch.positions, batch.events)
                     outcome = _processed(process, again)
                     self._move(again)
                     self._maps += outcome.maps
-                    self._rejects += outcome.rejects
+                    self._add_rejects(outcome)
             self._watermark = batch.watermark
         self._repeating = False
         begun = {sink.name: sink.position for sink in self._outputs.sinks if isinstance(sink, CutBackSink)}
@@ -251,8 +255,10 @@ class Runner:
         for sources, process in self._phases():
             if not _differing(ahead, self._positions).isdisjoint(_names(sources)):
                 self._seek(sources)
-                batch = self._read_again(sources, ahead)
-                self._commit(_processed(process, batch), batch)
+                sinks = self._suppressed
+                for batch in self._read_again(sources, ahead, in_parts=self._lead > 1):
+                    self._suppressed = sinks
+                    self._commit(_processed(process, batch), batch)
         self._suppressed = []
 
     def _phases(self) -> Iterator[tuple[Sequence[Source], Process]]:
@@ -265,8 +271,10 @@ class Runner:
         sources: Sequence[Source],
         until: Mapping[str, Positions],
         pushed: Mapping[str, bytes] | None = None,
-    ) -> MicroBatch:
-        """Read one micro-batch again, up to the positions after it.
+        *,
+        in_parts: bool = False,
+    ) -> Iterator[MicroBatch]:
+        """Read one micro-batch again, up to the positions after it; or several, as that many ``in_parts``.
 
         Raises
         ------
@@ -275,31 +283,39 @@ class Runner:
         StoppedError
             if the run is to stop meanwhile.
         """
-        merge = self._merge(sources)
+        merge, reading = self._merge(sources), list[Source]()
         for source in sources:
             if isinstance(source, PushSource):
                 merge.add(source.name, [source.again((pushed or {})[source.name])], ended=True)
                 continue
             source.limit(until.get(source.name, {}))
-            while not source.ended:
+            reading.append(source)
+        while reading:
+            for source in [*reading]:
+                if source.ended:
+                    source.limit(None)
+                    merge.add(source.name, (), ended=True)
+                    reading.remove(source)
+                    continue
                 if self._stop():
                     raise StoppedError("stopped before it had read again what came before")
-                merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
-            source.limit(None)
-            merge.add(source.name, (), ended=True)
+                waiting = merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
+                part = merge.take(self._watermark) if in_parts and waiting >= MAX_EVENTS else None
+                if part is not None:
+                    yield part
         batch = merge.take(self._watermark)
         reached = moved(self._positions, batch.positions if batch else {})
         for name in _names(sources):
             for partition, position in until.get(name, {}).items():
-                if batch is None or reached[name].get(partition) != position:
+                if reached[name].get(partition) != position:
                     where = f"{name}, partition {partition}" if partition else name
                     raise StoreError(
                         f"{where} was read up to {position} before, and now ends at"
                         f" {reached[name].get(partition)}: give it as it was, or move store and outputs away,"
                         " and run again from the beginning"
                     )
-        assert batch is not None  # noqa: S101  # positions are to move
-        return batch
+        if batch is not None:
+            yield batch
 
     def _publish(self) -> None:
         """Publish the maps of a calibration."""
@@ -427,11 +443,16 @@ class Runner:
                 with writing(sink):
                     self._lengths[sink.name] = sink.commit(self._marked(self._positions))
         self._maps += outcome.maps
-        self._rejects += outcome.rejects
+        self._add_rejects(outcome)
         self._suppressed = []
         self._ends_uncommitted = batch is not None and self._keep(batch)
         if not self._ends_uncommitted:
             self._record()
+
+    def _add_rejects(self, outcome: Outcome) -> None:
+        """Hold rejects until the state is committed, as many as a store keeps."""
+        self._rejects += outcome.rejects[-KEPT_REJECTS:]
+        del self._rejects[:-KEPT_REJECTS]
 
     def _move(self, batch: MicroBatch) -> None:
         """Record the positions after a batch."""

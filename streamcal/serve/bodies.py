@@ -144,7 +144,9 @@ def tensors(
     _check_values(body, MOST_VALUES)
     try:
         request = _decode_infer(body)
-        check_repeated(body, 1 + (request.id is not None) + len(Tensor.__struct_fields__) * len(request.inputs))
+        check_repeated(
+            body, 1 + (request.id is not None) + len(Tensor.__struct_fields__) * len(request.inputs)
+        )
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is not an inference request: {error}"[:1000]) from None
     scores = kind.score

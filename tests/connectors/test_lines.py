@@ -317,3 +317,22 @@ def test_standard_input_may_be_csv(tmp_path: Path) -> None:
     done = streamcal(*command, stdin=b"id,p\na,0.5\nb,0.25\n")
     assert done.returncode == 0, done.stderr
     assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["id", "a", "b"]
+
+
+def test_many_short_lines_are_taken_a_part_at_a_time(tmp_path: Path) -> None:
+    """Else one read would hold a reject of each of two million lines; a restart goes on at any of them."""
+    path = tmp_path / "short.jsonl"
+    path.write_bytes(b"{}\n" * 9_999 + lines(0, 2))
+    with opened(path) as source:
+        (first,) = source.poll(1000, 0.0)
+        assert len(first.events) == 4_000
+        assert source.lag()[""] > 18_000
+        position = first.position(3_000)
+        found = read(source)
+        assert [line for _, line in found.lines] == [*range(4_001, 10_002)]
+        source.seek({"": position})
+        source.limit({"": found.position(5_999)})
+        again = read(source)
+        assert [line for _, line in again.lines] == [*range(3_001, 10_001)]
+        source.limit(None)
+        assert read(source).ids == ["1"]

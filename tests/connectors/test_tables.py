@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
+from streamcal_connectors import tables
 
 from streamcal import LabelledEvent, PredictionEvent
 from streamcal.events import table_codec
@@ -214,6 +215,34 @@ def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Pa
         found = read(source, 10)
         assert "cannot be read beyond row 20" in source.damage
     assert len(found.places) == found.position(-1)["row"] == 20
+
+
+def test_rows_that_expand_are_decoded_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that comes 3,000 times takes its room once in the file: then only what fits is decoded."""
+    path, keys = tmp_path / "t.parquet", ["x" * 10_000] * 3_000
+    rows = {"id": [str(i) for i in range(len(keys))], "score": [0.5] * len(keys), "key": keys}
+    pq.write_table(pa.table(rows), path, row_group_size=len(keys))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(tables, "_MOST_BYTES", 1 << 20)
+    with opened(path) as source:
+        found = read(source, 65_536)
+    assert [line for _, line in found.lines] == [*range(1, len(keys) + 1)]
+    assert max(batch.piece.batch.nbytes for batch, _ in found.places) < 3 << 20
+
+
+def test_rows_for_which_there_is_no_memory_end_the_file_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": ["a"], "score": [0.5]}), path)
+
+    def values_of(column: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(tables, "as_role", lambda role, column: values_of(column))
+    with opened(path) as source:
+        assert not read(source).places
+        assert re.search(r"beyond row 0: too little memory\. Give the process more memory, or", source.damage)
 
 
 _TEXT = st.none() | st.text(max_size=3)

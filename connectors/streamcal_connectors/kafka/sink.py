@@ -44,6 +44,7 @@ class KafkaSink:
         self._is_compressed = transactions.cluster.config.compresses
         self._encode = msgspec.json.Encoder().encode
         self._append = options.append
+        self.lead = 0
         transactions.join(self.topic, url.options.transactional_id, options.shard)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
@@ -58,6 +59,7 @@ class KafkaSink:
                 " whether the last micro-batch was written. Go on with --append, which may write it twice if"
                 " the topic is the same; or start with a new store"
             )
+        self.lead = 0 if mark is None else mark.number - number
         return None if mark is None or not job else mark.positions
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from streamcal.errors import StoreError
 from streamcal.events.codes import Code
 from streamcal.join.packs import Kind, Pack
-from streamcal.run.ports import Change, Checkpoint, Position, Role, SegmentId
+from streamcal.run.ports import KEPT_REJECTS, Change, Checkpoint, Position, Role, SegmentId
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.paths import identities_of, path_of
 from streamcal_connectors.sqlite.access import StoreLock, reading_mode
@@ -31,9 +31,6 @@ __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
 KEPT_MAPS: Final = 1000
 """Number of map versions that the store keeps; beyond it, every second one of the older half is deleted."""
-
-KEPT_REJECTS: Final = 10_000
-"""Number of the latest rejects that the store keeps; the ``--rejects`` output has all of them."""
 
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _META: Final = {"counts", "job", "positions", "run", "sinks"}

@@ -245,3 +245,34 @@ def test_a_service_follows_the_newest_map(kafka: Kafka) -> None:
             until(again, "the service does not follow")
             service.terminate()
             assert service.wait(30) == 0, said()
+
+
+def test_what_came_after_a_copy_of_the_store_is_repeated_in_parts(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one batch, it would take as much memory as the time since the copy was long."""
+    events, answers, store = kafka.topic("events", 2), kafka.topic("answers"), tmp_path / "s.db"
+    command = ["run", "--events", kafka.url(events, "?until=end"), "--store", store]
+    for number in range(4):
+        kafka.put(events, [prediction(100 * number + i) for i in range(100)], number % 2)
+        done = streamcal(*command, "--output", kafka.url(answers))
+        assert done.returncode == 0, done.stderr
+        if not number:
+            copy = store.read_bytes()
+    store.write_bytes(copy)
+    monkeypatch.setattr(runner, "MAX_EVENTS", 40)
+    sizes, process = list[int](), Pipeline.process
+    monkeypatch.setattr(
+        Pipeline, "process", lambda self, batch: (sizes.append(len(batch.events)), process(self, batch))[1]
+    )
+    connectors, pipeline = Connectors(), Pipeline()
+    with ExitStack() as opened:
+        kept, source = connectors.store(str(store)), connectors.source(kafka.url(events, "?until=end"))
+        sink = connectors.sink(kafka.url(answers))
+        for each in (kept, source, sink):
+            opened.callback(each.close)
+        Runner(pipeline, Inputs([], [source]), Outputs(sink), kept, clock=time.monotonic).run()
+    assert sum(sizes) == 300
+    assert max(sizes) <= 120
+    assert pipeline.join.counts.predictions == 400
+    assert kafka.answered(answers) == list(range(400))

@@ -21,7 +21,7 @@ from tests.forks import Fork
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
-PARTITIONS, KEYS = 12, 30
+PARTITIONS, KEYS = 12, 20
 INPUTS = "calibration", "events", "labels"
 
 
@@ -56,7 +56,7 @@ def rows(kafka: Kafka, outputs: dict[str, str]) -> dict[str, list[Any]]:
 @BOTH
 @pytest.mark.parametrize(
     ("runs", "events"),
-    [(3, 4_000), *(pytest.param(runs, 20_000, marks=pytest.mark.nightly) for runs in (1, 2, 3))],
+    [(3, 2_400), *(pytest.param(runs, 20_000, marks=pytest.mark.nightly) for runs in (1, 2, 3))],
 )
 def test_shards_that_are_killed_equal_one_process(
     kafka: Kafka, tmp_path: Path, runs: int, events: int

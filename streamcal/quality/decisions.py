@@ -31,7 +31,7 @@ DECISIONS: Final[tuple[Decision, ...]] = ("pass", "review", "act")
 PASS, REVIEW, ACT = range(3)
 
 _DAY: Final = 86_400.0
-_MOST: Final = 1_000_000  # decisions to act a day: so many probabilities are kept
+MOST: Final = 100_000  # decisions to act a day: so many probabilities are kept
 
 
 class Thresholds(NamedTuple):
@@ -126,7 +126,7 @@ class Capacity(msgspec.Struct):
     [2, 0, 0, 2, 0]
     """
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     """Most decisions to act in a day: k."""
     seed: int = 0
     day: int | None = None
@@ -200,7 +200,7 @@ def decide(
     thresholds
         two probabilities, ascending, in [0, 1]: to review from the first on, to act from the second on.
     capacity_per_day
-        number of decisions to act in a day, from 1 to 1,000,000: see `streamcal.quality.decisions.Capacity`.
+        number of decisions to act in a day, from 1 to 100,000: see `streamcal.quality.decisions.Capacity`.
     times
         event times of a capacity, ascending: seconds since 1970, or datetime64. Length n.
     seed
@@ -234,17 +234,12 @@ def decide(
             raise ValueError(f"thresholds must be two ascending probabilities, got {shown(thresholds)}")
         codes = Thresholds(ends[1], ends[2]).codes(p)
     else:
-        take = Capacity(check_capacity(capacity_per_day), seed).take
+        if not isinstance(capacity_per_day, int) or not 1 <= capacity_per_day <= MOST:
+            raise ValueError(f"capacity_per_day must be from 1 to {MOST:,}, got {shown(capacity_per_day)}")
+        take = Capacity(capacity_per_day, seed).take
         at = np.asarray(times)
         seconds = at.astype("datetime64[us]").astype(np.float64) / 1e6 if at.dtype.kind == "M" else at
         if seconds.shape != p.shape:
             raise ValueError(f"capacity_per_day needs times of the {len(p)} predictions, got {shown(times)}")
         codes = np.array(list(map(take, p.tolist(), map(float, seconds))), np.int64)
     return np.array(DECISIONS)[codes]
-
-
-def check_capacity(value: Any) -> int:
-    """Return a capacity; raise ValueError if it is none."""
-    if isinstance(value, int | np.integer) and 1 <= value <= _MOST:
-        return int(value)
-    raise ValueError(f"capacity_per_day must be a whole number from 1 to {_MOST:,}, got {shown(value)}")

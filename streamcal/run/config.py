@@ -14,7 +14,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
-from streamcal.quality.decisions import Costs, check_capacity
+from streamcal.quality.decisions import MOST, Costs
 from streamcal.quality.net_benefit import DecisionRule
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
@@ -112,7 +112,7 @@ class DecisionConfig(_Options):
     """Cost of passing where the label is 1."""
     review: float | None = None
     """Cost of a review, whatever the label; None: there are none."""
-    capacity_per_day: int | None = None
+    capacity_per_day: Annotated[int, Field(ge=1, le=MOST)] | None = None
     """Number of decisions to act in a day of event time, instead of costs."""
     currency: Annotated[str, Field(max_length=16)] = ""
     """Unit of the costs, such as ``EUR``."""
@@ -129,7 +129,6 @@ class DecisionConfig(_Options):
     def _is_a_rule(self) -> Self:
         costs = [self.false_positive, self.false_negative, self.review, self.currency or None]
         if self.capacity_per_day is not None:
-            check_capacity(self.capacity_per_day)
             if costs != [None] * 4:
                 raise ValueError("capacity_per_day excludes costs and currency: leave it out, or them")
         elif self.rule is None and costs != [None] * 4:  # the rule checks its costs

@@ -145,7 +145,7 @@ def test_a_capacity_is_never_exceeded_and_takes_about_the_most_probable() -> Non
         (lambda: streamcal.decide([0.5]), "give one of costs, thresholds and capacity_per_day, got 0"),
         (lambda: streamcal.decide([0.5], thresholds=(0.9, 0.1)), "two ascending probabilities"),
         (lambda: streamcal.decide([0.5], thresholds=(0.9,)), "two ascending probabilities"),
-        (lambda: streamcal.decide([0.5], capacity_per_day=0, times=[1.0]), "from 1 to 1,000,000, got 0"),
+        (lambda: streamcal.decide([0.5], capacity_per_day=0, times=[1.0]), "from 1 to 100,000, got 0"),
         (lambda: streamcal.decide([0.5], capacity_per_day=2), "needs times of the 1 predictions"),
         (lambda: streamcal.decision_curve([0, 1], [0.5]), "one length"),
         (lambda: streamcal.decision_curve([0], [0.5], thresholds=[1.0]), "below 1, got 1.0"),

@@ -12,7 +12,7 @@ import pytest
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
-from streamcal.run.config import RunConfig
+from streamcal.run.config import DecisionConfig, RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
@@ -41,11 +41,13 @@ def fill(seed: int, count: int = 600) -> None:
         logs["labels"].partitions[str(rng.randrange(2))].append(msgspec.json.encode(label))
 
 
-def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipeline:
+def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False, seed: int = 0) -> Pipeline:
     """Run to the end of what is there; ``die`` is asked at each step of each commit."""
     connectors = Connectors()
     store = connectors.store("memory:state")
-    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0)))
+    decides = {"capacity_per_day": 50} if seed % 2 else {"false_positive": 1, "false_negative": 2}
+    decision = DecisionConfig.model_validate(decides)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0), decision=decision))
     sources = [
         connectors.source(f"memory:{name}", SourceOptions(follow=follow))
         for name in ("predictions", "labels")
@@ -125,7 +127,7 @@ def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) ->
 
     for _ in range(1000):
         try:
-            drive(follow=follow, die=die)
+            drive(follow=follow, die=die, seed=seed)
             break
         except DiedError:
             pass
@@ -141,7 +143,7 @@ def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) ->
     logs.clear()
     stores.clear()
     fill(seed)
-    drive(follow=follow)
+    drive(follow=follow, seed=seed)
     whole = {name: rows(name) for name in ("answers", "rejects", "maps")}, state()
     if not follow:  # then the order depends on the batches
         assert broken == whole

@@ -41,7 +41,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from streamcal.values import Floats
-from tests.quality import forecasts
+from tests.quality import forecasts, sampled
 
 DAY: Final = 86_400.0
 DAYS: Final = 100
@@ -495,6 +495,49 @@ def false_verdicts(asked: Any) -> Table:
 # Flights
 
 
+def sampled_coverage(asked: Any) -> Table:
+    """Streams by how labels were sampled, on which an interval misses, or propensities are doubted."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for kind in sampled.KINDS:
+            for wrong in (1.0, 1.5, 1.0 / 1.5):
+                streams = asked.streams if wrong == 1.0 else asked.streams // 10
+                found = [
+                    sampled.sampled(seed, kind, 2.0, n=5_000, wrong=wrong, looks=10)
+                    for seed in range(streams)
+                ]
+                doubted = sum(any(sums.refutes_propensities for sums in each.looks) for each in found)
+                cells = f"{sum(each.misses for each in found):,}", f"{doubted:,}"
+                yield [kind, f"{wrong:.2f}", f"{streams:,}", *cells]
+
+    return ("propensities", "seen, over that", "streams", "missed", "doubted"), rows()
+
+
+def sampled_power(asked: Any) -> Table:
+    """Predictions until forecasts that are off by a factor are told, of 40 streams of 30,000."""
+
+    def told(seed: int, kind: str, factor: float, base: float, share: float) -> int | None:
+        made = sampled.sampled(seed, kind, factor, n=30_000, share=share, base=base, looks=30)
+        for sums in made.looks:
+            if sums.labels and judge(sums, sampled.COMPLETE).deviates:
+                return sums.predictions
+        return None
+
+    def rows() -> Iterator[Sequence[str]]:
+        streams = min(asked.streams, 40)
+        for factor, base in ((1.5, 0.2), (0.67, 0.2), (2.0, 0.02), (0.5, 0.02), (0.25, 0.002)):
+            for share in (0.1, 0.03, 0.01):
+                cells = [f"{factor:g}", f"{base:g}", f"{share:.0%}"]
+                for kind in ("uniform", "root"):
+                    found = [told(seed, kind, factor, base, share) for seed in range(streams)]
+                    some = [each for each in found if each is not None]
+                    cells += [f"{len(some)} of {streams}", f"{np.median(some):,.0f}" if some else "–"]
+                yield cells
+
+    columns = "uniform", "median", "by √(p(1 − p))", "median"
+    return ("forecasts, over the truth", "base rate", "labelled", *columns), rows()
+
+
 def flights(_: Any) -> Table:
     """Return what is said of the flights at the end of each month, and with labels of equal delay."""
 
@@ -605,6 +648,8 @@ PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "widths": widths,
     "power": power,
     "false": false_verdicts,
+    "sampled": sampled_coverage,
+    "asked": sampled_power,
     "flights": flights,
     "decisions": decisions,
 }

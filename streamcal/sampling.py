@@ -1,9 +1,10 @@
 """Which predictions to have labelled, where labels cost money: a known chance for each, under a budget.
 
-The chance of a label, its propensity, is a quarter even, and for the rest proportional to √(p (1 − p)), the
-standard deviation of the label if p is right. So labels go where they tell most (Neyman 1934), and no kind of
-prediction is left out. Certificates and confidence sequences stay valid (docs/proofs/verdict.md, lemma 6;
-compare Xu, Karampatziakis and Mineiro, arXiv 2406.10490).
+Of the chance of a label, its propensity, half is even, and half proportional to √(p (1 − p)), the standard
+deviation of the label if p is right. So labels go where they tell most (Neyman 1934), and no kind of
+prediction is left out: with less than half, it takes longer to tell that forecasts are too high. Confidence
+sequences stay valid: docs/proofs/verdict.md, lemma 6; compare Xu, Karampatziakis and Mineiro (arXiv
+2406.10490).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import msgspec
 
 __all__ = ["Sampler"]
 
-_EVEN: Final = 0.25  # of the budget: spread over all predictions alike
 _MEMORY: Final = 5000  # predictions over which the mean of √(p (1 − p)), and of the time between two, go back
 _LEAST: Final = 1e-4
 _DAY: Final = 86_400.0
@@ -34,25 +34,29 @@ class Sampler(msgspec.Struct):
         share of the predictions to have labelled, on average, in (0, 1]; None: ``labels_per_day`` says it.
     labels_per_day
         number of predictions to have labelled in a day of event time, on average, above 0.
+    even
+        part of the budget that all predictions share alike, from 0.05 to 1. With 1 and ``share``, labels are
+        a plain random sample, and certificates hold as without a budget.
     seed
         seed of the draws, an integer.
 
     Raises
     ------
     ValueError
-        unless one of both is set, in its range.
+        unless one of both is set, and all are in range.
 
     Examples
     --------
     >>> sampler = Sampler(share=0.1)
     >>> sampler.propensity(0.5), round(sampler.propensity(0.01), 3)
-    (0.1, 0.05)
+    (0.1, 0.067)
     >>> sum(sampler.asks(f"id-{number}", 0.1) for number in range(1000))
     86
     """
 
     share: float | None = None
     labels_per_day: float | None = None
+    even: float = 0.5
     seed: int = 0
     predictions: int = 0
     """Number of predictions so far."""
@@ -71,6 +75,8 @@ class Sampler(msgspec.Struct):
             )
         if self.share is not None and not 0.0 < self.share <= 1.0:
             raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
+        if not 0.05 <= self.even <= 1.0:
+            raise ValueError(f"even must be from 0.05 to 1, got {self.even}")
         if self.labels_per_day is not None and not 0.0 < self.labels_per_day < math.inf:
             raise ValueError(f"labels_per_day must be above 0 and finite, got {self.labels_per_day}")
 
@@ -95,7 +101,7 @@ class Sampler(msgspec.Struct):
         if time is not None:
             self.time = time if self.time is None else max(time, self.time)
         part = deviation / self.spread if self.spread else 1.0
-        return min(max(share * (_EVEN + (1.0 - _EVEN) * part), _LEAST), 1.0)
+        return min(max(share * (self.even + (1.0 - self.even) * part), _LEAST), 1.0)
 
     def asks(self, id_: str, propensity: float) -> bool:
         """Return whether the prediction with an id is to be labelled, given its propensity."""

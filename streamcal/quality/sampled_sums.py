@@ -208,9 +208,10 @@ def _loss_column(side: int, losses: Floats, weights: Floats) -> Counts:
 def _table(ranges: tuple[int, ...]) -> Floats:
     """Return what each sum adds to the logarithm of each process: float64[ranges, bands, sums, 2 stakes].
 
-    A label y of weight w multiplies the process by 1 + λ w (y − p). Its logarithm is concave in w and in p,
-    so at least the values at the four corners of range and band, interpolated. Where the factor may come near
-    0, each prediction multiplies by exp(−λ) to the most that y − p can lose.
+    A prediction without a label multiplies the process by 1 − v, and a label y of weight w by 1 − v + w (v +
+    λ (y − p)). The logarithm is concave in w and in p, so at least the values at the four corners of range
+    and band, interpolated. Of a range and stake, v ≥ 0 is the least for which no factor comes near 0. If that
+    would be 1 or more, each prediction multiplies by exp(−λ) to the most that y − p can lose.
     """
     stakes = SampledSums.gap_stakes
     tables = []
@@ -219,19 +220,26 @@ def _table(ranges: tuple[int, ...]) -> Floats:
         for place, exponent in enumerate(ranges):
             first, last = 2.0 ** (exponent - 1), 2.0**exponent
             begin, end = _ENDS[:-1, None], _ENDS[1:, None]
-            safe = stakes * last * (end if sign > 0.0 else 1.0 - begin) < _MARGIN
-            used = np.where(safe, sign * stakes, 0.0)
+            most = stakes * (end if sign > 0.0 else 1.0 - begin)
+            safe = most < _MARGIN
+            used, most = np.where(safe, sign * stakes, 0.0), np.where(safe, most, 0.0)
+            forgone = np.maximum(most - _MARGIN / last, 0.0) / max(1.0 - 1.0 / last, 0.5)
+            unseen = np.log1p(-forgone)
             for label in (0, 1):
-                corners = [[np.log1p(used * w * (label - p)) for p in (begin, end)] for w in (first, last)]
+                corners = [
+                    [np.log1p(w * (forgone + used * (label - p)) - forgone) for p in (begin, end)]
+                    for w in (first, last)
+                ]
                 ((low, right), (up, top)), wide, high = corners, last - first, end - begin
                 both = (low - right - up + top) / (wide * high)
                 by_weight, by_forecast = (up - low) / wide, (right - low) / high
                 column = 2 + 4 * label
-                table[place, :, column] = low - first * by_weight - begin * by_forecast + both * first * begin
+                at_0 = low - first * by_weight - begin * by_forecast + both * first * begin
+                table[place, :, column] = at_0 - unseen
                 table[place, :, column + 1] = by_weight - both * begin
                 table[place, :, column + 2] = by_forecast - both * first
                 table[place, :, column + 3] = both
-            table[place, :, 0] = np.where(safe | (sign > 0.0), 0.0, -stakes)
+            table[place, :, 0] = np.where(safe, unseen, 0.0 if sign > 0.0 else -stakes)
             table[place, :, 1] = np.where(safe, 0.0, -sign * stakes)
         tables.append(table)
     return np.concatenate(tables, axis=-1)

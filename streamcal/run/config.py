@@ -86,6 +86,9 @@ class SamplingConfig(_Options):
     labels_per_day: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] | None = None
     """Number of predictions to have labelled in a day of event time, on average."""
 
+    even: Annotated[float, Field(ge=0.05, le=1.0, strict=False)] = 0.5
+    """Part of the budget that all predictions share alike; the rest goes by √(p (1 − p))."""
+
     seed: int = 0
     """Seed of the draws."""
 
@@ -100,7 +103,7 @@ class SamplingConfig(_Options):
         """New sampler; None: nothing is sampled."""
         if self.share is None and self.labels_per_day is None:
             return None
-        return Sampler(self.share, self.labels_per_day, self.seed)
+        return Sampler(self.share, self.labels_per_day, self.even, self.seed)
 
 
 class DecisionConfig(_Options):

@@ -174,8 +174,9 @@ class RunState:
             self._quality.matures = self.label_delay_limit is not None
             self._quality.samples |= self.columns.samples or self.sampler is not None
             if self.sampler is not None and state.sampler is not None:
-                budget = {name: getattr(self.sampler, name) for name in ("share", "labels_per_day", "seed")}
-                self.sampler = msgspec.structs.replace(state.sampler, **budget)
+                budget = ("share", "labels_per_day", "even", "seed")
+                changed = {name: getattr(self.sampler, name) for name in budget}
+                self.sampler = msgspec.structs.replace(state.sampler, **changed)
         with restoring("not the state of a run"):
             self.join.load(packs)
         self._rows = None if segments is None else StoredRows(segments)

@@ -156,7 +156,7 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
         RunConfig.model_validate(tomllib.loads(one))
     written = tomllib.loads(comment.sub("", text))
     tables = config.model_dump(
-        include={"recalibrator", "join", "keys", "segments", "sampling", "decision", "columns"}
+        include={"recalibrator", "join", "keys", "segments", "sampling", "decision", "intervals", "columns"}
     )
     assert {name: set(table) for name, table in written.items()} == {
         name: set(table) for name, table in tables.items()

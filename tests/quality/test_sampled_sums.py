@@ -7,66 +7,21 @@ import pytest
 
 from streamcal.quality.label_sums import BANDS
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums, _table
-from streamcal.quality.verdict import Arrival, judge
-from streamcal.values import Floats
-
-N, DELAY = 3000, 200.0
-COMPLETE = Arrival(complete_at=DELAY, fair=False)
+from streamcal.quality.verdict import judge
+from tests.quality.sampled import COMPLETE, KINDS, sampled
 
 
-def propensities(kind: str, forecasts: Floats, rng: np.random.Generator) -> Floats:
-    """Return the chance of each label."""
-    root = np.sqrt(forecasts * (1.0 - forecasts))
-    return {
-        "uniform": np.full(N, 0.1),
-        "root": np.minimum(0.1 * (0.25 + 0.75 * root / root.mean()), 1.0),
-        "segment": np.where(rng.random(N) < 0.5, 0.03, 0.3),
-        "adverse": np.where(rng.random(N) < 0.05, 0.001, 0.15),
-    }[kind]
-
-
-def stream(seed: int, kind: str, factor: float, wrong: float = 1.0) -> tuple[list[SampledSums], Floats]:
-    """Return the sums at three looks, labels up to `DELAY` late, and p − m of each prediction."""
-    rng = np.random.default_rng(seed)
-    truth = rng.beta(1.0, 4.0, N)
-    p = np.clip(truth * factor, 0.0, 1.0)
-    pi = propensities(kind, p, rng)
-    labels, times = (rng.random(N) < truth).astype(float), np.arange(N, dtype=float)
-    came = np.where(rng.random(N) < wrong * pi, times + DELAY * rng.random(N), np.inf)
-    panes, forecasts, order, found = SampledPanes(), np.stack([truth, p]), np.argsort(came), []
-    for begin, end in ((0, 1000), (1000, 2000), (2000, N)):
-        panes.predict(forecasts[:, begin:end], 1 / pi[begin:end], times[begin:end])
-        new = order[(came[order] >= begin) & (came[order] < end)]
-        panes.label(forecasts[:, new], labels[new], 1 / pi[new], times[new])
-        found.append(panes.matured(end - DELAY))
-    return found, p - truth
-
-
-def misses(found: list[SampledSums], gap: Floats) -> bool:
-    """Return whether an interval of any start and look misses the mean gap of all predictions."""
-    for sums in found:
-        gaps, begins = sums.gaps("after"), np.array(sums.times, np.float64).astype(int)
-        means = [
-            gap[begin : begin + int(size)].mean()
-            for begin, size in zip(begins, gaps.labels[:, 0], strict=True)
-        ]
-        if ((gaps.low[:, 0] > means) | (gaps.high[:, 0] < means)).any():
-            return True
-    return False
-
-
-@pytest.mark.parametrize("kind", ["uniform", "root", "segment", "adverse"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_of_all_predictions_is_covered(kind: str) -> None:
     """Of 40 streams at most 6 may miss: of intervals that hold with 95%, more do once in 70 runs."""
-    assert sum(misses(*stream(seed, kind, 1.5)) for seed in range(40)) <= 6
+    assert sum(sampled(seed, kind, 1.5).misses for seed in range(40)) <= 6
 
 
 def test_a_wrong_propensity_misses_and_is_told() -> None:
-    streams = [stream(seed, "uniform", 3.0, wrong=2.0) for seed in range(10)]
-    assert sum(misses(*each) for each in streams) >= 8
-    verdicts = [judge(found[-1], COMPLETE) for found, _ in streams]
-    assert {verdict.state for verdict in verdicts} == {"cannot tell"}
-    lost = judge(stream(0, "uniform", 1.0, wrong=0.6)[0][-1], COMPLETE)
+    streams = [sampled(seed, "uniform", 3.0, wrong=2.0) for seed in range(10)]
+    assert sum(stream.misses for stream in streams) >= 8
+    assert {judge(stream.looks[-1], COMPLETE).state for stream in streams} == {"cannot tell"}
+    lost = judge(sampled(0, "uniform", 1.0, wrong=0.6).looks[-1], COMPLETE)
     assert lost.state == "cannot tell"
     assert "should have a label" in lost.sentence
 

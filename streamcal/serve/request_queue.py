@@ -185,7 +185,10 @@ class RequestQueue:
             self._changed.notify()
         await asyncio.wait([ticket.waiting], timeout=seconds)
         if not ticket.waiting.done():
-            self._withdraw(ticket)
+            with self._changed:
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+                    raise _busy(f"the events before these took more than {ANSWER_SECONDS:g} seconds")
         return await ticket.waiting
 
     async def ask(self, question: Callable[[], T]) -> T:
@@ -202,14 +205,6 @@ class RequestQueue:
             self._asked.append(_Question(question, waiting))
             self._changed.notify()
         return await _within(waiting)
-
-    def _withdraw(self, ticket: _Ticket) -> None:
-        """Refuse a request that was not taken."""
-        with self._changed:
-            if ticket not in self._waiting:
-                return
-            self._waiting.remove(ticket)
-        raise _busy(f"the events before these took more than {ANSWER_SECONDS:g} seconds")
 
     def close(self) -> None:
         """Take no more requests; those that wait are answered."""

@@ -23,6 +23,7 @@ from streamcal_connectors.kafka.kafka_python import (
     Consumer,
     KafkaPythonProducer,
     TopicSettings,
+    check_codec,
     connection_options,
     topic_settings,
 )
@@ -108,6 +109,8 @@ class Cluster:
         self._producer: Callable[..., Producer] = partial(KafkaPythonProducer, self._options)
         if config.library == "confluent":
             self._use_confluent()
+        else:
+            check_codec(self._options)
         self._id: str | None = None
 
     def _use_confluent(self) -> None:
@@ -286,7 +289,7 @@ class Cluster:
         """Raise RefusedError if an error is one that waiting and trying again cannot help."""
         if is_permanent(error):
             if "UnsupportedCodecError" in error_names(error):
-                advice = ": pip install lz4, zstandard or python-snappy, whichever it names"
+                advice = ': take library = "confluent" (pip install "streamcal-engine[kafka-confluent]")'
             raise RefusedError(f"Kafka at {self} refuses: {brief(error)}{advice}") from None
 
     def away(self, why: BaseException) -> None:

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from streamcal.run.connectors import public_url
+from streamcal_connectors.kafka.tokens import TOKEN_URL, Tokens
 
 __all__ = ["KafkaConfig", "KafkaUrl", "read_kafka_config"]
 
@@ -45,6 +46,8 @@ _OURS: Final = frozenset(
 )  # on which exactly-once rests, with _ for any dot
 
 _LIBRDKAFKA: Final = {
+    "client_id": "client.id",
+    "client_rack": "client.rack",
     "compression_type": "compression.type",
     "security_protocol": "security.protocol",
     "ssl_cafile": "ssl.ca.location",
@@ -114,6 +117,8 @@ class KafkaConfig(_Options):
         for name, value in table.items():
             if _SECRET.search(name) and not name.endswith(_ELSEWHERE):
                 raise ValueError(f"{name} is a secret: give {name}_file or {name}_env, which say where it is")
+            if name == TOKEN_URL and not str(value).startswith(("http://", "https://")):
+                raise ValueError(f"{name} must be an http:// or https:// URL")
             if name.startswith("ssl") and name.endswith(("file", ".location")) and not Path(value).exists():
                 raise ValueError(f"{name}: there is no file {value}")
         return table
@@ -144,12 +149,18 @@ class KafkaConfig(_Options):
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of kafka-python's clients, with the secrets; see `_secret`."""
-        return {name: value for name, value in _with_secrets(self.client).items() if "." not in name}
+        options = _with_secrets(self.client)
+        found = {name: value for name, value in options.items() if "." not in name}
+        if TOKEN_URL in options:
+            found["sasl_oauth_token_provider"] = Tokens(options, self.request_seconds)
+        return found
 
     def librdkafka_options(self) -> dict[str, Any]:
         """Return librdkafka's options, with the secrets; see `_secret`."""
         options = _with_secrets(self.client)
         found = {_LIBRDKAFKA[name]: value for name, value in options.items() if name in _LIBRDKAFKA}
+        if TOKEN_URL in options:
+            found["sasl.oauthbearer.method"] = "oidc"
         if options.get("ssl_check_hostname") is False:
             found["ssl.endpoint.identification.algorithm"] = "none"
         return found | {name: value for name, value in options.items() if "." in name}

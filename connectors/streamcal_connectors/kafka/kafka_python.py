@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import codec as codecs
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaTimeoutError, RecordListTooLargeError
 from kafka.net.compat import KafkaNetClient
@@ -22,7 +23,14 @@ from streamcal_connectors.kafka import limits
 from streamcal_connectors.kafka.client import Chunk, OffsetAndMetadata, Row, TopicPartition, wait_until, worst
 from streamcal_connectors.kafka.config import KafkaConfig
 
-__all__ = ["Consumer", "KafkaPythonProducer", "TopicSettings", "connection_options", "topic_settings"]
+__all__ = [
+    "Consumer",
+    "KafkaPythonProducer",
+    "TopicSettings",
+    "check_codec",
+    "connection_options",
+    "topic_settings",
+]
 
 _BOOTSTRAP_SECONDS: Final = 5.0  # in which a client that was just made reaches the cluster, at most
 _RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
@@ -69,6 +77,16 @@ def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, A
     if unknown := sorted(found.keys() - set().union(*(kind.DEFAULT_CONFIG for kind in kinds))):
         raise ValueError(f"client: kafka-python has no option {', '.join(unknown)}")
     return found
+
+
+def check_codec(options: Mapping[str, Any]) -> None:
+    """Refuse options of a codec for what is written that is not there: a ValueError that names an extra."""
+    codec = options.get("compression_type")
+    if codec not in (None, "none") and not getattr(codecs, f"has_{codec}", bool)():
+        raise ValueError(
+            f"client: kafka-python has no compression_type = {codec!r} here: take library = 'confluent' (pip"
+            ' install "streamcal-engine[kafka-confluent]"), which has gzip, snappy, lz4 and zstd'
+        )
 
 
 def _made(kind: Any, options: Mapping[str, Any], **ours: Any) -> Any:

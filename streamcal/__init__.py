@@ -76,8 +76,7 @@ __all__ = [
 if TYPE_CHECKING:
     from streamcal.frames import backtest
     from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
-    from streamcal.quality.decision_curve import DecisionCurve, decision_curve
-    from streamcal.quality.evaluate import Evaluation, evaluate
+    from streamcal.quality.evaluate import DecisionCurve, Evaluation, decision_curve, evaluate
 
     __version__: str
     """The version of the installed package."""
@@ -86,10 +85,10 @@ else:  # hidden from type checkers, which would otherwise accept any name
 
     _LAZY = {
         "ClassEvaluation": "multiclass.evaluation",
-        "DecisionCurve": "quality.decision_curve",
+        "DecisionCurve": "quality.evaluate",
         "Evaluation": "quality.evaluate",
         "backtest": "frames",
-        "decision_curve": "quality.decision_curve",
+        "decision_curve": "quality.evaluate",
         "evaluate": "quality.evaluate",
         "evaluate_classes": "multiclass.evaluation",
     }

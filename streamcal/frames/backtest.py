@@ -163,7 +163,7 @@ def backtest(
     if label_time is not None or label_delay is not None:
         if labels is not None or None not in (label_time, label_delay):
             raise ValueError("give one of labels, label_time and label_delay")
-        names = columns if isinstance(columns, Columns) else _validated(Columns, dict(columns or {}))
+        names = _validated(Columns, columns)
         if label_time is not None:
             columns = names.model_copy(update={"labels": {"time": label_time}})
         delay = duration("label_delay", label_delay or timedelta())
@@ -189,19 +189,16 @@ def _replayed(
     options: Mapping[str, Any],
 ) -> Backtest:
     """Replay once; parameters and errors are those of `backtest`."""
-    names = columns if isinstance(columns, Columns) else _validated(Columns, dict(columns or {}))
-    names = names.model_copy(update={"keep": ()})
-    config: RecalibratorConfig = _validated(RecalibratorConfig, options)
-    joining = join if join is None or isinstance(join, JoinConfig) else _validated(JoinConfig, dict(join))
-    chosen = _validated(SegmentsConfig, {"fields": (segments,) if isinstance(segments, str) else segments})
+    fields = (segments,) if isinstance(segments, str) else segments
+    tables: dict[str, Any] = {
+        "recalibrator": _validated(RecalibratorConfig, options),
+        "columns": _validated(Columns, columns).model_copy(update={"keep": ()}),
+        "join": _validated(JoinConfig, join),
+        "segments": _validated(SegmentsConfig, {"fields": fields}),
+        "decision": _validated(DecisionConfig, decision),
+    }
     try:
-        whole = RunConfig(
-            recalibrator=config,
-            join=joining or JoinConfig(),
-            columns=names,
-            segments=chosen,
-            decision=_validated(DecisionConfig, decision or {}),
-        )
+        whole = RunConfig(**tables)
     except ValidationError as error:
         raise ValueError(problems(error, RunConfig)) from None
     pipeline, names = Pipeline(whole), whole.columns
@@ -239,7 +236,7 @@ def _replayed(
 def _validated(model: Any, given: Any) -> Any:
     """Return the options of a model; what is wrong is said as of a file of options, with what was meant."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(given if isinstance(given, model) else dict(given or {}))
     except ValidationError as error:
         raise ValueError(problems(error, model)) from None
 

@@ -22,7 +22,7 @@ from streamcal.quality.label_sums import limits
 from streamcal.quality.panes import Panes
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.counts_c import add_labels
-from streamcal.sketch.decoding import Finite
+from streamcal.sketch.decoding import Count, Finite, require
 from streamcal.values import Floats
 
 __all__ = ["AGAINST", "DecisionFigures", "DecisionRule", "DecisionSums", "Estimate"]
@@ -104,7 +104,7 @@ class DecisionSums(msgspec.Struct):
     capacity: Capacity | None = None
     acted_on: list[str | None] = []
     """Under a capacity: ids of the latest predictions acted on, at most twice as many as of a day."""
-    counts: list[int] = msgspec.field(default_factory=lambda: [0] * _CODES)
+    counts: list[Count] = msgspec.field(default_factory=lambda: [0] * _CODES)
     """Number of predictions by decision."""
     forecasts: list[Finite] = msgspec.field(default_factory=lambda: [0.0] * _CODES)
     """Sum of their probabilities."""
@@ -114,6 +114,7 @@ class DecisionSums(msgspec.Struct):
 
     def __post_init__(self) -> None:
         self.sums = self.sums.reshape(_CELLS, _SUMS)
+        require(len(self.counts) == len(self.forecasts) == _CODES, "counts by decision")
         if self.rule.capacity_per_day is not None and self.capacity is None:
             self.capacity = Capacity(self.rule.capacity_per_day)
 

@@ -166,8 +166,6 @@ class RunConfig(_Options):
             raise ValueError(
                 "[decision] is for two classes, and [columns] classes has more: decide by the rows"
             )
-        if self.decision.rule is not None and "decision" in self.columns.keep:
-            raise ValueError("[columns] keep: with [decision], rows have a field 'decision' of their own")
         return self
 
     @model_validator(mode="after")
@@ -178,7 +176,8 @@ class RunConfig(_Options):
                     f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
                     " every label once"
                 )
-        if taken := [name for name in self.added_fields if name in self.columns.keep]:
+        added = (*self.added_fields, *["decision"] * (self.decision.rule is not None))
+        if taken := [name for name in added if name in self.columns.keep]:
             raise ValueError(f"rows get a field {taken[0]!r} of their own: leave it out of [columns] keep")
         if self.intervals.probability is not None and (self.columns.classes or self.segments.fields):
             raise ValueError(

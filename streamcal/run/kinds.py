@@ -63,13 +63,11 @@ class Kind:
         """Return the quality of no forecasts yet, in a run with segments by these fields."""
         return Quality(matures=matures, segments={field: Groups() for field in segments})
 
-    def row_of(
-        self, keep: Sequence[str], decide: Callable[[str | None, float, float | None], Decision] | None = None
-    ) -> Callable[[Any, Kept], Any] | None:
+    def row_of(self, keep: Sequence[str], decide: Any = None) -> Callable[[Any, Kept], Any] | None:
         """Return what makes the row of an answer, with a field more for each of the first values kept.
 
         None: the answer is the row. The names in ``keep`` are any texts. Before them comes the field
-        ``decision``, if there is what decides by id, probability and time.
+        ``decision``, if ``decide`` is a function of id, probability and time.
         """
         if self.row is self.answer and not keep and decide is None:
             return None
@@ -81,11 +79,14 @@ class Kind:
         row: Any = msgspec.defstruct(
             "AnswerRow", fields, bases=(self.row,), rename=names, frozen=True, gc=False
         )
-        if decide is not None:
-            return lambda answer, kept: row(
-                *own(answer, kept), decide(answer.id, answer.probability, answer.time), *kept[:count]
-            )
-        return lambda answer, kept: row(*own(answer, kept), *kept[:count])
+        if decide is None:
+            return lambda answer, kept: row(*own(answer, kept), *kept[:count])
+
+        def decided(answer: Any, kept: Kept) -> Any:
+            decision = decide(answer.id, answer.probability, answer.time)
+            return row(*own(answer, kept), decision, *kept[:count])
+
+        return decided
 
     def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:  # noqa: ARG002
         """Return the fields of a row but for what is kept."""

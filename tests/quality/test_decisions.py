@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import streamcal
+from streamcal.errors import DamagedStateError
 from streamcal.quality import net_benefit
 from streamcal.quality.decisions import ACT, Capacity, Costs
 from streamcal.quality.figures import Unrated
 from streamcal.quality.net_benefit import DecisionFigures, DecisionRule, DecisionSums
 from streamcal.quality.verdict import Arrival
+from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import Floats
 from tests.quality import forecasts
 
@@ -173,3 +175,10 @@ def test_a_decision_curve_is_that_of_vickers_and_its_intervals_cover() -> None:
     assert curve.net_benefit[1] == pytest.approx(by_hand)
     assert curve.acting_on_all[1] == pytest.approx(y.mean() - (1 - y.mean()) * 0.25)
     assert missed.max() < 57
+
+
+def test_a_damaged_state_is_told() -> None:
+    sums = DecisionSums(DecisionRule(Costs(1.0, 2.0)))
+    sums.counts = [1]
+    with pytest.raises(DamagedStateError):
+        decoded(encoded(sums), DecisionSums, "decisions")

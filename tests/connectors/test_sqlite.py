@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from streamcal_connectors.sqlite import access
+from streamcal_connectors.sqlite import store as sqlite_store
 from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, SqliteStore
 
 from streamcal import JoinConfig
@@ -120,13 +121,21 @@ def sqlite_locks(path: Path) -> list[str]:
     return [each for each in locks if "POSIX" in each and all(part in each for part in mine)]
 
 
-def test_a_newer_schema_or_the_database_of_something_else_is_refused(tmp_path: Path) -> None:
-    newer, foreign = tmp_path / "newer.db", tmp_path / "foreign.db"
+def test_a_newer_schema_or_the_database_of_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer, later, foreign = (tmp_path / f"{name}.db" for name in ("newer", "later", "foreign"))
     opened(newer).close()
+    opened(later).close()
+    with monkeypatch.context() as changes:
+        changes.setattr(sqlite_store, "_VERSION", "99.0.1")
+        with closing(opened(later)) as store:  # which the next version goes on with
+            store.commit(Change({}, b"{}", {}, {}, [], []))
     changed(newer, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     changed(foreign, "CREATE TABLE t (x)")
     for path, message in (
-        (newer, f"has schema version {SCHEMA_VERSION + 1}.*upgrade it"),
+        (newer, f"has schema version {SCHEMA_VERSION + 1}.*go on with that version or a later one"),
+        (later, r"was written by streamcal 99\.0\.1; this is streamcal .*or with a copy of the store"),
         (foreign, "is not a store of streamcal"),
     ):
         before = path.read_bytes()

@@ -136,6 +136,28 @@ def test_a_store_goes_on(folder: Path, name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @EACH
 @RUN
+def test_a_store_in_use_goes_on_as_a_run_that_never_stopped(folder: Path, name: str, tmp_path: Path) -> None:
+    """It has labels that are pending, and early ones."""
+    old, whole, run = tmp_path / "old", tmp_path / "whole", RUNS[name]
+    old.mkdir()
+    whole.mkdir()
+    (old / "store.db").write_bytes(unzipped(folder / f"{name}.db.gz"))
+    rows, every = run.go(old, run.later()), run.go(whole, run.first() + run.later())
+    assert not [*unlike(rows, every[-len(rows) :])]
+    found = []
+    for place in (old, whole):
+        with closing(sqlite3.connect(place / "store.db")) as db:
+            assert dict(db.execute("SELECT name, value FROM meta"))["streamcal_version"] == write.version()
+            found.append(
+                db.execute("SELECT kind, sum(rows) FROM entries GROUP BY kind ORDER BY kind").fetchall()
+            )
+    assert found[0] == found[1]
+    assert dict(found[0])["pending"] > 10
+
+
+@pytest.mark.slow
+@EACH
+@RUN
 def test_a_report_is_read_and_made_with_the_same_names(folder: Path, name: str, tmp_path: Path) -> None:
     then = facts(folder / f"{name}.run.json.gz")["report"]
     msgspec.json.decode(json.dumps(then), type=Report)

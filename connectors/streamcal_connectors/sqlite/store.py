@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,7 @@ __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 KEPT_MAPS: Final = 1000
 """Number of map versions that the store keeps; beyond it, every second one of the older half is deleted."""
 
+_VERSION: Final = version("streamcal-engine")
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _META: Final = {"counts", "job", "positions", "run", "sinks"}
 _Rows = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -123,6 +125,7 @@ class SqliteStore:
                 "counts": json.dumps(counts),
                 "positions": json.dumps(change.positions),
                 "sinks": json.dumps(change.sinks),
+                "streamcal_version": _VERSION,
             }
             db.executemany("REPLACE INTO meta VALUES (?, ?, ?)", map(with_sum, meta.items()))
         self._meta |= meta
@@ -166,12 +169,14 @@ class SqliteStore:
         is_new = not (objects or found or application or read_only)
         if application != APPLICATION and not is_new:
             raise StoreError(f"{path} is not a store of streamcal: it is a database of another application")
-        if found > SCHEMA_VERSION:
-            made = db.execute("SELECT value FROM meta WHERE name = 'streamcal_version'").fetchone()
-            maker, mine = made[0] if made else "(unknown)", version("streamcal-engine")
+        writer = None
+        if objects and found >= SCHEMA_VERSION:
+            writer = db.value("SELECT max(value) FROM meta WHERE name = 'streamcal_version'") or "(unknown)"
+        if found > SCHEMA_VERSION or (writer and _release(writer) > _release(_VERSION)):
             raise StoreError(
-                f"{path} has schema version {found}, from streamcal {maker}; this is streamcal {mine}, which"
-                f" supports schema version {SCHEMA_VERSION}: upgrade it"
+                f"{path} has schema version {found}, and was written by streamcal {writer}; this is streamcal"
+                f" {_VERSION}, with schema version {SCHEMA_VERSION}: go on with that version or a later one,"
+                " or with a copy of the store from before"
             )
         if (found < SCHEMA_VERSION or not objects) and not is_new:
             raise db.damaged(f"it has schema version {found} and {objects} tables and indices")
@@ -258,3 +263,8 @@ def _raw(text: str | None) -> msgspec.Raw:
 def _text(raw: msgspec.Raw) -> str | None:
     text = bytes(raw).decode()
     return None if text == "null" else text
+
+
+def _release(of: str) -> list[int]:
+    """Return the numbers of a version."""
+    return [int(part) for part in re.findall(r"\d+", of)[:3]]

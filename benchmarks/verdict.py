@@ -7,8 +7,8 @@ them, and Brier score and gap from the change on, before and after the advice is
 of streams, how often the verdict tells a deviation that is not there, and names a cause that is none. The
 others: how many streams of each truth violate an interval at any of 30 looks; how wide the intervals are
 beside those for one look; after how many labels a deviation is told; how often one is told of calibrated
-forecasts; what is said of the flights, month by month; and how decisions on real streams fare beside what was
-expected of them before labels came.
+forecasts; the same where only some predictions are labelled; what is said of the flights, month by month; and
+how decisions on real streams fare beside what was expected of them before labels came.
 """
 
 from __future__ import annotations

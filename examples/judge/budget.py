@@ -1,4 +1,4 @@
-"""A budget of labels: people look at 3% of the answers, chosen by the run: ``python examples/judge/budget.py``."""
+"""A budget of labels: people look at 3% of the answers, chosen by the run: ``python budget.py``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ asked, read = 0, 0
 for begin in range(0, len(judges), WEEK):
     week = range(begin, min(begin + WEEK, len(judges)))
     append("graded.csv", ["id", "time", "score"], [(n, times[n], scores[n]) for n in week])
-    subprocess.run(RUN, check=True)  # grades this week's answers, and learns last week's reviews
+    subprocess.run(RUN, check=True)  # noqa: S603  # grades this week's answers, learns last week's reviews
     with Path("rows.csv").open(encoding="utf-8") as file:
         rows = [*csv.DictReader(file)][begin:]
     ask = [int(row["id"]) for row in rows if row["ask"] == "True"]

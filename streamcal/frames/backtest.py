@@ -27,7 +27,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status
-from streamcal.run.config import DecisionConfig, RunConfig, SegmentsConfig, problems
+from streamcal.run.config import DecisionConfig, RunConfig, SamplingConfig, SegmentsConfig, problems
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow
@@ -42,6 +42,7 @@ _SHOWN: Final = 3  # ids
 _Names = Columns | Mapping[str, Any] | None
 _Join = JoinConfig | Mapping[str, Any] | None
 _Decision = DecisionConfig | Mapping[str, Any] | None
+_Sampling = SamplingConfig | Mapping[str, Any] | None
 
 
 @overload
@@ -56,6 +57,7 @@ def backtest(
     join: _Join = None,
     segments: str | Sequence[str] = (),
     decision: _Decision = None,
+    sampling: _Sampling = None,
     modes: None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest: ...
@@ -73,6 +75,7 @@ def backtest(
     join: _Join = None,
     segments: str | Sequence[str] = (),
     decision: _Decision = None,
+    sampling: _Sampling = None,
     modes: Sequence[Mode],
     **options: Unpack[RecalibratorOptions],
 ) -> Comparison: ...
@@ -89,6 +92,7 @@ def backtest(
     join: _Join = None,
     segments: str | Sequence[str] = (),
     decision: _Decision = None,
+    sampling: _Sampling = None,
     modes: Sequence[Mode] | None = None,
     **options: Unpack[RecalibratorOptions],
 ) -> Backtest | Comparison:
@@ -123,6 +127,9 @@ def backtest(
     decision
         costs or a capacity, by which each prediction is decided: the options of ``[decision]`` as a mapping,
         such as ``{"false_positive": 1, "false_negative": 20}``. None: nothing is decided.
+    sampling
+        a budget of labels, such as ``{"share": 0.03}``: the options of ``[sampling]`` as a mapping. Labels
+        that it would not have asked for are rejected. None: all labels are taken.
     modes
         modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options
@@ -172,7 +179,7 @@ def backtest(
         raise ValueError(f"{of_columns[0]} is one of columns: columns={{{of_columns[0]!r}: …}}")
     given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
     frames = predictions, labels, calibration
-    done = [_replayed(*frames, columns, join, segments, decision, each) for each in given]
+    done = [_replayed(*frames, columns, join, segments, decision, sampling, each) for each in given]
     for words in dict.fromkeys(words for each in done for words in each.remarks):
         warnings.warn(words, UserWarning, stacklevel=2)
     return done[0] if modes is None else Comparison(dict(zip(modes, done, strict=True)))
@@ -186,6 +193,7 @@ def _replayed(
     join: _Join,
     segments: str | Sequence[str],
     decision: _Decision,
+    sampling: _Sampling,
     options: Mapping[str, Any],
 ) -> Backtest:
     """Replay once; parameters and errors are those of `backtest`."""
@@ -196,6 +204,7 @@ def _replayed(
         "join": _validated(JoinConfig, join),
         "segments": _validated(SegmentsConfig, {"fields": fields}),
         "decision": _validated(DecisionConfig, decision),
+        "sampling": _validated(SamplingConfig, sampling),
     }
     try:
         whole = RunConfig(**tables)

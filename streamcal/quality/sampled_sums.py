@@ -136,7 +136,7 @@ class SampledSums(LabelSums):
     @property
     def unit(self) -> str:
         """Name of what means are over."""
-        return f"predictions with {self.labels:,} labels"
+        return "predictions"
 
     @property
     def predictions(self) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamcal.certificates.record import UNWEIGHTED
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.frames import backtest
 from streamcal.quality.sampled_sums import SampledSums
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.order import MicroBatch, TimesRead
@@ -118,3 +121,15 @@ def test_options_that_do_not_go_with_a_budget_are_refused(tmp_path: Path, text: 
     path.write_text(f"[sampling]\nlabels_per_day = 300\n{text}")
     with pytest.raises(ValueError, match=reason):
         read_config(path)
+
+
+def test_a_backtest_shows_what_a_budget_would_have_told() -> None:
+    events = pd.DataFrame(
+        {"id": range(2000), "time": 60.0 * np.arange(2000), "score": np.linspace(0, 1, 2000)}
+    )
+    labels = events.assign(label=(events["score"] > 0.5).astype(int), time=events["time"] + 60.0)
+    with pytest.warns(UserWarning, match="label that was not asked for"):
+        done = backtest(events, labels[["id", "time", "label"]], sampling={"share": 0.1, "even": 1})
+    verdict = done._status.verdict
+    assert 140 < done._status.join.joined < 260
+    assert re.search(r"(of|Over) [\d,]+ predictions,", verdict.evidence)

@@ -211,6 +211,7 @@ class Consumer:
         """Read from these partitions, starting at these offsets; `pause` again what is to rest."""
         self._client.assign(list(offsets))
         for partition, offset in offsets.items():
+            self.resume(partition)
             self._client.seek(partition, offset)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -222,7 +223,13 @@ class Consumer:
         self._client.pause(partition)
 
     def resume(self, partition: TopicPartition) -> None:
-        """Undo `pause`."""
+        """Undo `pause`; what was fetched before it is fetched again.
+
+        Of what it fetched of several paused partitions, kafka-python 3.0 gives back one partition's records,
+        and fetches the others no more.
+        """
+        for fetched in ("_paused_completed_fetches", "_paused_partition_records"):
+            getattr(self._client._fetcher, fetched, {}).pop(partition, None)
         self._client.resume(partition)
 
     def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:

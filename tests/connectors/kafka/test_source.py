@@ -31,6 +31,23 @@ def numbers(found: dict[str, list[Any]]) -> dict[str, list[int]]:
 
 
 @BOTH
+def test_many_partitions_go_on_behind_a_limit(kafka: Kafka) -> None:
+    """What was fetched of several when they were paused was given back of one, and the others stood still."""
+    topic = kafka.topic("events", 12)
+    for place in range(12):
+        kafka.put(topic, [prediction(number) for number in range(300)], place)
+    with kafka.opened(topic) as source:
+        source.limit({str(place): 50 + place for place in range(12)})
+        found = read(source, 12 * 300)
+        assert {int(place): len(some) for place, some in found.items()} == {p: 50 + p for p in range(12)}
+        source.limit(None)
+        for place, some in read(source, 12 * 300 - sum(range(50, 62))).items():
+            assert ids(some) == [*range(50 + int(place), 300)]
+            found.pop(place)
+        assert not found
+
+
+@BOTH
 def test_partitions_are_read_each_in_its_order_from_any_position_and_up_to_a_limit(kafka: Kafka) -> None:
     topic = kafka.topic("events", 2)
     for partition in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -138,6 +139,7 @@ def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
             while len(large) < 2:
                 large.append(stack.enter_context(closing(connected(open_one))))
                 large[-1].sendall(text)
+                time.sleep(0.1)
             status, problem = open_one.ask("POST", "/v1/labels", b" " * MOST_BYTES)
             if status == 429:
                 break

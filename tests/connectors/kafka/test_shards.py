@@ -16,7 +16,7 @@ import pytest
 
 from streamcal.run.ports import Shard
 from streamcal.testing import NormalPair
-from tests.connectors.kafka.topics import BOTH, Kafka, answer, commit, prediction, started, streamcal
+from tests.connectors.kafka.topics import BOTH, Kafka, answer, commit, prediction, started, streamcal, until
 from tests.forks import Fork
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
@@ -104,6 +104,29 @@ def supervise(
     for process, said in alive:
         assert process.wait(300) == 0, said()
         assert "Traceback" not in said()
+
+
+@pytest.mark.crash
+@pytest.mark.nightly
+@BOTH
+def test_shards_that_wait_for_more_and_are_killed_answer_every_id_once(kafka: Kafka, tmp_path: Path) -> None:
+    events, rng, output = 10_000, random.Random(7), kafka.topic("answers", 3)
+    inputs = [option.replace("?until=end", "") for option in fill(kafka, events)]
+    with ExitStack() as stack:
+
+        def start(shard: int) -> Fork:
+            own = [f"--output={kafka.url(output)}", f"--store={tmp_path}/{shard}.db", f"--shard={shard}/3"]
+            command = ["run", *inputs, *own]
+            return stack.enter_context(started(*command, STREAMCAL_TEST_MAX_EVENTS="200"))[0]
+
+        alive = [start(shard) for shard in range(3)]
+        for shard in [*range(3)] * 3:
+            time.sleep(rng.uniform(0.0, 1.5))
+            alive[shard].kill()
+            alive[shard].wait(60)
+            alive[shard] = start(shard)
+        until(lambda: len(kafka.answered(output)) >= events, "not all are answered")
+    assert kafka.answered(output) == [*range(events)]
 
 
 @BOTH

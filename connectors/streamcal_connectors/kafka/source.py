@@ -203,16 +203,10 @@ class KafkaSource:
             time.sleep(_LOOK_SECONDS / 4)
         self._lost.clear()
         for partition, offset in found.items():
-            where = f"partition {partition.partition}"
-            if partition in beyond and not self._skips:
-                raise ValueError(
-                    f"topic {topic}, {where} ends at offset {ends[partition]}, but was read up to {offset}:"
-                    " it was deleted and created again, or has lost records. Start with a new store."
-                    f" {_SKIP}"
-                )
-            if offset < first[partition] and not self._skips:
-                raise self._gone(f"{where} begins at {first[partition]}, not {offset}")
             if partition in strange or partition in beyond or offset < first[partition]:
+                if not self._skips:
+                    begins, end = first[partition], ends[partition]
+                    raise self._gone(f"partition {partition.partition} has {begins} to {end}, not {offset}")
                 self._lost[partition] = positions[str(partition.partition)]
                 # The same topic has lost its end; of one whose id is not known, nothing was read.
                 same = partition in beyond and self._topic_id is not None
@@ -525,7 +519,8 @@ class KafkaSource:
     def _gone(self, what: str) -> ValueError:
         return ValueError(
             f"topic {self._topic} no longer has the records that come next ({what}): they were deleted before"
-            f" they were read. Raise the retention of the topic, and start with a new store. {_SKIP}"
+            " they were read, or the topic was deleted and created again. Raise its retention, and start with"
+            f" a new store. {_SKIP}"
         )
 
 

@@ -11,6 +11,7 @@ from streamcal.events.codec import check_repeated
 from streamcal.events.columns import Columns
 from streamcal.run.kinds import Kind
 from streamcal.serve.http_problems import RefusedError
+from streamcal.serve.reading import check_values, count_values
 
 __all__ = [
     "JSON",
@@ -30,14 +31,11 @@ JSON_LINES: Final = "application/x-ndjson"
 MOST_LINES: Final = 10_000
 """Most events of one request."""
 
-MOST_VALUES: Final = 200_000
-"""Most values of one request: commas and opening brackets, also in texts, for they are counted undecoded."""
-
 MOST_EVENT_BYTES: Final = 1 << 20
 """Most bytes of an event."""
 
 MOST_EVENT_VALUES: Final = 20_000
-"""Most values of an event."""
+"""Most values of an event, counted as those of a body."""
 
 _BATCHES: Final = (JSON_LINES, "application/jsonl", "application/jsonlines")
 
@@ -98,7 +96,6 @@ def read(headers: Mapping[str, str], body: bytearray) -> tuple[list[bytes], bool
     if kind in _BATCHES:
         count = body.count(b"\n") + (not body.endswith(b"\n"))
         _check_events(0 if not body or body.isspace() else count)
-        _check_values(body, MOST_VALUES)
         lines = bytes(body).removesuffix(b"\n").split(b"\n")
         for line in lines:
             _check_event(line)
@@ -118,13 +115,7 @@ def _check_event(text: bytes | bytearray) -> None:
     if len(text) > MOST_EVENT_BYTES:
         raise RefusedError(413, f"an event may have {MOST_EVENT_BYTES:,} bytes, this one has {len(text):,}")
     if len(text) > MOST_EVENT_VALUES:
-        _check_values(text, MOST_EVENT_VALUES)
-
-
-def _check_values(text: bytes | bytearray, most: int) -> None:
-    if (count := sum(map(text.count, (b",", b"[", b"{")))) > most:
-        what = "an event" if most == MOST_EVENT_VALUES else "a body"
-        raise RefusedError(413, f"{what} may have {most:,} commas, [ and {{, this one has {count:,}")
+        check_values("an event", count_values(text), MOST_EVENT_VALUES)
 
 
 def tensors(
@@ -141,7 +132,6 @@ def tensors(
         raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
     if (found_type := content_type(headers)) != JSON:
         raise RefusedError(415, f"Content-Type must be {JSON}, got {found_type[:100] or 'none'!r}")
-    _check_values(body, MOST_VALUES)
     try:
         request = _decode_infer(body)
         check_repeated(

@@ -15,10 +15,13 @@ from starlette.types import Message
 from streamcal.monitor.run_server import CLIENT_SECONDS
 from streamcal.serve.http_problems import RefusedError
 
-__all__ = ["BodyReader", "drain"]
+__all__ = ["BodyReader", "check_values", "count_values", "drain"]
 
 MOST_BYTES: Final = 8 << 20
 """Most bytes of a request's body."""
+
+MOST_VALUES: Final = 200_000
+"""Most values of a body: commas and opening brackets, also in texts, for they are counted undecoded."""
 
 MOST_READ: Final = 2 * MOST_BYTES
 """Most bytes of all bodies that are being read, but for the first `_FREE` of each."""
@@ -38,6 +41,17 @@ async def drain(receive: Callable[[], Awaitable[Message]]) -> None:
         async with asyncio.timeout(_DRAIN_SECONDS):
             while (await receive()).get("more_body", False):
                 pass
+
+
+def count_values(text: bytes | bytearray) -> int:
+    """Return about how many values a JSON text has: its commas and opening brackets."""
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def check_values(what: str, count: int, most: int) -> None:
+    """Refuse a text of too many values."""
+    if count > most:
+        raise RefusedError(413, f"{what} may have {most:,} commas, [ and {{, this one has {count:,} or more")
 
 
 class BodyReader:
@@ -65,7 +79,7 @@ class BodyReader:
                 415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}"
             )
         body = bytearray()  # in place: parts and the whole would take twice its memory
-        reserved = 0
+        reserved = values = 0
         more = True
         try:
             async with asyncio.timeout(CLIENT_SECONDS) as limit:
@@ -77,6 +91,8 @@ class BodyReader:
                     more = message.get("more_body", False)
                     if len(body) + len(part) > MOST_BYTES:
                         raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
+                    values += count_values(part)
+                    check_values("a body", values, MOST_VALUES)
                     reserved = self._reserve(reserved, len(body) + len(part) - _FREE)
                     body += part
                 limit.reschedule(None)

@@ -74,7 +74,7 @@ default_role = "py:obj"
 
 NAVIGATION = {
     "Tutorial": ["README", "tutorial", "figures/README"],
-    "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
+    "How-to": ["late-labels", "decisions", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
     "Concepts": [
         "recalibration",
         "segments",
@@ -91,6 +91,7 @@ NAVIGATION = {
         "benchmarks",
         "architecture",
         "proofs/certificates",
+        "proofs/decisions",
         "proofs/exposure",
         "proofs/mixture",
         "proofs/multiclass",

@@ -166,7 +166,7 @@ class MapVersions:
     @property
     def _weighted(self) -> tuple[Domain, ...]:
         """Domains whose labels have more than one weight: labels of one weight are as those of weight 1."""
-        return tuple(domain for domain, labels in self._labels.items() if not labels.mass.even(labels.n))
+        return tuple([domain for domain, labels in self._labels.items() if _is_weighted(labels)])
 
     def claim(self, time: float | None) -> Claim | None:
         """Return what may be claimed of the served map at this event time, see `Ledger.claim`.
@@ -380,7 +380,7 @@ class MapVersions:
 
         Nothing is claimed of labels with unequal weights, so they are not tested: None.
         """
-        return None if domain in self._weighted else self._ledger.test_due(domain)
+        return None if _is_weighted(self._labels[domain]) else self._ledger.test_due(domain)
 
     def _forms_by(self, domain: Domain) -> bool:
         """Whether h is formed from the labels of a domain."""
@@ -515,6 +515,11 @@ class MapVersions:
             self.flush("source")
             self.flush("target")
         self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
+
+
+def _is_weighted(labels: DomainLabels) -> bool:
+    """Return whether labels have more than one weight."""
+    return labels.weighted and not labels.mass.even(labels.n)
 
 
 def _log_odds(prior: float) -> float:

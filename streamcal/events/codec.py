@@ -28,8 +28,7 @@ from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
-from streamcal.events.json_lines_c import FIELDS, ID, KEY, OTHERS, LineReader
-from streamcal.events.score_fields import ByClass
+from streamcal.events.json_lines_c import FIELDS, ID, KEY, OTHERS, LineReader, are_distinct
 from streamcal.times import LATEST, iso_date, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
@@ -43,7 +42,6 @@ _MOST_IGNORED: Final = 16
 _ODD: Final = 16  # of so many lines, one may be in no plain form
 _LONGEST_ODD: Final = 1 << 16  # bytes of such a line
 _BEFORE: Final = (b"", b"\xef")  # a blank line, or a byte order mark
-_SPACES: Final = b" \t\r\n"
 _SQUARE, _CURLY = b"[]", b"{}"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ORDERS: Final[tuple[Literal["dmy", "mdy"], ...]] = ("dmy", "mdy")
@@ -116,7 +114,7 @@ class JsonDecoder:
         if self._is_quick:
             try:
                 wire = self._decode(raw)
-                check_repeated(raw, _names_of(wire))
+                check_repeated(raw)
             except Exception:  # malformed, or valid in a rare form: the slow way tells
                 return self._decode_slowly(raw)
             event: Event | None = self._event(wire)
@@ -190,7 +188,7 @@ class JsonDecoder:
             return None
         try:
             wires = self._decode_lines(block)
-            check_repeated(block, sum(map(_names_of, wires)))  # which raises where it cannot tell
+            check_repeated(block)  # which raises where it cannot tell
             found = list(map(self._event, wires))
         except Exception:  # whatever it is, the lines are decoded one by one
             return None
@@ -203,21 +201,21 @@ class JsonDecoder:
 
     def _made(self, wire: Any, also_kept: Kept = ()) -> Event | None:
         """Return the event, or None if the slow path must decide."""
-        unset: Any = msgspec.UNSET
-        id_, score, label, time, key = wire.id or None, wire.score, wire.label, wire.time, wire.key
-        time, key = None if time is unset else time, None if key is unset else key
+        score, label = wire.score, wire.label
         kept = also_kept if self._kept is None else self._kept(wire) + also_kept
-        if self._kept is not None and unset in kept:
-            kept = tuple([None if value is unset else value for value in kept])
-        if label is unset:
-            if type(score) is not float or id_ is None:
+        if label is msgspec.UNSET:
+            if type(score) is not float or wire.id is None:
                 return None
-            return PredictionEvent(id_, score, time, key, wire.domain or self._domain, None, kept)
+            return PredictionEvent(
+                wire.id, score, wire.time, wire.key, wire.domain or self._domain, None, kept
+            )
         if type(label) is not int or score is None or not self._takes_labels:
             return None
-        if score is unset:
-            return None if id_ is None else LabelEvent(id_, label, time)
-        return LabelledEvent(score, label, id_, time, key, wire.domain or self._domain, None, kept)
+        if score is msgspec.UNSET:
+            return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
+        return LabelledEvent(
+            score, label, wire.id, wire.time, wire.key, wire.domain or self._domain, None, kept
+        )
 
     def _decode_slowly(self, raw: bytes) -> Event | Malformed:
         try:
@@ -226,7 +224,7 @@ class JsonDecoder:
             fields = msgspec.json.decode(raw)
             if not isinstance(fields, dict):
                 return Malformed("malformed", {"value": fields})
-            check_repeated(raw, len(fields))
+            check_repeated(raw)
             self._ignore(fields.keys() - self._fields.known)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
@@ -468,38 +466,32 @@ def _wire_type(
     names: Mapping[Role, str], values: tuple[Any, Any], keep: Sequence[str], ignored: Sequence[str]
 ) -> Any:
     """Return what a line is decoded into."""
-    roles = {"id": _Id, "score": values[0], "label": values[1], "time": _Time, "key": _Key, "domain": Domain}
-    kinds = {
-        **roles,
-        **{f"kept_{index}": _Kept for index in range(len(keep))},
-        **{f"ignored_{index}": _Kept for index in range(len(ignored))},
-    }
-    fields = [(field, kind | msgspec.UnsetType | None, msgspec.UNSET) for field, kind in kinds.items()]
+    unset = msgspec.UnsetType | None
+    fields: list[tuple[str, Any, Any]] = [
+        ("id", _Id | None, None),
+        ("score", values[0] | unset, msgspec.UNSET),
+        ("label", values[1] | unset, msgspec.UNSET),
+        ("time", _Time | None, None),
+        ("key", _Key | None, None),
+        ("domain", Domain | None, None),
+        *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
+        *((f"ignored_{index}", _Kept | msgspec.UnsetType, msgspec.UNSET) for index in range(len(ignored))),
+    ]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename |= {f"ignored_{index}": name for index, name in enumerate(ignored)}
     rename.update({role: name for role, name in names.items() if role in ROLES})
     return msgspec.defstruct("Wire", fields, rename=rename, forbid_unknown_fields=True, gc=False)
 
 
-def _names_of(wire: Any) -> int:
-    """Return how many fields a text has that was decoded into this, if each comes once."""
-    values = msgspec.structs.astuple(wire)
-    scores = values[1]
-    inner = len(scores.__struct_fields__) if isinstance(scores, ByClass) else 0
-    return len(values) - values.count(msgspec.UNSET) + inner
-
-
-def check_repeated(text: bytes | bytearray, names: int) -> None:
-    """Refuse a text of JSON an object in which has a field twice: a decoder takes the last.
-
-    ``names``: number of fields that it has, if each comes once; fewer, where that is not known.
+def check_repeated(text: bytes) -> None:
+    """Refuse a valid text of JSON an object in which has a field twice: a decoder takes the last.
 
     Raises
     ------
     FieldError
         if one comes twice.
     """
-    if text.count(b":") > names and text.translate(None, _SPACES).count(b'":') > names:
+    if not are_distinct(text):
         json.loads(text, object_pairs_hook=_all_once, parse_int=str, parse_float=str)
 
 
@@ -517,9 +509,9 @@ def _kept_of(count: int) -> Callable[[Any], Kept] | None:
     return values if count > 1 else lambda wire: (wire.kept_0,)
 
 
-def _has_plain_text(json: bytes) -> bool:
+def _has_plain_text(text: bytes) -> bool:
     """Return whether no text in it can hold control characters, which are escapes but for DEL, in ASCII."""
-    return json.isascii() and _BACKSLASH not in json and _DELETE not in json
+    return text.isascii() and _BACKSLASH not in text and _DELETE not in text
 
 
 def _is_plain(event: Event) -> bool:

@@ -3,7 +3,7 @@ cimport cython
 cimport libc.math as math
 
 cdef Py_ssize_t _SCORE, _LABEL, _TIME, _DOMAIN, _ID, _OTHERS, _DIGITS, _PLACES, _LONG, _NAME, _TEXT, _ROOM
-cdef unsigned char _QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _BREAK, _RETURN, _SPACE, _DELETE, _WIDE
+cdef unsigned char _QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE, _BREAK, _RETURN, _SPACE, _DELETE, _WIDE, _TAB
 cdef unsigned char _POINT, _MINUS, _PLUS, _ZERO, _NINE, _N, _T, _F, _E, _CAPITAL
 cdef bytes _NULL, _TRUE, _FALSE, _SOURCE, _TARGET
 cdef unsigned long long _EXACT, _HIDDEN, _HALF
@@ -42,6 +42,14 @@ cdef class LineReader:
     cdef Py_ssize_t _number(self, const unsigned char* text, Py_ssize_t at) except -2
 
 
+@cython.locals(
+    at=Py_ssize_t, depth=Py_ssize_t, count=Py_ssize_t, size=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t,
+    mark=cython.uchar, is_odd=bint, data="const unsigned char*", begins="Py_ssize_t[64]", ends="Py_ssize_t[64]", firsts="Py_ssize_t[8]",
+)
+cpdef bint are_distinct(bytes text)
+cdef Py_ssize_t _behind_spaces(const unsigned char* text, Py_ssize_t at, Py_ssize_t size) noexcept
+@cython.locals(same=Py_ssize_t)
+cdef bint _is_same(const unsigned char* text, Py_ssize_t one, Py_ssize_t other, Py_ssize_t size) noexcept
 cdef Py_ssize_t _skip(const unsigned char* text, Py_ssize_t at) noexcept
 @cython.locals(i=Py_ssize_t)
 cdef bint _is_at(const unsigned char* text, Py_ssize_t at, const unsigned char* names, Py_ssize_t start, Py_ssize_t size) noexcept

@@ -22,7 +22,7 @@ from streamcal.string_column import PADDING, StringColumn
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, Counts, Floats
 
-__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "answer_lines"]
+__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "answer_lines", "are_distinct"]
 
 FIELDS: Final[tuple[Role, ...]] = ("score", "label", "time", "domain", "id", "key")
 """Roles of the first fields of a reader."""
@@ -34,7 +34,7 @@ ID, KEY, OTHERS = 4, 5, 6
 _SCORE, _LABEL, _TIME, _DOMAIN = range(ID)
 _ID, _OTHERS = ID, OTHERS
 _QUOTE, _ESCAPE, _COLON, _COMMA, _OPEN, _CLOSE = b'"\\:,{}'
-_BREAK, _RETURN, _SPACE, _DELETE, _WIDE = b"\n\r \x7f\x80"
+_BREAK, _RETURN, _SPACE, _DELETE, _WIDE, _TAB = b"\n\r \x7f\x80\t"
 _POINT, _MINUS, _PLUS, _ZERO, _NINE = b".-+09"
 _N, _T, _F, _E = b"ntfe"
 _CAPITAL: Final = 0x20  # the bit that a capital letter lacks
@@ -302,6 +302,61 @@ def _gather(data: Any, starts: Any, sizes: Any, out: Any) -> None:
         for at in range(start, start + sizes[i]):
             out[to] = data[at]
             to += 1
+
+
+def are_distinct(text: bytes) -> bool:
+    """Return whether no object in a valid text of JSON has a field twice; False, too, if that is not certain.
+
+    It is not if names have escapes, objects lie deep in one another, or those that are open have many fields.
+    """
+    data, at, depth, count, size = text, 0, 0, 0, len(text)
+    begins, ends, firsts = [0] * 64, [0] * 64, [0] * 8
+    firsts[0] = 0
+    while at < size:
+        mark = data[at]
+        at += 1
+        if mark == _OPEN:
+            depth += 1
+            if depth == 8:
+                return False
+            firsts[depth] = count
+        elif mark == _CLOSE:
+            count = firsts[depth]
+            depth -= 1
+        elif mark == _QUOTE:
+            begin, is_odd = at, False
+            while data[at] != _QUOTE:
+                if data[at] == _ESCAPE:
+                    is_odd = True
+                    at += 1
+                at += 1
+            end = at
+            at = _behind_spaces(data, at + 1, size)
+            if at == size or data[at] != _COLON:
+                continue
+            if is_odd or count == 64:
+                return False
+            for i in range(firsts[depth], count):
+                if ends[i] - begins[i] == end - begin and _is_same(data, begins[i], begin, end - begin):
+                    return False
+            begins[count], ends[count] = begin, end
+            count += 1
+    return True
+
+
+def _behind_spaces(text: bytes, at: int, size: int) -> int:
+    """Return the place of the first byte from this on that is no space."""
+    while at < size and (text[at] == _SPACE or text[at] == _TAB or text[at] == _BREAK or text[at] == _RETURN):
+        at += 1
+    return at
+
+
+def _is_same(text: bytes, one: int, other: int, size: int) -> bool:
+    """Return whether so many bytes are the same from two places on."""
+    same = 0
+    while same < size and text[one + same] == text[other + same]:
+        same += 1
+    return same == size
 
 
 def answer_lines(

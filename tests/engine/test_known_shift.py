@@ -71,6 +71,7 @@ def test_labels_overrule_a_wrong_number_in_mode_auto() -> None:
     assert excess(engine) < 2e-3
 
 
+@pytest.mark.nightly
 def test_what_labels_are_worth() -> None:
     table = np.zeros((len(LABELS), 3))
     for seed in range(8):

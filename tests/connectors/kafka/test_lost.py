@@ -44,8 +44,16 @@ def engine_of(path: Path) -> tuple[bytes, Any, Any]:
         return checkpoint.engines[None], state.pipeline.join.counts, state.pipeline.tally.lost
 
 
-@BOTH
-@pytest.mark.parametrize("how", ["deleted", "made anew"])
+@pytest.mark.parametrize(
+    ("client", "how"),
+    [
+        ("kafka-python", "deleted"),
+        ("confluent", "made anew"),
+        pytest.param("confluent", "deleted", marks=pytest.mark.nightly),
+        pytest.param("kafka-python", "made anew", marks=pytest.mark.nightly),
+    ],
+    indirect=["client"],
+)
 def test_the_engine_is_as_if_the_lost_records_had_never_been(kafka: Kafka, tmp_path: Path, how: str) -> None:
     before, lost, after = labelled(0, 400), labelled(400, 600), labelled(600, 1000)
 
@@ -97,8 +105,22 @@ class DiedError(BaseException):
     """Stands for kill -9."""
 
 
-@pytest.mark.parametrize("step", ["before the broker", "before the store", "after the store"])
-@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize(
+    ("step", "seconds"),
+    [
+        ("before the store", 1e9),
+        ("after the store", 0.0),
+        *(
+            pytest.param(step, seconds, marks=pytest.mark.nightly)
+            for step, seconds in [
+                ("before the broker", 0.0),
+                ("before the broker", 1e9),
+                ("before the store", 0.0),
+                ("after the store", 1e9),
+            ]
+        ),
+    ],
+)
 def test_a_kill_at_any_step_neither_counts_nor_alarms_twice(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, seconds: float
 ) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from streamcal.engine.event_rules_c import INDEX_BYTES
 from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
+from streamcal.maps.rate_limits import LEAST, MOST
 from streamcal.sketch import checks
 from streamcal.values import Counts, Floats, Labels, shown
 
@@ -259,8 +260,8 @@ class BinaryCalls(Calls[Floats]):
     def intervals(self, scores: Any, segments: Any, interval: float) -> Intervals:
         """See `Recalibrator.predict_many`."""
         rows, limits = self.many(scores, segments), self.engine.rate_limits(check_interval(interval))
-        probabilities, (low, high) = self.predict(rows), limits.at(rows)
-        return Intervals(probabilities, np.minimum(low, probabilities), np.maximum(high, probabilities))
+        probabilities = self.predict(rows)
+        return Intervals(probabilities, *limits.at(rows, probabilities))
 
     def forecast(self, rows: Floats) -> tuple[Floats, list[bytes]]:
         """See `Calls.forecast`."""
@@ -310,8 +311,10 @@ def check_interval(interval: object) -> float:
     ValueError
         if it is not a number from 0.5 to 0.99.
     """
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0.5 <= interval <= 0.99:
-        raise ValueError(f"interval must be a number from 0.5 to 0.99, such as 0.9, got {shown(interval)}")
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not LEAST <= interval <= MOST:
+        raise ValueError(
+            f"interval must be a number from {LEAST} to {MOST}, such as 0.9, got {shown(interval)}"
+        )
     return float(interval)
 
 

@@ -122,7 +122,7 @@ class RecalibratorConfig(BaseModel):
 
     @model_validator(mode="after")
     def _knows_one_shift(self) -> Self:
-        if self.shift_is_known and self.sampling_rate is not None and isinstance(self.prior, float):
+        if self.sampling_rate is not None and isinstance(self.prior, float):
             raise ValueError(
                 f"prior={self.prior} and sampling_rate={self.sampling_rate} both say how the classes shift:"
                 " leave one out"
@@ -156,7 +156,7 @@ class RecalibratorConfig(BaseModel):
     @property
     def needs_source(self) -> bool:
         """Whether the mode serves the score unchanged as long as there are no labels of the source."""
-        return self.mode in ("source", "label_shift", "composite")
+        return self.mode in ("source", "label_shift", "composite") and not self.shift_is_known
 
     def check_many(self) -> None:
         """Raise ValueError if an option is of two classes only."""

@@ -138,8 +138,8 @@ class Engine(EventRules):
     def interval(self, score: float, served: float) -> tuple[float, float]:
         """Return the interval for the rate at one checked score, which takes in what is served, for a row."""
         limits = RateLimits.none() if self.limits is None else self.limits[1]
-        step = int(limits.edges.searchsorted(score, side="right"))
-        return min(float(limits.low[step]), served), max(float(limits.high[step]), served)
+        low, high = limits.at(score, served)
+        return float(low), float(high)
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:

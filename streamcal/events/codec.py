@@ -188,7 +188,7 @@ class JsonDecoder:
             return None
         try:
             wires = self._decode_lines(block)
-            check_repeated(block)  # which raises where it cannot tell
+            check_repeated(block)
             found = list(map(self._event, wires))
         except Exception:  # whatever it is, the lines are decoded one by one
             return None

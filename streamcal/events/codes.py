@@ -132,6 +132,8 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
     "label_not_asked": (
         ": the prediction with id {id!r} was not drawn to be labelled ([sampling]). A label that comes for"
         " another reason says nothing of the others: have those labelled whose row says ask",
+        ": there was no prediction with id {unknown!r} before, and with [sampling] a label comes after the"
+        " row that says ask",
         ": prediction and label came as one event, and [sampling] draws which are to be labelled. Send"
         " predictions alone, and labels of those whose row says ask",
     ),

@@ -311,7 +311,6 @@ def are_distinct(text: bytes) -> bool:
     """
     data, at, depth, count, size = text, 0, 0, 0, len(text)
     begins, ends, firsts = [0] * 64, [0] * 64, [0] * 8
-    firsts[0] = 0
     while at < size:
         mark = data[at]
         at += 1

@@ -14,7 +14,7 @@ The interval is about one score, not about all at once, and about the rate, not 
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -25,7 +25,10 @@ from streamcal.sketch import grid
 from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["RateLimits"]
+__all__ = ["LEAST", "MOST", "RateLimits"]
+
+LEAST, MOST = 0.5, 0.99
+"""Least and greatest probability of an interval."""
 
 _WIDER: Final = 1.155
 _BEYOND: Final = 4  # blocks, of which the first is that of the end
@@ -77,10 +80,13 @@ class RateLimits(msgspec.Struct, frozen=True):
         low, high = (shift_correction(limits, weights) for limits in (self.low, self.high))
         return type(self)(self.edges, low, high)
 
-    def at(self, scores: Floats) -> tuple[Floats, Floats]:
-        """Return lower and upper limits at scores, float64[n] each."""
+    def at(self, scores: Any, served: Any) -> tuple[Any, Any]:
+        """Return the ends of the intervals at scores, which take in what is served there.
+
+        All are float64[n], or all one number.
+        """
         steps = self.edges.searchsorted(scores, side="right")
-        return self.low[steps], self.high[steps]
+        return np.minimum(self.low[steps], served), np.maximum(self.high[steps], served)
 
 
 def _upper(starts: Counts, ones: Floats, labels: Floats, z: float) -> Floats:

@@ -90,6 +90,7 @@ _CLAIM: Final = 1.0  # label of a class, at least, that is expected of as many l
 _KNOWN: Final = WINDOWS[-1]  # … of which only so many count: a stream moves,
 _OF_PRIOR: Final = 0.02  # … or this part of the share of that class
 _LEAST: Final = 1e-6  # probability that is served before there is any label, by a known shift
+_RECALLED: Final = 0.75  # of the weight: what is behind the map is what so much of it remembers
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
 
@@ -313,15 +314,15 @@ class Mixture(Part, dict=True):
     def labels_behind(self) -> tuple[Cells, int, Weighed] | None:
         """Return the labels that the served map follows, by cells of a level; None: those of the source.
 
-        They are as many of the latest as half of the weight of the candidates of the target remembers.
+        They are as many of the latest as `_RECALLED` of the weight of the target's candidates remembers.
         """
         weights = self.snapshots.latest.weights[0]
         if not self.windows.n or weights[self._composite].sum() > 0.5:
             return None
         own = np.where(self._composite, 0.0, weights)
         order = np.argsort(self._memories, kind="stable")
-        half = order[np.searchsorted(np.cumsum(own[order]), 0.75 * own.sum())]
-        return self.windows.latest(self._memories[half])
+        last = order[np.searchsorted(np.cumsum(own[order]), _RECALLED * own.sum())]
+        return self.windows.latest(self._memories[last])
 
     def _mixed(self) -> Mixed:
         """Return the map of the table and the latest snapshot."""

@@ -17,7 +17,7 @@ from streamcal.engine.engine import Engine
 from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
-from streamcal.run.rows import AlarmRow, MapRow, RejectRow, alarm_rows
+from streamcal.run.rows import OF_RUN, AlarmRow, MapRow, RejectRow, alarm_rows
 
 __all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "claimed", "stored_history"]
 
@@ -112,8 +112,7 @@ class RunHistory:
     def alarms(self, engines: Mapping[str | None, Engine]) -> list[RecordedAlarm]:
         """Return the alarms, the newest last: those of some engines, then all others of this process."""
         raised = [row for key, engine in engines.items() for row in alarm_rows(key, engine.alarms)]
-        others = ("forecasts", "lost_records")
-        raised += [row for row in self._alarms if row.code in others or row.key not in engines]
+        raised += [row for row in self._alarms if row.code in OF_RUN or row.key not in engines]
         return [RecordedAlarm(*msgspec.structs.astuple(row)) for row in raised[-_MOST_ALARMS:]]
 
     def _take_prior(self, key: str | None, prior: PriorSnapshot) -> None:

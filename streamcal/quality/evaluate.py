@@ -301,6 +301,10 @@ def evaluate(
     found = _evaluated(y, p, w, other, of)
     if judge is None:
         return found
+    if every[3].all() and w.max() > 1.0:
+        raise ValueError(
+            "judge needs all predictions: those whose labels were not seen, too, with NaN as their label"
+        )
     forecasts, cheap = (as_scores(each) for each in every[:2])
     if len(cheap) != len(forecasts):
         raise ValueError(f"judge must have the length of probabilities, {len(forecasts)}: got {len(cheap)}")
@@ -528,7 +532,7 @@ class DecisionCurve(NamedTuple):
 
     threshold: Floats
     net_benefit: Floats
-    """Of acting from the threshold t on: (true positives − false positives · t/(1 − t)) / labels."""
+    """Net benefit of acting from t on: (true positives − false positives · t/(1 − t)) / labels."""
     low: Floats
     high: Floats
     """Its 95 % interval, of each threshold alone, for independent labels."""

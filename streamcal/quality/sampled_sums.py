@@ -128,7 +128,7 @@ class SampledSums(LabelSums):
     """Sums over the predictions since each of some starts; `labels` and `starts` count labels."""
 
     ranges: tuple[int, ...]
-    """Those of `SampledPanes`."""
+    """Ranges of weights, as `SampledPanes` has them."""
 
     gap_stakes: ClassVar[Floats] = 0.9 * np.exp2(np.arange(-17.0, 4.0))
     gain_stakes: ClassVar[Floats] = np.exp2(np.arange(-14.0, 13.0))

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
-from streamcal.quality.decisions import MOST, Costs
+from streamcal.maps.rate_limits import LEAST, MOST
+from streamcal.quality.decisions import MOST as MOST_ACTS
+from streamcal.quality.decisions import Costs
 from streamcal.quality.net_benefit import DecisionRule
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
@@ -115,7 +117,7 @@ class DecisionConfig(_Options):
     """Cost of passing where the label is 1."""
     review: float | None = None
     """Cost of a review, whatever the label; None: there are none."""
-    capacity_per_day: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    capacity_per_day: Annotated[int, Field(ge=1, le=MOST_ACTS)] | None = None
     """Number of decisions to act in a day of event time, instead of costs."""
     currency: Annotated[str, Field(max_length=16)] = ""
     """Unit of the costs, such as ``EUR``."""
@@ -142,7 +144,7 @@ class DecisionConfig(_Options):
 class IntervalsConfig(_Options):
     """Intervals of the rows: see `Recalibrator.predict_many`."""
 
-    probability: Annotated[float, Field(ge=0.5, le=0.99)] | None = None
+    probability: Annotated[float, Field(ge=LEAST, le=MOST)] | None = None
     """Probability with which the interval of a row is to hold the rate of label 1 at its score."""
 
 

@@ -133,3 +133,4 @@ class PipelineState(msgspec.Struct):
     raised: list[Raised] = []
     """Alarms of the watch over forecasts that no micro-batch has emitted yet."""
     decisions: DecisionSums | None = None
+    """Decisions and their costs; None: nothing is decided."""

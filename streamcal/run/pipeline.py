@@ -80,8 +80,8 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
-        kept = (*self.columns.keep, *options.added_fields)
-        self._row_of = self.kind.row_of(kept, getattr(self.decisions, "take", None))
+        self._kept = (*self.columns.keep, *options.added_fields)
+        self._row_of = self.kind.row_of(self._kept, getattr(self.decisions, "take", None))
         self._adds, self._interval = bool(options.added_fields), options.intervals.probability
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
@@ -240,11 +240,14 @@ class Pipeline(RunState):
         if isinstance(event, PredictionEvent):
             return None
         known = None if event.id is None else self.join.prediction(event.id)
-        if isinstance(event, LabelledEvent) and known is None:
+        if known is None and isinstance(event, LabelledEvent):
             return Refusal("label_not_asked", {})
-        if known is None or not (known.weight is None or sampler.asks(str(event.id), 1.0 / known.weight)):
-            return Refusal("label_not_asked", {"id": event.id})
-        return None
+        if known is None:  # of one that has ended, the join says what became of it
+            ended = self.join.is_prediction(str(event.id))
+            return None if ended else Refusal("label_not_asked", {"unknown": event.id})
+        if known.weight is None or sampler.asks(str(event.id), 1.0 / known.weight):
+            return None
+        return Refusal("label_not_asked", {"id": event.id})
 
     def _draw(self, answer: Recalibrated, sampler: Sampler) -> float:
         """Return one over the chance that a prediction is to be labelled, which the join keeps with it."""

@@ -108,7 +108,7 @@ class Shard(NamedTuple):
     number: int
     """From 0 on: the run has the partitions whose own number, modulo ``of``, is this."""
     of: int
-    """How many runs there are."""
+    """Number of runs."""
 
     def __str__(self) -> str:
         """Return the form of the command line, such as ``0/12``."""
@@ -243,7 +243,7 @@ class ShardedSource(Protocol):
 
     @property
     def shard(self) -> Shard | None:
-        """That option: the partitions of other shards are not read."""
+        """Shard of the options: the partitions of others are not read."""
 
 
 @runtime_checkable

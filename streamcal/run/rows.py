@@ -26,6 +26,7 @@ from streamcal.values import Floats
 
 __all__ = [
     "CALIBRATED",
+    "OF_RUN",
     "AlarmCode",
     "AlarmRow",
     "AnswerColumns",
@@ -47,6 +48,9 @@ CALIBRATED: Final = "the forecasts that are served are calibrated, and better th
 
 AlarmCode: TypeAlias = DriftCode | Literal["forecasts", "lost_records"]
 """Code of an alarm; ``forecasts``: the verdict says that they deviate."""
+
+OF_RUN: Final = frozenset({"forecasts", "lost_records"})
+"""Codes of alarms that no engine raises: they refute no assumption behind a certificate."""
 
 _FOUND: Final[dict[DriftCode, tuple[str, str]]] = {
     "label_shift": (
@@ -247,7 +251,7 @@ class AlarmRow(msgspec.Struct):
         """The alarm as a line of the log."""
         which = "" if self.key is None else f" [{self.key}]"
         found = f"Refuted: {self.assumption} ({self.reason})."
-        found = self.reason if self.code in ("forecasts", "lost_records") else found
+        found = self.reason if self.code in OF_RUN else found
         return f"alarm{which}: {self.title} {found} {self.advice}".rstrip()
 
 

@@ -50,8 +50,7 @@ class ServedPipeline(Pipeline):
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        kept = (*self.columns.keep, *options.added_fields)
-        self._row_again = self.kind.row_of(kept, getattr(self.decisions, "again", None))
+        self._row_again = self.kind.row_of(self._kept, getattr(self.decisions, "again", None))
         self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""

@@ -62,6 +62,15 @@ def test_labels_of_the_source_say_from_where_a_known_prior_shifts() -> None:
             assert excess(engine) < 1e-3, (mode, options)
 
 
+def test_no_labels_of_the_source_are_missed_where_the_shift_is_known(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    engine = Recalibrator(mode="composite", prior=DEPLOYED)
+    scores, labels, _ = drawn(200, 4)
+    engine.learn_many(scores, labels)
+    assert not recwarn.list
+
+
 def test_labels_overrule_a_wrong_number_in_mode_auto() -> None:
     engine = Recalibrator(prior=0.4)
     scores, labels, _ = drawn(10_000, 3)

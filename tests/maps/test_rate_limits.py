@@ -82,7 +82,8 @@ def covered(law: Law, n: int, streams: int, probability: float = 0.9) -> Any:
         rng = np.random.default_rng([7, seed])
         limits = limits_of(law, n, rng, probability)
         scores, rates = law(1_000, rng)
-        total += by_decile(scores, rates, *limits.at(scores)) / streams
+        steps = limits.edges.searchsorted(scores, side="right")
+        total += by_decile(scores, rates, limits.low[steps], limits.high[steps]) / streams
     return total
 
 

@@ -69,5 +69,8 @@ def test_what_is_missing_is_said() -> None:
     arguments = drawn(0, 100, 0.1, 0.5)
     with pytest.raises(ValueError, match="judge needs propensities"):
         evaluate([0, 1], [0.1, 0.9], judge=[0, 1])
+    seen = ~np.isnan(arguments["labels"])
+    with pytest.raises(ValueError, match="judge needs all predictions"):
+        evaluate(**{name: values[seen] for name, values in arguments.items()})
     with pytest.raises(ValueError, match="judge must have the length of probabilities, 100: got 99"):
         evaluate(**{**arguments, "judge": arguments["judge"][:99]})

@@ -79,6 +79,9 @@ def test_a_run_asks_for_some_and_takes_the_labels_of_these_alone(even: float) ->
     _, rejects = process(pipeline, refused)
     assert [row.code for row in rejects] == 3 * ["label_not_asked"]
     assert repr(other) in rejects[0].reason
+    assert "there was no prediction with id 'unknown' before" in rejects[1].reason
+    _, again = process(pipeline, asked[:1])
+    assert [row.code for row in again] == ["duplicate_label"]
     quality = pipeline.quality
     assert quality.before.sketch.mass.labels == pytest.approx(sum(weights))
     sums = quality.sums()

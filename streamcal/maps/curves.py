@@ -18,25 +18,23 @@ one standard error. A line tells no scores apart that are nearer to 0 or 1 than 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import binning
-from streamcal.maps.fits_c import BENT, LINE, STEPS, Curves, put_splits
+from streamcal.maps.fits_c import STEPS, Curves
 from streamcal.maps.platt import cell_logits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import inner_edges
-from streamcal.values import Cells, Floats
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = ["Curve", "fit_curve"]
 
 
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
-_REACH: Final = 2  # numbers on each side that the smoothing kernel covers
-_WEIGHTS: Final = np.exp(-0.5 * np.arange(-_REACH, _REACH + 1) ** 2.0)
-_KERNEL: Final = _WEIGHTS / _WEIGHTS.sum()
 _GROUPS: Final = 512  # of cells, at most, on which curves are compared: four for each of the most bins
 
 
@@ -87,8 +85,12 @@ def fit_curve(
     squares = totals.astype(np.float64) if squares is None else squares
     labels = np.array((counts[1], totals, squares, cell_logits(cells, level)))
     whole = binning.is_whole(totals)
-    bins, curve, loss = _choose(labels, whole=whole, monotone=monotone)
-    drawn = Curves(labels, whole=whole, monotone=monotone)
+    drawn, n = Curves(labels, whole=whole, monotone=monotone), binning.effective(totals, squares)
+    # The best number grows as n^(1/3); larger ones would be chosen by noise.
+    most = 2.0 * math.sqrt(n)
+    numbers = _numbers(int(math.log(most, _RATIO)))
+    bins, curve, lost = drawn.choose(numbers, min(_GROUPS, math.ceil(4.0 * most)))
+    loss = min(1.0, lost / float(totals.sum()))
     drawn.draw(bins)
     if curve == STEPS:
         starts, values = drawn.steps()
@@ -96,38 +98,7 @@ def fit_curve(
     return Curve(False, *drawn.line(curve), loss)
 
 
-def _choose(labels: Floats, *, whole: bool, monotone: bool) -> tuple[int, int, float]:
-    """Return the number of bins and the curve that are expected to be best, and its Brier score.
-
-    ``labels`` are those of each cell as of `Curves`, float64[4, m].
-    """
-    n = float(labels[1].sum())
-    # The best number grows as n^(1/3); larger ones would be chosen by noise.
-    most = 2.0 * math.sqrt(binning.effective(labels[1], labels[2]))
-    splits = np.empty(labels.shape[1] + 1, np.int64)
-    groups = put_splits(np.cumsum(labels[1]), min(_GROUPS, math.ceil(4.0 * most)), whole, splits) - 1
-    labels = np.add.reduceat(np.array((*labels[:3], labels[1] * labels[3])), splits[:groups], axis=1)
-    labels[3] /= labels[1]
-    numbers = sorted({round(_RATIO**step) for step in range(int(math.log(most, _RATIO)) + 1)})
-    curves = Curves(labels, whole=whole, monotone=monotone)
-    kinds = (LINE, BENT, STEPS) if monotone else (LINE, STEPS)
-    losses = np.empty((len(kinds), len(numbers)))
-    forecasts = np.empty((*losses.shape, groups))
-    curves.judge(np.array(numbers), losses, forecasts)
-    smooth = np.array([_smoothed(row) for row in losses])
-    best = smooth.argmin(axis=1)
-    # The first curve, unless the best of the others is better by a standard error of the difference.
-    other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
-    here, there = (forecasts[k, best[k]] for k in (0, other))
-    error = 2.0 * math.sqrt(labels[2] @ (here * (1.0 - here) * (there - here) ** 2))
-    chosen = other if smooth[other, best[other]] + error < smooth[0, best[0]] else 0
-    loss = min(1.0, float(losses[chosen, best[chosen]]) / n)
-    return numbers[best[chosen]], kinds[chosen], loss
-
-
-def _smoothed(losses: Floats) -> Floats:
-    """Average the losses of neighbouring numbers of bins: noise would decide between bare ones."""
-    first, last = losses[:1], losses[-1:]
-    padded = np.concatenate((*(first,) * _REACH, losses, *(last,) * _REACH))
-    smooth: Floats = np.convolve(padded, _KERNEL, "valid")
-    return smooth
+@cache
+def _numbers(steps: int) -> Counts:
+    """Return the numbers of bins that are compared, of so many steps from 1 on: int64[N], ascending."""
+    return np.array(sorted({round(_RATIO**step) for step in range(steps + 1)}))

@@ -5,6 +5,8 @@ from streamcal.sketch.counts_c cimport key_of, middle_of
 
 cdef Py_ssize_t _POSITIVES, _TOTALS, _SQUARES, _LOGITS
 cdef double _APART, _NOWHERE, _ONE_LABEL
+cdef Py_ssize_t _REACH
+cdef const double[::1] _KERNEL
 
 @cython.locals(last=Py_ssize_t, i=Py_ssize_t, mean=double, size=double, start=Py_ssize_t, total=double)
 cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] starts, Py_ssize_t m)
@@ -44,6 +46,13 @@ cdef class Curves:
     cdef bint _whole, _monotone
 
     @cython.locals(
+        cells="const double[:, ::1]", mass="double[::1]", kinds=Py_ssize_t, n=Py_ssize_t, kind=Py_ssize_t,
+        j=Py_ssize_t, k=Py_ssize_t, i=Py_ssize_t, chosen=Py_ssize_t, losses="double[:, ::1]",
+        values="double[:, :, ::1]", grouped="double[:, ::1]", mean=double, error=double, here=double, there=double,
+        best="Py_ssize_t[3]", smooth="double[3]",
+    )
+    cpdef tuple choose(self, const long long[::1] numbers, Py_ssize_t groups)
+    @cython.locals(
         splits="long long[::1]", bins=Py_ssize_t, apart=Py_ssize_t, before=double, b=Py_ssize_t, k=Py_ssize_t,
         rate=double,
     )
@@ -60,7 +69,7 @@ cdef class Curves:
     )
     cdef Py_ssize_t _pool(self, Py_ssize_t bins, const long long[::1] splits, Py_ssize_t of) except -1
     @cython.locals(steps=Py_ssize_t, j=Py_ssize_t)
-    cpdef judge(self, const long long[::1] numbers, double[:, ::1] losses, double[:, :, ::1] forecasts)
+    cdef void _judge(self, const long long[::1] numbers, double[:, ::1] losses, double[:, :, ::1] forecasts)
     @cython.locals(
         lost=double, k=Py_ssize_t, i=Py_ssize_t, positives=double, totals=double, squares=double,
     )
@@ -72,6 +81,10 @@ cdef class Curves:
         weight=double,
     )
     cdef double _judge_line(self, bint is_line, double[::1] forecasts) noexcept
+    @cython.locals(
+        knots=Py_ssize_t, kept=Py_ssize_t, k=Py_ssize_t, places="double[::1]", line="double[:, ::1]", is_end=bint,
+    )
+    cpdef tuple line(self, int curve)
 
 
 @cython.locals(least=double, most=double, i=Py_ssize_t, score=double)

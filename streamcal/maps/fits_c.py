@@ -52,6 +52,10 @@ _ONE_LABEL = 1.0 + 1e-9  # but for the rounding of weights
 _SLOTS: Final = 40  # of the guide, for each edge
 _FEW: Final = 8  # scores for each edge, after which the guide has paid for itself
 
+_REACH: Final = 2  # numbers of bins on each side that the smoothing kernel covers
+_WEIGHTS: Final = np.exp(-0.5 * np.arange(-_REACH, _REACH + 1) ** 2.0)
+_KERNEL: Final = _WEIGHTS / _WEIGHTS.sum()
+
 # As C has them.
 _APART, _NOWHERE = APART, float("-inf")
 
@@ -212,17 +216,55 @@ class Curves:
         m = cells.shape[1]
         self._cells, self._whole, self._monotone = cells, whole, monotone
         self._mass: Floats = np.cumsum(cells[_TOTALS])
-        self._bins, self._blocks = np.empty((_ROWS, m)), np.empty((_ROWS, m))
-        self._scratch: Floats = np.empty((2, m))
-        self._splits: Counts = np.empty(m + 1, np.int64)
-        self._apart: Counts = np.empty(m + 1, np.int64)
-        self._ends: Counts = np.empty(m + 1, np.int64)
-        self._block: Counts = np.empty(m, np.int64)
-        # Of the steps, and of the lines: first cell of each block, then m; and value or log-odds of each.
-        self._starts: Counts = np.empty((2, m + 1), np.int64)
-        self._values: Floats = np.empty((2, m))
-        self._moved: Floats = np.empty(m)
+        numbers, places = np.empty((3 * _ROWS + 1, m)), np.empty((6, m + 1), np.int64)
+        self._bins, self._blocks = numbers[:_ROWS], numbers[_ROWS : 2 * _ROWS]
+        # Of the steps, and of the lines: value or log-odds of each block; and its first cell, then m.
+        self._values, self._scratch = numbers[8:10], numbers[10:12]
+        self._starts, self._moved = places[:2], numbers[12]
+        self._splits, self._apart, self._ends, self._block = places[2], places[3], places[4], places[5]
         self._drawn = self._lined = self._knots = 0
+
+    def choose(self, numbers: Counts, groups: int) -> tuple[int, int, float]:
+        """Return the number of bins and the curve that are expected to be best, and its Brier loss, summed.
+
+        The first curve, unless the best of the others is better by a standard error of the difference.
+
+        Parameters
+        ----------
+        numbers
+            numbers of bins, int64[N], ascending.
+        groups
+            number of groups of cells, at most, on which curves are compared.
+        """
+        cells, mass, kinds, n = self._cells, self._mass, 2 + self._monotone, len(numbers)
+        groups = put_splits(mass, groups, self._whole, self._splits) - 1
+        grouped = np.empty((_ROWS, groups))
+        self._sum(cells, self._splits, groups, grouped)
+        self._cells, self._mass = grouped, np.cumsum(grouped[_TOTALS])
+        summed, forecasts = np.empty((kinds, n)), np.empty((kinds, n, groups))
+        losses, values = summed, forecasts
+        self._judge(numbers, losses, values)
+        # Averages over neighbouring numbers of bins: noise would decide between bare losses.
+        best, smooth, chosen = [0, 0, 0], [math.inf, math.inf, math.inf], 1
+        for kind in range(kinds):
+            for j in range(n):
+                mean = 0.0
+                for k in range(-_REACH, _REACH + 1):
+                    mean += _KERNEL[_REACH + k] * losses[kind, min(max(j + k, 0), n - 1)]
+                if mean < smooth[kind]:
+                    best[kind], smooth[kind] = j, mean
+        for kind in range(2, kinds):
+            if losses[kind, best[kind]] < losses[chosen, best[chosen]]:
+                chosen = kind
+        error = 0.0
+        for i in range(groups):
+            here, there = values[0, best[0], i], values[chosen, best[chosen], i]
+            error += self._cells[_SQUARES, i] * (here * (1.0 - here) * ((there - here) * (there - here)))
+        if not smooth[chosen] + 2.0 * math.sqrt(error) < smooth[0]:
+            chosen = 0
+        self._cells, self._mass = cells, mass
+        curve = STEPS if chosen == kinds - 1 else chosen
+        return int(numbers[best[chosen]]), curve, float(losses[chosen, best[chosen]])
 
     def draw(self, number: int) -> None:
         """Draw the curves of so many uniform-mass bins."""
@@ -293,7 +335,7 @@ class Curves:
             self._values[of, k] = rate
         return count
 
-    def judge(self, numbers: Counts, losses: Floats, forecasts: Floats) -> None:
+    def _judge(self, numbers: Counts, losses: Floats, forecasts: Floats) -> None:
         """Put the squared errors that are expected of each curve on new labels, summed, into ``losses``.
 
         They are those on the labels that it was fitted to, plus twice the covariance of each label with its
@@ -362,14 +404,19 @@ class Curves:
 
     def line(self, curve: int) -> tuple[Floats, Floats]:
         """Return the knots of a line that it bends at, and the log-odds there, float64[k] each."""
-        log_odds: Floats = np.asarray(self._values)[1, : self._lined].copy()
-        knots: Floats = np.asarray(self._blocks)[_LOGITS, : self._lined].copy()
+        knots, places, kept = self._lined, self._blocks[_LOGITS], 0
         if curve != LINE:
-            knots = np.asarray(self._bins)[_LOGITS, : self._knots].copy()
-            log_odds = log_odds[np.asarray(self._block)[: self._knots]]
-        rises = np.diff(log_odds) != 0.0  # a knot inside a level stretch is not needed
-        bends = np.concatenate((rises, [True])) | np.concatenate(([True], rises))
-        return knots[bends], log_odds[bends]
+            knots, places = self._knots, self._bins[_LOGITS]
+        bends = np.empty((2, knots))
+        line = bends
+        for k in range(knots):
+            line[0, k], line[1, k] = places[k], self._values[1, k if curve == LINE else self._block[k]]
+        for k in range(knots):  # a knot inside a level stretch is not needed
+            is_end = k == 0 or k == knots - 1
+            if is_end or line[1, k] != line[1, kept - 1] or line[1, k] != line[1, k + 1]:
+                line[0, kept], line[1, kept] = line[0, k], line[1, k]
+                kept += 1
+        return bends[0, :kept], bends[1, :kept]
 
 
 def cell_logits(cells: Counts, level: int, out: Floats) -> None:

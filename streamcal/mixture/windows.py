@@ -31,7 +31,7 @@ _QUANTILES: Final = 128
 _PARTS: Final = 4  # a window's maps are fitted again after this part of its labels
 
 
-class Windows(Part):
+class Windows(Part, dict=True):
     """The labels of all windows, and the latest maps of each; its fields are its state.
 
     The maps of a window are fitted again after a quarter of its labels, and those of all labels after an
@@ -56,6 +56,10 @@ class Windows(Part):
         fitted = sum(row.fit is not None for row in candidates)
         return cls([0] * fitted, (None,) * fitted)
 
+    def __post_init__(self) -> None:
+        self._due = 0  # label count before which no map is due
+        self._sorted = self.all.n
+
     def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
 
@@ -64,7 +68,7 @@ class Windows(Part):
         self.newest.add(scores, labels, weights)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
-        if self.n - self.all.n >= _WAITING:
+        if self.n - self._sorted >= _WAITING:
             self._sort()
 
     def fit(self, candidates: Sequence[Candidate] = CANDIDATES) -> bool:
@@ -73,6 +77,8 @@ class Windows(Part):
         Beyond the first window, those of all labels and those of the windows take turns: no step fits both.
         """
         n, lines, fitted_at = self.n, list(self.lines), list(self.fitted_at)
+        if n < self._due:
+            return False
         rows = [row for row in candidates if row.fit is not None]
         due = [place for place, row in enumerate(rows) if n >= _due_at(fitted_at[place], row.memory)]
         turns: tuple[list[int], list[int]] = ([], [])  # of the windows, of all
@@ -92,6 +98,7 @@ class Windows(Part):
                 fitted[fit, length] = fit(samples[length], lines[place])  # type: ignore[misc]
             lines[place], fitted_at[place] = fitted[fit, length], n
         self.lines, self.fitted_at = tuple(lines), fitted_at
+        self._due = min(_due_at(at, row.memory) for at, row in zip(fitted_at, rows, strict=True))
         return None in samples
 
     def latest(self, memory: float) -> tuple[Cells, int, Weighed]:
@@ -109,15 +116,18 @@ class Windows(Part):
 
     def _sample(self, length: int | None) -> Labelled:
         """Return the latest labels, so many of them; None: all."""
-        if length is not None:
-            cells, counted = self.newest.weighed(length)
-            return Labelled.of(cells, grid.MIN_LEVEL, counted)
-        self._sort()
-        return Labelled.of(self.all.cells, self.all.level, self.all.weighed)
+        if length is None and self.n > _MAX_CELLS:
+            self._sort()
+            return Labelled.of(self.all.cells, self.all.level, self.all.weighed)
+        cells, counted = self.newest.weighed(length or self.n)
+        if length is None and self.newest.weights is None:  # a curve rounds the ranks of counts down
+            counted = counted._replace(masses=counted.masses.astype(np.int64))
+        return Labelled.of(cells, grid.MIN_LEVEL, counted)
 
     def _sort(self) -> None:
         """Sort the buffered labels into the sketch: it takes as long for hundreds as for one."""
-        self.all.add_checked(*self.newest.latest(self.n - self.all.n))
+        self.all.add_checked(*self.newest.latest(self.n - self._sorted))
+        self._sorted = self.n
 
 
 def _due_at(fitted_at: int, length: int | None) -> int:

@@ -78,6 +78,9 @@ cdef class Tally:
     cdef inline void _join(self, Py_ssize_t place, double atom) noexcept
 
 
+@cython.locals(i=Py_ssize_t)
+cpdef pack_labels(const double[:] scores, const signed char[:] labels, int level, int[::1] packed)
+
 @cython.locals(
     n=Py_ssize_t, m=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, occupied="int[::1]", counts="double[:, ::1]",
 )

@@ -36,6 +36,7 @@ __all__ = [
     "middle_of",
     "middles_of",
     "pack_atoms",
+    "pack_labels",
     "score_of",
     "unpack_atoms",
 ]
@@ -351,6 +352,12 @@ class Tally:
             self._atoms[place] = atom
         elif own != atom:
             self._atoms[place] = _SEVERAL
+
+
+def pack_labels(scores: Floats, labels: Labels, level: int, packed: Cells) -> None:
+    """Put the cell of each checked score, with its label as the lowest bit, into ``packed``, int32[n]."""
+    for i in range(len(scores)):
+        packed[i] = 2 * (key_of(scores[i]) >> level) + labels[i]
 
 
 def count_sorted(packed: Cells) -> tuple[Cells, Floats]:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from streamcal.sketch import grid
-from streamcal.sketch.counts_c import count_sorted
+from streamcal.sketch.counts_c import count_sorted, pack_labels
 from streamcal.sketch.decoding import Part, Positive, within
 from streamcal.sketch.weighing import Weighed, joined
 from streamcal.values import NO_CELLS, Cells, Floats, Labels
@@ -35,10 +35,10 @@ class RecentLabels(Part, dict=True):
         """Check a decoded state; raise ValueError if it is none."""
         self._set(within(self.packed, 0, _LAST, "cells of the newest labels"))
 
-    def _set(self, packed: Cells) -> None:
+    def _set(self, packed: Cells, more: int = 0) -> None:
         """Set the packed labels, and make room behind them: to move all takes longer than to add a few."""
         self._end: int = len(packed)
-        self._buffer: Cells = np.empty(self._end + min(self._end // 4, _SPARE), np.int32)
+        self._buffer: Cells = np.empty(self._end + more + min((self._end + more) // 4, _SPARE), np.int32)
         self._buffer[: self._end] = packed
         self.packed = self._buffer[: self._end]
 
@@ -81,13 +81,13 @@ class RecentLabels(Part, dict=True):
 
         ``weights`` are theirs, float64[k]; None: all are 1.
         """
-        later = 2 * grid.cells_of(scores[-self.size :], grid.MIN_LEVEL) + labels[-self.size :]
+        scores, labels = scores[-self.size :], labels[-self.size :]
         own = None if weights is None else weights[-self.size :]
-        self.weights = joined((len(self.packed), self.weights), (len(later), own), size=self.size)
-        end = self._end + len(later)
+        self.weights = joined((len(self.packed), self.weights), (len(scores), own), size=self.size)
+        kept, end = min(len(self.packed) + len(scores), self.size), self._end + len(scores)
         if end > len(self._buffer):
-            self._set(np.concatenate((self.packed, later))[-self.size :])
-            return
-        self._buffer[self._end : end] = later
+            self._set(self.packed, len(scores))
+            end = self._end + len(scores)
+        pack_labels(scores, labels, grid.MIN_LEVEL, self._buffer[self._end : end])
         self._end = end
-        self.packed = self._buffer[end - min(len(self.packed) + len(later), self.size) : end]
+        self.packed = self._buffer[end - kept : end]

@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from itertools import groupby
 from threading import Thread
 from typing import Any, Final
 
 import confluent_kafka as library
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 from kafka import errors as kafka_errors
 
 from streamcal_connectors.kafka import limits
@@ -171,29 +172,17 @@ class ConfluentConsumer(Consumer):
             raise error
         chunks: dict[TopicPartition, Chunk] = {}
         broken: set[TopicPartition] = set()
-        for message in self._consume(timeout, min(max(count, 1), _MOST_AT_ONCE)):
-            error, place = message.error(), (message.topic(), message.partition())
-            if place in broken:
-                continue
-            if error is None:
-                chunk = chunks.get(place)
-                if chunk is None:
-                    chunk = chunks[TopicPartition(*place)] = Chunk([], [], [] if self.with_times else None)
-                chunk.offsets.append(message.offset())
-                chunk.values.append(message.value())
-                if chunk.times is not None:
-                    chunk.times.append(message.timestamp()[1])
-            elif error.code() == LibraryError._PARTITION_EOF:
-                self._next[place] = max(self._next[place], message.offset())
-            elif place[0] is not None:  # otherwise it is of the group, which nobody joins
-                where = f"topic {place[0]}, partition {place[1]}, offset {message.offset()}"
-                met = _translated(error, where)
-                if not _PASSING.isdisjoint(error_names(met)):
-                    continue
-                broken.add(TopicPartition(*place))
-                # Out of range may be where librdkafka went on behind a batch that it could not read.
-                if not is_out_of_range(met) or message.offset() == self._next[place]:
-                    self._error = met
+        messages = self._consume(timeout, min(max(count, 1), _MOST_AT_ONCE))
+        if any(error is not None for error in map(Message.error, messages)):
+            messages = self._records(messages, broken)
+        for number, run in groupby(messages, Message.partition):
+            records = list(run)
+            place = TopicPartition(records[0].topic(), number)
+            chunk = chunks.setdefault(place, Chunk([], [], [] if self.with_times else None))
+            chunk.offsets.extend(map(Message.offset, records))
+            chunk.values.extend(map(Message.value, records))
+            if chunk.times is not None:
+                chunk.times.extend(time for _, time in map(Message.timestamp, records))
         for partition, chunk in chunks.items():
             self._next[partition] = max(self._next[partition], chunk.offsets[-1] + 1)
         for partition in broken:  # librdkafka would go on behind what it could not read
@@ -217,6 +206,28 @@ class ConfluentConsumer(Consumer):
             if self._reader is not None:
                 self._reader.close()
         super().close()
+
+    def _records(self, messages: Sequence[Message], broken: set[TopicPartition]) -> list[Message]:
+        """Return the messages that are records, up to an error of their partition, and add that as broken."""
+        records = []
+        for message in messages:
+            error, place = message.error(), (message.topic(), message.partition())
+            if place in broken:
+                continue
+            if error is None:
+                records.append(message)
+            elif error.code() == LibraryError._PARTITION_EOF:
+                self._next[place] = max(self._next[place], message.offset())
+            elif place[0] is not None:  # otherwise it is of the group, which nobody joins
+                where = f"topic {place[0]}, partition {place[1]}, offset {message.offset()}"
+                met = _translated(error, where)
+                if not _PASSING.isdisjoint(error_names(met)):
+                    continue
+                broken.add(TopicPartition(*place))
+                # Out of range may be where librdkafka went on behind a batch that it could not read.
+                if not is_out_of_range(met) or message.offset() == self._next[place]:
+                    self._error = met
+        return records
 
     def _consume(self, timeout: float, count: int) -> list[Any]:
         """Return messages, waiting for one: asked for many, librdkafka waits for all of them."""

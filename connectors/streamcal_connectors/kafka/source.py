@@ -539,7 +539,7 @@ class Records:
         self._start = start
         self._offsets, values, times = records
         self.events = _with_times(decoder.decode(values), times or ())
-        if max((len(value) for value in values if value is not None), default=0) > _KEPT_BYTES:
+        if max(map(len, filter(None, values)), default=0) > _KEPT_BYTES:
             values = [None if value is None else value[:_KEPT_BYTES] for value in values]
         self._values = values
 

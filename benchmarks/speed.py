@@ -1,6 +1,6 @@
 """How many events a second? Calls, files, Kafka and HTTP, beside what a user would build.
 
-    python -m benchmarks.speed [--parts calls files kafka shards http] [--predictions 1000000]
+    python -m benchmarks.speed [--parts calls files kafka shards http methods] [--predictions 1000000]
     python -m benchmarks.speed --parts files --cases "auto, store"
 
 Every figure is processor time of one process and one thread, but for HTTP, which goes by the clock. Calls and
@@ -45,6 +45,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import msgspec
 import numpy as np
 
+from benchmarks.end_to_end import end_to_end
 from benchmarks.measuring import options, publish, seconds, spread
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
 from streamcal.events.codec import JsonDecoder
@@ -740,6 +741,7 @@ PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "kafka": kafka,
     "shards": shards,
     "http": http,
+    "methods": end_to_end,
 }
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "SCALES",
     "UNITS",
     "Time",
+    "as_timedelta",
     "as_times",
     "check_time",
     "date_like",
@@ -51,6 +52,16 @@ UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 
 Time: TypeAlias = float | str | date | np.datetime64
 """Type of a time as it may be given; a datetime is a date."""
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h|d|w)")
+_LENGTHS: Final = {
+    "s": timedelta(seconds=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_ISO_DURATION: Final = TypeAdapter(timedelta)
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
@@ -207,6 +218,22 @@ def show_duration(seconds: float) -> str:
     return f"{seconds:.4g} seconds"
 
 
+def as_timedelta(value: timedelta | str) -> timedelta:
+    """Return a duration, or the one of a text: ``"90s"``, ``"30min"``, ``"12h"``, ``"2d"``, ISO 8601.
+
+    Raises
+    ------
+    ValueError
+        if the text is none.
+    """
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
+        with suppress(OverflowError):
+            return float(found[1]) * _LENGTHS[found[2]]
+    with suppress(ValidationError):
+        return _ISO_DURATION.validate_python(value)
+    raise ValueError("must be a duration such as '30min', '12h' or '30d'")
+
+
 def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
     """Return a duration in seconds.
 
@@ -215,12 +242,12 @@ def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
     ValueError
         if it is none, or less than so many seconds; ``name`` is that of the argument.
     """
-    with suppress(ValidationError):
-        seconds: float = TypeAdapter(timedelta).validate_python(value).total_seconds()
+    with suppress(ValueError):
+        seconds = as_timedelta(value).total_seconds()
         if seconds >= least:
             return seconds
     most = f" of at least {show_duration(least)}"
-    raise ValueError(f"{name} must be a duration{most}, such as '2d' or 'PT6H', got {shown(value)}")
+    raise ValueError(f"{name} must be a duration{most}, such as '30min', '12h' or '2d', got {shown(value)}")
 
 
 def _number(value: object) -> float | None:

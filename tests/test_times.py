@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from streamcal import Recalibrator
-from streamcal.times import as_times, check_time, show_duration, show_time
+from streamcal import JoinConfig, Recalibrator
+from streamcal.times import as_times, check_time, duration, show_duration, show_time
 
 TEXTS = ["2023-11-14T22:13:20.500", "2024-01-01T00:00:00.000"]
 SECONDS = [1_700_000_000.5, 1_704_067_200.0]
@@ -108,6 +108,29 @@ def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
     for score, label, time in zip(scores, labels, list(times), strict=True):
         engines[2].learn_one(score, label, "source", time=time)
     assert engines[0].to_bytes() == engines[1].to_bytes() == engines[2].to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90.0),
+        ("1.5h", 5_400.0),
+        ("30 min", 1_800.0),
+        ("2d", 172_800.0),
+        ("1w", 604_800.0),
+        ("PT1M", 60.0),
+    ],
+)
+def test_a_duration_is_one_text_everywhere(text: str, seconds: float) -> None:
+    length = dt.timedelta(seconds=seconds)
+    assert duration("every", text) == JoinConfig(label_ttl=text).label_ttl == seconds  # type: ignore[arg-type]
+    assert Recalibrator(mode="target", window=text).config.window == length  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["90", "2x", "-2d", "1e3s", "s", "", "99999999999d", "1d2"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="'30min', '12h' or"):
+        duration("every", text)
 
 
 @pytest.mark.parametrize("seconds", [-1e11, 1e300, float("nan")])

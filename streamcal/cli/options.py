@@ -141,12 +141,12 @@ class LearningOptions(ColumnOptions):
         "Which map is served: auto, source, label_shift, target or composite.", table="recalibrator"
     )
     window: str | None = option(
-        "Form maps from this many latest labels, or from those of such a time, P30D.",
+        "Form maps from this many latest labels, or from those of such a time, 30d.",
         table="recalibrator",
         metavar="LABELS|DURATION",
     )
     label_ttl: str | None = option(
-        "How long predictions and labels wait for each other; by default P30D, 30 days.",
+        "How long predictions and labels wait for each other; by default 30d, 30 days.",
         table="join",
         metavar="SECONDS|DURATION",
     )

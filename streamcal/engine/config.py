@@ -9,11 +9,12 @@ from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.join.config import JoinConfig
 from streamcal.sketch.decoding import Count
+from streamcal.times import as_timedelta
 
 __all__ = [
     "EngineOptions",
@@ -56,7 +57,7 @@ class RecalibratorConfig(BaseModel):
         labels, so does ``"target"``.
     window
         which labels form h: the latest so many, from 64 to 1,000,000,000; those of the latest stretch of
-        event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
+        event time, a `datetime.timedelta` (or a text, ``"12h"``, ``"30d"``, ISO 8601); or all, None. The
         window advances in steps of a sixteenth of its length. In mode ``"auto"`` the option limits the labels
         of the source's maps, and those behind certificates; maps of the target have memories of their own.
     prior
@@ -75,8 +76,8 @@ class RecalibratorConfig(BaseModel):
         life of the stream.
     label_delay_limit
         the option of that name of the join, which must be the same: within this time nearly all labels come,
-        no label means 0, and positives come early. A `datetime.timedelta` of at least a second (in TOML
-        ``"P30D"``); None: no limit is known. Mode ``"auto"`` then also weighs maps of the early positives,
+        no label means 0, and positives come early. A `datetime.timedelta` of at least a second, or a
+        text, ``"30d"``; None: no limit is known. Mode ``"auto"`` then also weighs maps of early positives,
         corrected for the time that their predictions had (docs/proofs/exposure.md); the other modes wait.
         Predictions count that have an event time and go through `Recalibrator.step` or a run.
     keeps_order
@@ -104,7 +105,7 @@ class RecalibratorConfig(BaseModel):
     @classmethod
     def _duration(cls, value: object) -> object:
         """Parse a duration given as text, which a strict model would refuse."""
-        return TypeAdapter(timedelta).validate_python(value) if isinstance(value, str) else value
+        return as_timedelta(value) if isinstance(value, str) else value
 
     @field_validator("window")
     @classmethod
@@ -236,11 +237,11 @@ class RecalibratorOptions(TypedDict, total=False):
 
     bins: Literal["auto", "cube_root"] | int
     mode: Mode
-    window: int | timedelta | None
+    window: int | timedelta | str | None
     prior: PriorKind | float
     sampling_rate: float | None
     delta: float
-    label_delay_limit: timedelta | None
+    label_delay_limit: timedelta | str | None
     keeps_order: bool
 
 

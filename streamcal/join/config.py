@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from streamcal.times import as_timedelta
 
 __all__ = ["JoinConfig"]
-
-_DURATION = TypeAdapter(timedelta)
 
 
 def _seconds(value: object) -> object:
     """Return a duration, or a text that is one, in seconds; return anything else as it is."""
-    try:
-        if isinstance(value, str):
-            value = _DURATION.validate_python(value) if "P" in value else float(value)
-    except ValueError:
-        raise ValueError("must be a number of seconds, or a duration such as 'P30D' or 'PT1H'") from None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+        try:
+            value = as_timedelta(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or a number of seconds") from None
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
@@ -35,7 +38,7 @@ class JoinConfig(BaseModel):
     )
 
     label_ttl: Seconds = 30 * 86_400.0
-    """Seconds of event time, or a duration such as ``"P30D"``, after which a prediction stops waiting for its
+    """Seconds of event time, or a duration such as ``"30d"``, after which a prediction stops waiting for its
     label, and a label for its prediction. Events without a time do not expire by time."""
 
     missing_labels: Literal["drop", "negative"] = "drop"
@@ -61,6 +64,6 @@ class JoinConfig(BaseModel):
         if (self.missing_labels == "negative") != (self.label_delay_limit is not None):
             raise ValueError(
                 'missing_labels = "negative" and label_delay_limit go together: set both, such as'
-                ' missing_labels = "negative" and label_delay_limit = "P30D", or neither'
+                ' missing_labels = "negative" and label_delay_limit = "30d", or neither'
             )
         return self

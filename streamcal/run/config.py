@@ -303,7 +303,7 @@ def _rule(kind: str, message: str, loc: tuple[int | str, ...], model: type[BaseM
         return f"is not known{_meant(loc, model)}"
     if kind == "tuple_type":
         return "must be a list"
-    message = message.removeprefix("Value error, ").replace("timedelta", "duration, such as 'P30D'")
+    message = message.removeprefix("Value error, ").replace("timedelta", "duration, such as '30d'")
     return f"must be {message.removeprefix(_WANTED)}" if message.startswith(_WANTED) else message
 
 

@@ -36,7 +36,7 @@ from streamcal.monitor.status import (
     Windows,
 )
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
-from streamcal.quality.groups import ranked
+from streamcal.quality.groups import by_propensity, ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.intervals import rate_intervals
 from streamcal.quality.label_sums import LabelSums
@@ -155,8 +155,12 @@ def _decided(pipeline: Pipeline, verdict: Verdict) -> DecisionFigures | None:
     quality, join = pipeline.quality, pipeline.join
     until = -np.inf if quality.watch.clock is None else quality.watch.clock
     days = 0.0 if join.start is None or join.time is None else (join.time - join.start) / _DAY
-    rated = quality.arrival(None), until, days, verdict.state == "well calibrated", quality.weighted
-    return None if pipeline.decisions is None else pipeline.decisions.figures(*rated)
+    if pipeline.decisions is None:
+        return None
+    withheld = not quality.unbiased
+    return pipeline.decisions.figures(
+        quality.arrival(None), until, days, verdict.state == "well calibrated", withheld
+    )
 
 
 def _views(
@@ -258,12 +262,12 @@ def verdicts(pipeline: Pipeline) -> dict[str | None, Verdict]:
 
 def group_columns(quality: Quality) -> GroupColumns:
     """Return the figures of segments, and of keys if there are several, the worst first."""
-    parts = dict(quality.segments)
+    parts = {} if quality.weighted else dict(quality.segments)
     if len(quality.groups) > 1 and not quality.weighted:
         parts = {"key": quality.groups, **parts}
-    if not any(map(len, parts.values())):
+    named, figures = by_propensity(quality.key_sums) if quality.samples else ranked(parts)
+    if not named:
         return GroupColumns()
-    named, figures = ranked(parts)
     fields, names = zip(*named[:SHOWN_GROUPS], strict=True)
     labels, forecast, rate, _, *others, deviates = (column[:SHOWN_GROUPS] for column in figures)
     rounded = [np.round(column, 6).tolist() for column in (forecast, rate, *others)]

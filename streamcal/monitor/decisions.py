@@ -40,9 +40,10 @@ def decision_rows(status: Status) -> list[tuple[str, str]]:
             rows.append((f"  {name} by labels that came", _interval(came, ".3f")))
             rows.append(("    expected of these", f"{found.expected[name]:.3f}"))
     unit = found.rule.currency and f" {found.rule.currency}"
+    of = "prediction" if status.samples else "label"
     for other, saved in found.saved.items():
-        rows.append((f"saved against {other}, a label", _interval(saved, ".3g", unit)))
-        rows.append((f"  over {found.labels:,} labels", f"{saved.mean * found.labels:,.0f}{unit}"))
+        rows.append((f"saved against {other}, a {of}", _interval(saved, ".3g", unit)))
+        rows.append((f"  over {found.rated:,} {of}s", f"{saved.mean * found.rated:,.0f}{unit}"))
     return rows + list(_regrets(status, unit))
 
 

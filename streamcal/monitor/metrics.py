@@ -181,9 +181,8 @@ def _of_decisions(found: DecisionFigures) -> Iterable[Metric]:
     """Yield the metrics of decisions; those by labels once there are any."""
     counts = {(name,): count for name, count in found.predictions.items()}
     yield _counter("decisions", "Predictions by decision.", counts, "decision")
-    yield _gauge(
-        "saved_per_label", "Cost of other decisions − cost of these.", _ends(found.saved), "against", "end"
-    )
+    text = "Cost of other decisions − cost of these, by label, or by prediction if labels have propensities."
+    yield _gauge("saved_per_label", text, _ends(found.saved), "against", "end")
     text = "Precision of acting; recall of acting or reviewing."
     shares = _ends({"precision": found.precision, "recall": found.recall})
     yield _gauge("decision_share", text, shares, "of", "end")

@@ -29,7 +29,7 @@ from streamcal.quality.groups import Groups
 from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import LabelCoverage
 from streamcal.quality.label_sums import LabelSums
-from streamcal.quality.sampled_sums import SampledPanes
+from streamcal.quality.sampled_sums import SampledPanes, SampledSums
 from streamcal.quality.verdict import Arrival, Verdict, judge, weighted_verdict
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
@@ -178,8 +178,8 @@ class ForecastQuality(msgspec.Struct, omit_defaults=True):
         each = np.ones(len(values)) if weights is None else weights
         self.log_losses = _sum_on(self.log_losses, each * log_losses(labels, values))
         self.squares = _sum_on(self.squares, each * (values - labels) ** 2)
-        rounded = each * (np.rint(values / GRAIN) * GRAIN)
-        self._add_gaps(rounded - each * labels, each - 1.0)
+        rounded, mass = (np.rint(part / GRAIN) * GRAIN for part in (each * values, each))
+        self._add_gaps(rounded - mass * labels, mass - 1.0)
         self._add_to_cells(values, rounded, labels, each)
 
     def bins(self, most: int) -> tuple[Floats, Floats, Floats]:
@@ -363,6 +363,19 @@ class Quality(msgspec.Struct):
     def weighted(self) -> bool:
         """Whether a label had a weight: groups, which count labels, are then no fair sample."""
         return self.before.sketch.weighted
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether labels count alike, or by propensities that nothing refutes."""
+        sums = self.sums(None)
+        doubted = isinstance(sums, SampledSums) and sums.refutes_propensities
+        return not doubted if self.samples else not self.weighted
+
+    @property
+    def key_sums(self) -> dict[str, LabelSums]:
+        """Sums by propensity of each key in `by_key`, if there are several and nothing refutes them."""
+        found = {key: self.sums(key) for key in self.by_key}
+        return found if len(found) > 1 and self.unbiased else {}
 
     def verdict(self, key: str | None = None) -> Verdict:
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""

@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.quality.label_sums import discoveries, limits
+from streamcal.delayed.delay_laws_c import COMPLETE
+from streamcal.quality.label_sums import DELTA, LabelSums, discoveries, limits
 from streamcal.sketch.counts_c import add_labels
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "STAKES", "GroupFigures", "Groups", "group_figures", "ranked"]
+__all__ = ["KEPT", "STAKES", "GroupFigures", "Groups", "by_propensity", "group_figures", "ranked"]
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
@@ -128,7 +129,33 @@ def group_figures(sums: Floats) -> GroupFigures:
 
 def ranked(by_field: Mapping[str, Groups]) -> tuple[list[tuple[str, str | None]], GroupFigures]:
     """Return field and name of all groups, and their figures: the worst first."""
-    figures = group_figures(np.concatenate([groups.sums for groups in by_field.values()]))
+    figures = group_figures(
+        np.concatenate([np.empty((0, _SUMS)), *(each.sums for each in by_field.values())])
+    )
+    return _sorted([(field, name) for field, groups in by_field.items() for name in groups.names], figures)
+
+
+def by_propensity(by_key: Mapping[str, LabelSums]) -> tuple[list[tuple[str, str | None]], GroupFigures]:
+    """Return figures of keys as `ranked` does, of predictions of which some are labelled by chance.
+
+    One of n keys deviates if its interval with 1 − `DELTA`/n says so.
+    """
+    rows, found = list[tuple[float, ...]](), {key: sums for key, sums in by_key.items() if sums.labels}
+    for sums in found.values():
+        gap, sure = (sums.gaps("after", main=True, delta=DELTA / count) for count in (1, len(found)))
+        forecast, mean, low, high = (float(each[0, 0]) for each in (gap.level, gap.mean, gap.low, gap.high))
+        tolerated = _TOLERANCE * min(forecast, 1.0 - forecast)
+        tolerated += (1.0 - COMPLETE) * forecast * (1.0 - forecast)  # labels may be missing
+        deviates = max(float(sure.low[0, 0]), -float(sure.high[0, 0])) > tolerated
+        gain = sums.gains(main=True)
+        briers = float(gain.level[0]), float((gain.level - gain.mean)[0])
+        rows.append((sums.labels, forecast, forecast - mean, mean, low, high, *briers, deviates))
+    columns = np.array(rows, np.float64).reshape(-1, len(GroupFigures._fields)).T
+    return _sorted([("key", key) for key in found], GroupFigures._make([*columns[:-1], columns[-1] > 0.0]))
+
+
+def _sorted(
+    named: Sequence[tuple[str, str | None]], figures: GroupFigures
+) -> tuple[list[tuple[str, str | None]], GroupFigures]:
     order = figures.worst_first
-    named = [(field, name) for field, groups in by_field.items() for name in groups.names]
     return [named[at] for at in order], GroupFigures._make(column[order] for column in figures)

@@ -25,6 +25,7 @@ __all__ = [
     "Intervals",
     "LabelSums",
     "discoveries",
+    "gain_table",
     "limits",
     "share",
 ]
@@ -40,6 +41,7 @@ _MAIN: Final = 0.75  # share of the first start among all, and of all labels bes
 _SERIES: Final = 2.1098  # above the sum of 1/(k ln² k) over k ≥ 2
 _NEWTON_STEPS: Final = 2
 _MARGIN: Final = 0.95  # largest part that a label may take of a process
+_TINY: Final = 2.0**-100
 _ROUNDING: Final = 2.0**-22  # twice that of the sums, relative
 
 EDGES: Final = np.array(BANDS)
@@ -240,6 +242,34 @@ def limits(
     return low, high, _log_sum(processes) - math.log(2 * number)
 
 
+def gain_table(largest: Floats, stakes: Floats, sign: int) -> Floats:
+    """Return what each sum of differences adds to the logarithm of each process: float64[3 n, stakes].
+
+    A difference d ≥ −c multiplies the process by exp(λ d − ψ(c λ) d²/c²), ψ(x) = −ln(1 − x) − x (Fan, Grama
+    and Liu 2015); where c λ comes near 1, by exp(−λ) to the most that it can lose instead. The sums are of d,
+    of d², and of that most, for each c in turn.
+
+    Parameters
+    ----------
+    largest
+        c, float64[n], at least 0.
+    stakes
+        λ, float64[stakes].
+    sign
+        −1: of the differences with the other sign.
+    """
+    c = np.maximum(largest, _TINY)[:, None]
+    x = c * stakes
+    safe = x < _MARGIN
+    penalty = (-np.log1p(-np.where(safe, x, 0.0)) - x) / c**2
+    parts = (
+        np.where(safe, sign * stakes, 0.0),
+        np.where(safe, -penalty, 0.0),
+        np.where(safe, 0.0, -stakes),
+    )
+    return np.stack(parts, axis=1).reshape(3 * len(c), -1)
+
+
 def discoveries(log_e: Floats) -> Flags:
     """Return which of n hypotheses fall by the procedure of Benjamini and Hochberg for e-values: bool[n].
 
@@ -297,23 +327,5 @@ def _gap_table(sign: int) -> Floats:
     return table
 
 
-def _gain_table(sign: int) -> Floats:
-    """Return what each sum of a range adds to the logarithm of each process: float64[3 ranges, stakes].
-
-    A difference d ≥ −c multiplies the process by exp(λ d − ψ(c λ) d²/c²), ψ(x) = −ln(1 − x) − x (Fan, Grama
-    and Liu 2015); where c λ comes near 1, by exp(−λ) to the most that it can lose instead.
-    """
-    largest = np.append(RANGES, 1.0)[:, None]
-    x = largest * _GAIN_STAKES
-    safe = x < _MARGIN
-    penalty = (-np.log1p(-np.where(safe, x, 0.0)) - x) / largest**2
-    parts = (
-        np.where(safe, sign * _GAIN_STAKES, 0.0),
-        np.where(safe, -penalty, 0.0),
-        np.where(safe, 0.0, -_GAIN_STAKES),
-    )
-    return np.stack(np.broadcast_arrays(*parts), axis=1).reshape(3 * _R, -1)
-
-
 _GAPS: Final = np.concatenate([_gap_table(1), _gap_table(-1)], axis=-1)
-_GAINS_UP, _GAINS_DOWN = _gain_table(1), _gain_table(-1)
+_GAINS_UP, _GAINS_DOWN = (gain_table(np.append(RANGES, 1.0), _GAIN_STAKES, sign) for sign in (1, -1))

@@ -2,13 +2,15 @@
 
 They are compared with decisions by the raw score, and with acting on all or on none. Its intervals are
 confidence sequences: they hold together at any time, whatever labels depend on (docs/proofs/decisions.md).
-What is kept is bounded, and depends on the order of the labels alone.
+Where labels are seen with known chances, these count (lemma 4 there). What is kept is bounded, and depends on
+the order of the labels alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -18,12 +20,13 @@ from streamcal.quality.decisions import ACT, DECISIONS, PASS, REVIEW, Capacity, 
 from streamcal.quality.figures import Unrated
 from streamcal.quality.groups import STAKES
 from streamcal.quality.history import GRAIN
-from streamcal.quality.label_sums import limits
+from streamcal.quality.label_sums import gain_table, limits
 from streamcal.quality.panes import Panes
+from streamcal.quality.sampled_sums import SampledPanes
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.counts_c import add_labels
 from streamcal.sketch.decoding import Count, Finite, require
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
 __all__ = ["AGAINST", "DecisionFigures", "DecisionRule", "DecisionSums", "Estimate"]
 
@@ -32,8 +35,9 @@ AGAINST: Final = ("the raw score", "acting on all", "acting on none")
 
 _CODES: Final = len(DECISIONS)
 _CELLS: Final = _CODES**2  # by the decision that was made, and by the one that the score would have been
-_SUMS: Final = 6  # of `add_labels`
+_SUMS: Final = 6  # of `add_labels`, and of `_SampledPanes`
 _SERVED, _RAW = np.divmod(np.arange(_CELLS), _CODES)
+_SAMPLED_STAKES: Final = 0.9 * 2.0 ** -np.arange(18.0)
 _FAMILY: Final = 6  # intervals that hold together: three savings, and those of precision and recall
 
 
@@ -71,12 +75,14 @@ class DecisionFigures(msgspec.Struct):
     """Share to be expected of the labels 1 that are acted on or reviewed."""
     labels: int = 0
     """Labels that the figures below rest on."""
+    rated: int = 0
+    """Number that means are over: of these labels, or of all predictions if some are labelled by chance."""
     precision: Estimate | None = None
     recall: Estimate | None = None
     expected: dict[str, float] = {}
     """Precision and recall that were to be expected of the predictions of these labels."""
     saved: dict[str, Estimate] = {}
-    """Cost of each of `AGAINST` − cost of the decisions, per label."""
+    """Mean cost of each of `AGAINST` − cost of the decisions."""
 
 
 class _Panes(Panes):
@@ -88,6 +94,79 @@ class _Panes(Panes):
 
     def _count(self, row: int, forecasts: Floats, labels: Floats, begin: int, end: int) -> None:
         _add_cells(self.sums[row].reshape(_CELLS, _SUMS), forecasts[:, begin:end], labels[begin:end])
+
+
+class _SampledPanes(SampledPanes):
+    """Sums of cells, for each range of weights, where some predictions are labelled by chance.
+
+    They are the number of predictions, and the sum of their forecasts p; of labels 1 that of u (1 − p), of
+    labels 0 that of u p, of both that of the squares, and the number of labels. u is the weight over the end
+    of its range.
+    """
+
+    @property
+    def _columns(self) -> int:
+        return _CELLS * _SUMS * len(self.ranges)
+
+    def predict(self, columns: Floats, weights: Floats, times: Floats) -> None:
+        """Add predictions: scores, served probabilities and cells, float64[3, n]."""
+        self._begin(times)
+        _, at = self._column(columns[2], weights)
+        self._sum(times, [(at, np.ones(len(weights))), (at + 1, columns[1])])
+
+    def label(self, columns: Floats, labels: Floats, weights: Floats, times: Floats) -> None:
+        """Add labels of predictions that were added."""
+        end, at = self._column(columns[2], weights)
+        share, one = weights / end, labels == 1.0
+        excess = share * np.where(one, 1.0 - columns[1], columns[1])
+        squares = np.ceil(excess**2 / GRAIN) * GRAIN
+        self._sum(times, [(at + np.where(one, 2, 3), excess), (at + 4, squares), (at + 5, np.ones(len(end)))])
+
+    def _column(self, cells: Floats, weights: Floats) -> tuple[Floats, Counts]:
+        ends, places = self._places(weights)
+        return ends, _SUMS * (_CELLS * places + cells.astype(np.int64))
+
+
+class _Cells(NamedTuple):
+    """What labels say of each cell, float64[n] each; of n = 9, or as many for each range of weights."""
+
+    number: Floats
+    """Number of labels, or of predictions where some are labelled by chance."""
+    forecasts: Floats
+    """Sum of their forecasts."""
+    excess: Floats
+    """Estimated sum of label − forecast."""
+    squares: Floats
+    """Sum of the squares of its terms, each of which is at least −`bounds`."""
+    bounds: Floats
+    stakes: Floats
+    classes: Floats
+    """Numbers of labels 0 and of labels 1; where some are labelled by chance, their parts of `excess`:
+    float64[2, n]."""
+    sampled: bool
+    labels: int
+
+    @property
+    def positives(self) -> Floats:
+        """Estimated sum of the labels."""
+        return self.forecasts + self.excess
+
+    @classmethod
+    def of_labels(cls, sums: Floats) -> Self:
+        """Return the cells by sums of all labels, float64[cells · 6]."""
+        labels, forecasts, positives, squares = sums.reshape(_CELLS, _SUMS).T[:4]
+        classes, bounds = np.array([labels - positives, positives]), np.full(_CELLS, 2.0)
+        number = round(labels.sum())
+        return cls(labels, forecasts, positives - forecasts, squares, bounds, STAKES, classes, False, number)
+
+    @classmethod
+    def of_sampled(cls, sums: Floats, ranges: Sequence[int]) -> Self:
+        """Return the cells by sums of `_SampledPanes`, float64[ranges · cells · 6]."""
+        number, forecasts, ones, zeros, squares, labels = sums.reshape(-1, _SUMS).T
+        ends = np.repeat(np.exp2(np.array(ranges, float)), _CELLS)
+        classes, squares = ends * np.array([-zeros, ones]), ends**2 * squares
+        excess, seen = classes.sum(axis=0), round(labels.sum())
+        return cls(number, forecasts, excess, squares, ends, _SAMPLED_STAKES, classes, True, seen)
 
 
 class DecisionSums(msgspec.Struct):
@@ -111,9 +190,11 @@ class DecisionSums(msgspec.Struct):
     sums: Floats = msgspec.field(default_factory=partial(np.zeros, _CELLS * _SUMS))
     """Sums of `add_labels` of each cell."""
     panes: _Panes = msgspec.field(default_factory=_Panes)
+    sampled: _SampledPanes | None = None
+    """Sums by propensity, of all predictions; None: labels have none."""
 
     def __post_init__(self) -> None:
-        self.sums = self.sums.reshape(_CELLS, _SUMS)
+        self.sums = self.sums.reshape(_CELLS, _SUMS)  # flat in a state
         require(len(self.counts) == len(self.forecasts) == _CODES, "counts by decision")
         if self.rule.capacity_per_day is not None and self.capacity is None:
             self.capacity = Capacity(self.rule.capacity_per_day)
@@ -149,17 +230,46 @@ class DecisionSums(msgspec.Struct):
                 setattr(self, name, getattr(state, name))
 
     def add(self, unrated: Unrated) -> None:
-        """Add joined labels, in the order in which they came."""
-        if self.rule.costs is None or not unrated.labels:
+        """Add predictions that have propensities, and joined labels, in the order in which they came."""
+        if self.rule.costs is None:
             return
-        forecasts, labels = np.array([unrated.scores, unrated.probabilities]), np.array(unrated.labels, float)
-        raw, served = self.rule.costs.thresholds.codes(forecasts)
-        columns = np.vstack([forecasts, _CODES * served + raw])
-        _add_cells(self.sums, columns, labels)
-        self.panes.add(columns, labels, np.array(unrated.predicted_at))
+        if unrated.sampled:
+            self.sampled = self.sampled or _SampledPanes()
+            probabilities, weights, _ = zip(*unrated.sampled, strict=True)
+            columns = self._columns(unrated.predictions, probabilities)
+            self.sampled.predict(columns, np.array(weights), np.array(unrated.prediction_times))
+        if not unrated.labels:
+            return
+        columns, labels = (
+            self._columns(unrated.scores, unrated.probabilities),
+            np.array(unrated.labels, float),
+        )
+        times = np.array(unrated.predicted_at)
+        if self.sampled is None:
+            _add_cells(self.sums, columns, labels)
+            self.panes.add(columns, labels, times)
+        else:
+            each = np.array([unrated.weights.get(index, 1.0) for index in range(len(labels))])
+            self.sampled.label(columns, labels, each, times)
+
+    def _columns(self, scores: Sequence[float], probabilities: Sequence[float]) -> Floats:
+        """Return scores, served probabilities and cells of decisions: float64[3, n]."""
+        forecasts = np.array([scores, probabilities])
+        raw, served = self._thresholds.codes(forecasts)
+        return np.vstack([forecasts, _CODES * served + raw])
+
+    def _cells(self, arrival: Arrival, until: float) -> _Cells:
+        """Return what is known of the cells, by the labels of complete predictions where that matters."""
+        if self.sampled is not None:
+            sums, _, _ = self.sampled.ended(until - arrival.age)
+            return _Cells.of_sampled(sums[:1].sum(axis=0), self.sampled.ranges)
+        if arrival.fair:
+            return _Cells.of_labels(self.sums)
+        sums, _, _ = self.panes.ended(until - arrival.age)
+        return _Cells.of_labels(sums[:1].sum(axis=0))
 
     def figures(
-        self, arrival: Arrival, until: float, days: float, calibrated: bool, weighted: bool
+        self, arrival: Arrival, until: float, days: float, calibrated: bool, withheld: bool
     ) -> DecisionFigures:
         """Return the figures.
 
@@ -174,8 +284,8 @@ class DecisionSums(msgspec.Struct):
             event time from the first prediction to the last; 0: unknown.
         calibrated
             whether the verdict says so: if not, what is to be expected before labels is withheld.
-        weighted
-            whether labels have weights: no label counts then.
+        withheld
+            whether no label counts: these have weights that are no propensities, or none to be believed.
         """
         acted, total, costs = self.counts[ACT], sum(self.forecasts), self.rule.costs
         figures = DecisionFigures(
@@ -186,12 +296,9 @@ class DecisionSums(msgspec.Struct):
             self.forecasts[ACT] / acted if acted and calibrated else None,
             sum(self.forecasts[REVIEW:]) / total if total and calibrated else None,
         )
-        sums = self.sums
-        if not arrival.fair:
-            ended, _, _ = self.panes.ended(until - arrival.age)
-            sums = ended[:1].sum(axis=0).reshape(_CELLS, _SUMS)
-        if costs is not None and not weighted and sums[:, 0].any():
-            _rate(figures, costs, sums, arrival)
+        cells = self._cells(arrival, until)
+        if costs is not None and not withheld and cells.labels:
+            _rate(figures, costs, cells, arrival)
         return figures
 
 
@@ -201,52 +308,66 @@ def _add_cells(sums: Floats, columns: Floats, labels: Floats) -> None:
     add_labels(sums, columns[2].astype(np.int64), columns[:2], labels)
 
 
-def _rate(figures: DecisionFigures, costs: Costs, sums: Floats, arrival: Arrival) -> None:
-    """Add the figures by labels, given the sums of the cells: float64[cells, 6]."""
-    labels, forecasts, positives = sums.T[:3]
-    n, ones, table = float(labels.sum()), float(positives.sum()), costs.table
+def _rate(figures: DecisionFigures, costs: Costs, cells: _Cells, arrival: Arrival) -> None:
+    """Add the figures by labels."""
+    number, forecasts, positives = cells.number, cells.forecasts, cells.positives
+    n, ones, table = float(number.sum()), float(positives.sum()), costs.table
+    served, raw = (np.resize(codes, len(number)) for codes in (_SERVED, _RAW))
     # Labels may be missing, all of the class that comes later, or of either where it is not known.
     incomplete = 0.0 if arrival.fair else 1.0 / COMPLETE - 1.0
-    classes, by_class = (0, 1) if arrival.late is None else (arrival.late,), (labels - positives, positives)
+    late = (0, 1) if arrival.late is None else (arrival.late,)
 
-    for name, other in zip(AGAINST, (_RAW, np.full(_CELLS, ACT), np.full(_CELLS, PASS)), strict=True):
-        gain = table[other] - table[_SERVED]  # by cell and label
-        sure, slope = float(gain[:, 0] @ labels) / n, gain[:, 1] - gain[:, 0]
-        mean, (low, high) = sure + float(slope @ positives) / n, _limits(sums, slope)
-        slack = incomplete * max(abs(float((gain[:, label] - mean) @ by_class[label])) for label in classes)
-        figures.saved[name] = Estimate(mean, sure + (low - slack) / n, sure + (high + slack) / n)
-    acts, caught = _SERVED == ACT, _SERVED != PASS
+    def slack(gain: Floats, mean: float, part: Any = slice(None)) -> float:
+        """Return the most that missing labels add to or take from a sum of gains, float64[n, 2]."""
+        moved = gain[:, 1:] - gain[:, :1] if cells.sampled else gain - mean
+        each = np.broadcast_to(moved.T, cells.classes.shape) * cells.classes
+        return incomplete * float(np.abs(each[:, part].sum(axis=1))[[*late]].max())
+
+    for name, other in zip(AGAINST, (raw, np.full_like(raw, ACT), np.full_like(raw, PASS)), strict=True):
+        gain = table[other] - table[served]  # by cell and label
+        sure, slope = float(gain[:, 0] @ number) / n, gain[:, 1] - gain[:, 0]
+        mean, (low, high) = sure + float(slope @ positives) / n, _limits(cells, slope)
+        more = slack(gain, mean)
+        figures.saved[name] = Estimate(mean, sure + (low - more) / n, sure + (high + more) / n)
+    acts, caught, is_one = served == ACT, served != PASS, np.tile([0.0, 1.0], (len(number), 1))
     low, high, found, most, passed, missed = (
-        end for cells in (acts, caught, ~caught) for end in _limits(sums, cells.astype(float))
+        end for some in (acts, caught, ~caught) for end in _limits(cells, some.astype(float))
     )
-    if count := float(labels[acts].sum()):
+    if count := float(number[acts].sum()):
         mean, figures.expected["precision"] = (
             float(each[acts].sum()) / count for each in (positives, forecasts)
         )
-        slack = incomplete * mean * (1.0 - mean)
-        figures.precision = Estimate(mean, max(low / count - slack, 0.0), min(high / count + slack, 1.0))
-    if ones:  # of these, as many may be missing where they were caught as where they were not
+        more = slack(is_one, mean, acts)
+        mean, low, high = (min(max(end / count, 0.0), 1.0) for end in (mean * count, low - more, high + more))
+        figures.precision = Estimate(mean, low, high)
+    if ones > 0.0:
+        if cells.sampled:  # else as many may be missing where they were caught as where they were not
+            more, others = (slack(is_one, 0.0, part) for part in (caught, ~caught))
+            found, most = max(found - more, 0.0), most + more
+            passed, missed = max(passed - others, 0.0), missed + others
+        mean = float(positives[caught].sum()) / ones
         ends = found and found / (found + missed), most and most / (most + passed)
-        figures.recall = Estimate(float(positives[caught].sum()) / ones, *ends)
-    figures.labels = round(n)
+        figures.recall = Estimate(min(max(mean, 0.0), 1.0), *ends)
+    figures.labels, figures.rated = cells.labels, round(n)
     figures.expected["recall"] = float(forecasts[caught].sum() / max(forecasts.sum(), GRAIN))
 
 
-def _limits(sums: Floats, slopes: Floats) -> tuple[float, float]:
-    """Return limits of the sum of slope · P[Y = 1 | past] over all labels, given the slope of each cell.
+def _limits(cells: _Cells, slopes: Floats) -> tuple[float, float]:
+    """Return limits of the sum of slope · P[Y = 1 | past], given the slope of each cell.
 
-    Proofs of decisions, lemma 1.
+    Proofs of decisions, lemmas 1 and 4.
     """
-    labels, forecasts, positives, squares = sums.T[:4]
     scale = float(np.abs(slopes).max(initial=0.0)) or 1.0
     unit = slopes / scale
-    gain = STAKES * float(unit @ (positives - forecasts))
-    u = 2.0 * np.outer(STAKES, np.abs(unit))
-    penalty = (-np.log1p(-u) - u) @ squares / 4.0
-    processes = np.concatenate([gain - penalty, -gain - penalty])[None]
-    ends = limits(processes, STAKES, np.array([-np.log(_FAMILY)]))
-    low, high = (scale * (float(end[0]) + float(unit @ forecasts)) for end in ends[:2])
-    reach = np.minimum(slopes, 0.0) @ labels, np.maximum(slopes, 0.0) @ labels
+    gain, squares, size = unit * cells.excess, unit**2 * cells.squares, np.abs(unit)
+    processes = []
+    for sign in (1, -1):  # without a label to be seen, what may be lost is forecast
+        lost = size * np.where(sign * unit > 0.0, cells.forecasts, cells.number - cells.forecasts)
+        table = gain_table(size * cells.bounds, cells.stakes, sign)
+        processes.append(np.stack([gain, squares, lost], axis=1).reshape(-1) @ table)
+    ends = limits(np.concatenate(processes)[None], cells.stakes, np.array([-np.log(_FAMILY)]))
+    low, high = (scale * (float(end[0]) + float(unit @ cells.forecasts)) for end in ends[:2])
+    reach = np.minimum(slopes, 0.0) @ cells.number, np.maximum(slopes, 0.0) @ cells.number
     return max(low, float(reach[0])), min(high, float(reach[1]))
 
 

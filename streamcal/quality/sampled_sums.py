@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.quality.label_sums import BANDS, EDGES, LabelSums
+from streamcal.quality.label_sums import BANDS, EDGES, LabelSums, gain_table
 from streamcal.quality.panes import PANES, Panes
-from streamcal.values import Counts, Flags, Floats
+from streamcal.values import Counts, Floats
 
 __all__ = ["SampledPanes", "SampledSums"]
 
@@ -69,16 +69,17 @@ class SampledPanes(Panes):
         times
             event times in seconds; NaN, none: left out. float64[n].
         """
-        (x, p), known = forecasts, np.isfinite(times)
-        at, ones = self._column_of(p, weights), np.ones(len(p))
+        (x, p), ones = forecasts, np.ones(len(weights))
+        self._begin(times)
+        at = self._column_of(p, weights)
         parts: _Parts = [(0, ones), (2, 1.0 / weights), (at, ones), (at + 1, p)]
         for side, losses in enumerate(_losses(x, p)):
             parts.append((_loss_column(side, losses, weights) + 2, losses))
-        self._sum(times, known, parts)
+        self._sum(times, parts)
 
     def label(self, forecasts: Floats, labels: Floats, weights: Floats, times: Floats) -> None:
         """Add labels, 0 or 1: float64[n], of predictions that were added; all else as in `predict`."""
-        (x, p), known = forecasts, np.isfinite(times)
+        x, p = forecasts
         is_one, ones = labels == 1.0, np.ones(len(p))
         at = self._column_of(p, weights) + 2 + 4 * is_one
         half = np.where(is_one, *_halves(x, p)[::-1]) * weights
@@ -89,7 +90,7 @@ class SampledPanes(Panes):
         for side, losses in enumerate(_losses(x, p)):
             column = _loss_column(side, losses, weights)
             parts += [(column, half), (column + 1, np.ceil(half**2 / _GRAIN) * _GRAIN)]
-        self._sum(times, known, parts)
+        self._sum(times, parts)
 
     def matured(self, until: float) -> SampledSums:
         """Return the sums of the panes that end by an event time, each of which is a start."""
@@ -100,17 +101,30 @@ class SampledPanes(Panes):
 
     def _column_of(self, forecasts: Floats, weights: Floats) -> Counts:
         """Return the first column of each forecast's band in the range of its weight."""
+        bands = np.searchsorted(EDGES, forecasts, side="right")
+        return np.asarray(_FIXED + _RANGE * self._places(weights)[1] + _PART * bands)
+
+    def _places(self, weights: Floats) -> tuple[Floats, Counts]:
+        """Return the end of the range of each weight, and its place; a new range gets one."""
         exponents = np.ceil(np.log2(np.maximum(weights, 1.0))).astype(np.int64)
         new = [each for each in dict.fromkeys(exponents.tolist()) if each not in self.ranges]
         self.ranges = [*self.ranges, *new]
-        self.sums = np.pad(self.sums, ((0, 0), (0, _RANGE * len(new))))
+        self.sums = np.pad(self.sums, ((0, 0), (0, self._columns - self.sums.shape[1])))
         places = np.zeros(15, np.int64)
         places[self.ranges] = np.arange(len(self.ranges))
-        bands = np.searchsorted(EDGES, forecasts, side="right")
-        return np.asarray(_FIXED + _RANGE * places[exponents] + _PART * bands)
+        return np.exp2(exponents), places[exponents]
 
-    def _sum(self, times: Floats, known: Flags, parts: _Parts) -> None:
-        """Add values to columns of the panes of these event times."""
+    def _begin(self, times: Floats) -> None:
+        """Let the panes begin with the first prediction that has an event time."""
+        if self.origin is None and np.isfinite(times).any():
+            self.origin = float(np.floor(times[np.isfinite(times)][0]))
+
+    def _sum(self, times: Floats, parts: _Parts) -> None:
+        """Add values to columns of the panes of these event times.
+
+        Predictions before the first are left out, as their labels are: some may not have been added.
+        """
+        known = times >= (np.inf if self.origin is None else self.origin)
         if not known.any():
             return
         seconds = self._seconds(np.floor(times[known]))
@@ -245,15 +259,7 @@ def _table(ranges: tuple[int, ...]) -> Floats:
     return np.concatenate(tables, axis=-1)
 
 
-def _gain_table(sign: int) -> Floats:
-    """Return what each sum of a class of losses adds to the logarithm of each process, as in `LabelSums`."""
-    largest = np.exp2(np.arange(_LOWEST, _LOWEST + _LOSSES))[:, None]
-    x = largest * SampledSums.gain_stakes
-    safe = x < _MARGIN
-    penalty = (-np.log1p(-np.where(safe, x, 0.0)) - x) / largest**2
-    stakes = np.broadcast_to(SampledSums.gain_stakes, x.shape)
-    parts = np.where(safe, sign * stakes, 0.0), np.where(safe, -penalty, 0.0), np.where(safe, 0.0, -stakes)
-    return np.stack(parts, axis=1).reshape(3 * _LOSSES, -1)
-
-
-_GAIN_TABLES: Final = _gain_table(1), _gain_table(-1)
+_GAIN_TABLES: Final = tuple(
+    gain_table(np.exp2(np.arange(_LOWEST, _LOWEST + _LOSSES)), SampledSums.gain_stakes, sign)
+    for sign in (1, -1)
+)

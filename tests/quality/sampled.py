@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums
 from streamcal.quality.verdict import Arrival
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
 DELAY: Final = 200.0
 """Most time from a prediction to its label; there is a prediction a second."""
@@ -45,17 +46,28 @@ def propensities(kind: str, share: float, forecasts: Floats, rng: np.random.Gene
     }[kind]
 
 
-def sampled(
-    seed: int,
-    kind: str,
-    factor: float,
-    *,
-    n: int = 3000,
-    share: float = 0.1,
-    base: float = 0.2,
-    wrong: float = 1.0,
-    looks: int = 3,
-) -> Sampled:
+class Drawn(NamedTuple):
+    """Predictions, one a second: arrays, float64[n]."""
+
+    truth: Floats
+    p: Floats
+    pi: Floats
+    """Chance of the label, as it is said."""
+    labels: Floats
+    came: Floats
+    """Time at which the label is seen; inf: never."""
+
+    def parts(self, looks: int) -> Iterator[tuple[slice, Counts]]:
+        """Yield before each look the predictions that came, and the indices of the labels."""
+        n, order = len(self.p), np.argsort(self.came)
+        for begin in range(0, n, n // looks):
+            end = begin + n // looks
+            yield slice(begin, end), order[(self.came[order] >= begin) & (self.came[order] < end)]
+
+
+def drawn(
+    seed: int, kind: str, factor: float, *, n: int, share: float = 0.1, base: float = 0.2, wrong: float = 1.0
+) -> Drawn:
     """Return n predictions, a factor too high, labels of which are seen ``wrong`` times as often as said."""
     rng = np.random.default_rng(seed)
     truth = rng.beta(1.0, 1.0 / base - 1.0, n)
@@ -63,11 +75,15 @@ def sampled(
     pi = propensities(kind, share, p, rng)
     labels, times = (rng.random(n) < truth).astype(float), np.arange(n, dtype=float)
     came = np.where(rng.random(n) < wrong * pi, times + DELAY * rng.random(n), np.inf)
-    panes, forecasts, order, found = SampledPanes(), np.stack([truth, p]), np.argsort(came), []
-    for begin in range(0, n, n // looks):
-        end = begin + n // looks
-        panes.predict(forecasts[:, begin:end], 1 / pi[begin:end], times[begin:end])
-        new = order[(came[order] >= begin) & (came[order] < end)]
-        panes.label(forecasts[:, new], labels[new], 1 / pi[new], times[new])
-        found.append(panes.matured(end - DELAY))
-    return Sampled(found, p - truth)
+    return Drawn(truth, p, pi, labels, came)
+
+
+def sampled(seed: int, kind: str, factor: float, *, n: int = 3000, looks: int = 3, **more: float) -> Sampled:
+    """Return the sums of `drawn` at some looks."""
+    made, panes, found = drawn(seed, kind, factor, n=n, **more), SampledPanes(), []
+    forecasts, times = np.stack([made.truth, made.p]), np.arange(n, dtype=float)
+    for part, new in made.parts(looks):
+        panes.predict(forecasts[:, part], 1 / made.pi[part], times[part])
+        panes.label(forecasts[:, new], made.labels[new], 1 / made.pi[new], times[new])
+        found.append(panes.matured(part.stop - DELAY))
+    return Sampled(found, made.p - made.truth)

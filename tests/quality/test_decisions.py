@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from streamcal.quality.verdict import Arrival
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import Floats
 from tests.quality import forecasts
+from tests.quality.sampled import COMPLETE, KINDS, Drawn, drawn
 
 COSTS = Costs(1.0, 4.0), Costs(5.0, 5.0), Costs(1.0, 50.0, 0.4)
 
@@ -31,30 +34,58 @@ FAIR = Arrival()
 
 def figures(sums: DecisionSums, arrival: Arrival = FAIR, until: float = np.inf) -> DecisionFigures:
     """Return the figures where the verdict is that forecasts are well calibrated."""
-    return sums.figures(arrival, until, 1.0, calibrated=True, weighted=False)
+    return sums.figures(arrival, until, 1.0, calibrated=True, withheld=False)
+
+
+def broken(cells: net_benefit._Cells) -> net_benefit._Cells:
+    """Return cells whose labels are said to be a hundred times as near to the forecasts as they are."""
+    return cells._replace(bounds=0.01 * cells.bounds, squares=0.0001 * cells.squares)
+
+
+def misses_sampled(costs: Costs, stream: Drawn, looks: int) -> bool:
+    """Return whether an interval misses what it bounds of all complete predictions, of some labelled."""
+    sums, times = DecisionSums(DecisionRule(costs)), np.arange(float(len(stream.p)))
+    for part, new in stream.parts(looks):
+        unrated = rated(stream.truth[new], stream.p[new], stream.labels[new])
+        unrated.predicted_at = array("d", times[new])
+        unrated.weights = dict(enumerate((1.0 / stream.pi[new]).tolist()))
+        unrated.add_predictions(stream.truth[part], times[part])
+        pairs = zip(stream.p[part].tolist(), (1.0 / stream.pi[part]).tolist(), strict=True)
+        unrated.sampled = [(*pair, None) for pair in pairs]
+        sums.add(unrated)
+        found = figures(sums, COMPLETE, until=float(part.stop))
+        if violated(found, costs, stream.truth, stream.p, stream.truth, found.rated):
+            return True
+    return False
 
 
 def misses(costs: Costs, stream: forecasts.Stream, looks: range) -> bool:
     """Return whether any interval misses what it bounds, at any of some label counts."""
-    sums = DecisionSums(DecisionRule(costs))
-    raw, served = (costs.thresholds.codes(p) for p in (stream.scores, stream.forecasts))
-    table, m, begin = costs.table, stream.means, 0
-    cost = table[:, :1] * (1.0 - m) + table[:, 1:] * m  # of each decision, on average
-    at = np.arange(len(m))
-    saved = [each - cost[served, at] for each in (cost[raw, at], cost[2], cost[0])]
+    sums, begin = DecisionSums(DecisionRule(costs)), 0
     for end in looks:
         part = slice(begin, end)
         sums.add(rated(stream.scores[part], stream.forecasts[part], stream.labels[part]))
         begin, found = end, figures(sums)
-        bounded = [*zip(found.saved.values(), (float(each[:end].mean()) for each in saved), strict=True)]
-        acts, caught = served[:end] == 2, served[:end] > 0
-        if found.precision is not None:
-            bounded.append((found.precision, float(m[:end][acts].mean())))
-        if found.recall is not None:
-            bounded.append((found.recall, float(m[:end][caught].sum() / m[:end].sum())))
-        if any(not each.low - 1e-9 <= mean <= each.high + 1e-9 for each, mean in bounded):
+        if violated(found, costs, stream.scores, stream.forecasts, stream.means, end):
             return True
     return False
+
+
+def violated(
+    found: DecisionFigures, costs: Costs, scores: Floats, forecasts: Floats, means: Floats, end: int
+) -> bool:
+    """Return whether an interval misses what it bounds, given the truth of the first so many predictions."""
+    raw, served = (costs.thresholds.codes(p[:end]) for p in (scores, forecasts))
+    table, m, at = costs.table, means[:end], np.arange(end)
+    cost = table[:, :1] * (1.0 - m) + table[:, 1:] * m  # of each decision, on average
+    saved = [float((each - cost[served, at]).mean()) for each in (cost[raw, at], cost[2], cost[0])]
+    bounded = [*zip(found.saved.values(), saved, strict=False)]
+    acts, caught = served == 2, served > 0
+    if found.precision is not None:
+        bounded.append((found.precision, float(m[acts].mean())))
+    if found.recall is not None:
+        bounded.append((found.recall, float(m[caught].sum() / m.sum())))
+    return any(not each.low - 1e-9 <= mean <= each.high + 1e-9 for each, mean in bounded)
 
 
 def missed(streams: int, seed: int) -> int:
@@ -66,12 +97,43 @@ def missed(streams: int, seed: int) -> int:
     )
 
 
+def missed_sampled(streams: int, seed: int, wrong: float = 1.0, looks: int = 5) -> int:
+    """Return in how many streams an interval misses, of so many of each kind of propensities."""
+    return max(
+        sum(
+            misses_sampled(COSTS[i % 3], drawn(seed + i, kind, 3.0, n=3_000, wrong=wrong), looks)
+            for i in range(streams)
+        )
+        for kind in KINDS
+    )
+
+
+@pytest.mark.statistical
+def test_intervals_by_propensity_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 5% of streams may miss: of 20 streams, 9 or more with probability below 10⁻⁶ for each kind."""
+    assert missed_sampled(20, 0) < 9
+    assert missed_sampled(20, 0, wrong=3.0) >= 9
+    right = net_benefit._limits
+    monkeypatch.setattr(net_benefit, "_limits", lambda cells, slopes: right(broken(cells), slopes))
+    assert missed_sampled(20, 0) >= 9
+
+
+@pytest.mark.nightly
+def test_intervals_by_propensity_hold_together_in_a_thousand_streams() -> None:
+    """At most 5% may miss: 87 or more of 1,000 with probability below 10⁻⁶ for each kind."""
+    assert missed_sampled(1_000, 1) < 87
+
+
 @pytest.mark.statistical
 def test_all_intervals_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 5% of streams may miss: of 20 streams, 9 or more with probability below 10⁻⁶ for each truth."""
     assert missed(20, 0) < 9
-    right, narrow = net_benefit._limits, np.array([1.0, 1.0, 1.0, 0.01, 1.0, 1.0])
-    monkeypatch.setattr(net_benefit, "_limits", lambda sums, slopes: right(sums * narrow, slopes))
+    right = net_benefit._limits
+    monkeypatch.setattr(
+        net_benefit,
+        "_limits",
+        lambda cells, slopes: right(cells._replace(squares=0.01 * cells.squares), slopes),
+    )
     assert missed(20, 0) >= 9
 
 
@@ -162,7 +224,7 @@ def test_a_decision_curve_is_that_of_vickers_and_its_intervals_cover() -> None:
     """An interval of 95% misses 57 or more of 400 times with probability below 10⁻⁶."""
     rng = np.random.default_rng(4)
     truth = np.array([0.02, 0.1, 0.3, 0.7])
-    missed = np.zeros(3)
+    missed, sampled = np.zeros(3), np.zeros(3)
     thresholds = np.array([0.05, 0.2, 0.5])
     expected = [(truth * (truth >= t) - (1 - truth) * (truth >= t) * t / (1 - t)).mean() for t in thresholds]
     for _ in range(400):
@@ -170,11 +232,16 @@ def test_a_decision_curve_is_that_of_vickers_and_its_intervals_cover() -> None:
         y = (rng.random(400) < p).astype(int)
         curve = streamcal.decision_curve(y, p, thresholds=thresholds)
         missed += (curve.low > expected) | (curve.high < expected)
-    acts = p >= 0.2
+        chance = np.where(p < 0.2, 0.4, 0.8)
+        seen = np.where(rng.random(400) < chance, y, np.nan)
+        curve = streamcal.decision_curve(seen, p, thresholds=thresholds, propensities=chance)
+        sampled += (curve.low > expected) | (curve.high < expected)
+    curve, acts = streamcal.decision_curve(y, p, thresholds=thresholds), p >= 0.2
     by_hand = (y[acts].sum() - (1 - y[acts]).sum() * 0.25) / 400
     assert curve.net_benefit[1] == pytest.approx(by_hand)
     assert curve.acting_on_all[1] == pytest.approx(y.mean() - (1 - y.mean()) * 0.25)
     assert missed.max() < 57
+    assert sampled.max() < 57
 
 
 def test_a_damaged_state_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamcal.quality.groups import by_propensity
 from streamcal.quality.label_sums import BANDS
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums, _table
 from streamcal.quality.verdict import judge
@@ -24,6 +25,15 @@ def test_a_wrong_propensity_misses_and_is_told() -> None:
     lost = judge(sampled(0, "uniform", 1.0, wrong=0.6).looks[-1], COMPLETE)
     assert lost.state == "cannot tell"
     assert "should have a label" in lost.sentence
+
+
+def test_keys_by_propensity_are_the_worst_first() -> None:
+    by_key = {name: sampled(3, "root", factor).looks[-1] for name, factor in (("right", 1.0), ("high", 3.0))}
+    named, figures = by_propensity(by_key)
+    assert named == [("key", "high"), ("key", "right")]
+    assert figures.deviates.tolist() == [True, False]
+    assert (figures.low < figures.gap).all()
+    assert figures.brier_before[0] < figures.brier_after[0]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

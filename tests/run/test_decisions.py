@@ -20,6 +20,7 @@ from tests.serve.servers import LINES, Served, lines
 
 COSTS = '[decision]\nfalse_positive = 1\nfalse_negative = 4\nreview = 0.3\ncurrency = "EUR"\n'
 CAPACITY = "[decision]\ncapacity_per_day = 5\n"
+BUDGET = "[sampling]\nshare = 0.5\n"
 
 
 def events(n: int = 1_000) -> list[dict[str, Any]]:
@@ -34,7 +35,7 @@ def events(n: int = 1_000) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", [COSTS, CAPACITY])
+@pytest.mark.parametrize("table", [COSTS, CAPACITY, COSTS + BUDGET])
 def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None:
     config, whole, store = tmp_path / "c.toml", tmp_path / "all.jsonl", tmp_path / "s.db"
     config.write_text(table)
@@ -67,23 +68,24 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
     rows = read_lines(tmp_path / "o.jsonl")
     decisions = {row["id"]: row["decision"] for row in rows}
     assert sum(each == "act" for each in decisions.values()) == summaries[0]["predictions"]["act"] > 0
-    if table == COSTS:
+    if table != CAPACITY:
         by_hand = sc.decide([row["probability"] for row in rows], sc.Costs(1.0, 4.0, 0.3))
         assert list(decisions.values()) == by_hand.tolist()
         assert set(decisions.values()) == {"act", "pass", "review"}
-        saved = summaries[0]["saved"]["the raw score"]
+        saved, asked = summaries[0]["saved"]["the raw score"], sum(row.get("ask", True) for row in rows)
         assert saved[1] <= saved[0] <= saved[2]
+        assert 0.9 * asked < summaries[0]["labels"] <= asked
+        assert summaries[0]["expected_precision"] is not None
     with (tmp_path / "p.csv").open() as file:
         assert decisions == {row["id"]: row["decision"] for row in csv.DictReader(file)}
     parquet = pl.read_parquet(tmp_path / "o.parquet")
     assert decisions == dict(zip(parquet["id"], parquet["decision"], strict=True))
 
+    asked_for = {row["id"] for row in rows if row.get("ask", True)}
     predictions = pl.DataFrame([each for each in all_ if "score" in each])
-    found = backtest(
-        predictions,
-        pl.DataFrame([each for each in all_ if "label" in each]),
-        decision=read_config(config).decision,
-    )
+    options = read_config(config)
+    labels = pl.DataFrame([each for each in all_ if "label" in each and each["id"] in asked_for])
+    found = backtest(predictions, labels, decision=options.decision, sampling=options.sampling)
     assert decisions == dict(zip(found.frame["id"], found.frame["decision"], strict=True))
     assert json.loads(json.dumps(found.summary["decision"])) == summaries[0]
 
@@ -103,7 +105,7 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
     assert server.ask("POST", "/v2/models/_/infer", tensor)[1]["outputs"][-1]["name"] == "decision"
     server.stop()
     shown = streamcal("show", store).stdout
-    assert "EUR (95% sure:" in shown if table == COSTS else "at most 5 times" in shown
+    assert ("at most 5 times" if table == CAPACITY else "EUR (95% sure:") in shown
 
 
 @pytest.mark.nightly

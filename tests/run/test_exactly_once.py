@@ -12,7 +12,7 @@ import pytest
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
-from streamcal.run.config import DecisionConfig, RunConfig
+from streamcal.run.config import DecisionConfig, RunConfig, SamplingConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
@@ -47,7 +47,8 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False, seed: i
     store = connectors.store("memory:state")
     decides = {"capacity_per_day": 50} if seed % 2 else {"false_positive": 1, "false_negative": 2}
     decision = DecisionConfig.model_validate(decides)
-    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0), decision=decision))
+    sampling = SamplingConfig(share=0.7 if seed > 2 else None)
+    pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=50.0), decision=decision, sampling=sampling))
     sources = [
         connectors.source(f"memory:{name}", SourceOptions(follow=follow))
         for name in ("predictions", "labels")

@@ -72,5 +72,10 @@ def test_the_verdict_needs_propensities_and_claims_nothing_by_weights() -> None:
     assert sampled.state == "well calibrated"
     assert "predictions, of which" in sampled.evidence
     assert abs(done[0].summary["gap_after"]) < 0.05 < done[1].summary["gap_after"]
-    assert len(group_columns(done[0]._pipeline.quality).field) == 0
-    assert len(group_columns(done[1]._pipeline.quality).field) == 2
+    by_propensity, counted = (group_columns(each._pipeline.quality) for each in done)
+    assert by_propensity.deviates == [False, False]
+    assert all(
+        low < 0.0 < high for low, high in zip(by_propensity.gap_low, by_propensity.gap_high, strict=True)
+    )
+    assert any(counted.deviates)
+    assert group_columns(weighted._pipeline.quality).field == []

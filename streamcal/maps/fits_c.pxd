@@ -131,12 +131,12 @@ cdef void solve(double[:, ::1] matrix, double[::1] right, double[::1] out) noexc
 cpdef Py_ssize_t group(const double[::1] logits, const double[:, ::1] counts, double[::1] means, double[:, ::1] sums)
 
 @cython.locals(
-    m=Py_ssize_t, i=Py_ssize_t, groups=Py_ssize_t, end=double, least=double, most=double,
-    inside="double[::1]", counted="double[:, ::1]",
+    m=Py_ssize_t, d=Py_ssize_t, i=Py_ssize_t, groups=Py_ssize_t, end=double, least=double, most=double,
+    total=double, square=double, scale=double, inside="double[::1]", counted="double[:, ::1]",
 )
 cpdef regress(
     double[::1] theta, const double[::1] centre, const double[::1] ridge, const double[::1] knots,
-    const double[::1] logits, const double[:, ::1] masses, double scale
+    const double[::1] logits, const double[:, ::1] masses, const double[::1] squares
 )
 
 

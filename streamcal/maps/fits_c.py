@@ -643,18 +643,26 @@ def regress(
     knots: Floats,
     logits: Floats,
     masses: Floats,
-    scale: float,
+    squares: Floats,
 ) -> None:
     """Fit θ to labels, in place, as `minimise` does; the scores are joined by `group`.
 
+    Labels with weights add up to their effective number.
+
     Parameters
     ----------
-    logits, masses
-        float64[m], ascending, and the weights of the labels 0 and 1 of each, float64[2, m].
-    scale
-        factor on the weights.
+    theta, centre
+        float64[2 + h] or longer: only as many are used as there are weights of the penalty.
+    logits, masses, squares
+        float64[m], ascending; the weights of the labels 0 and 1 of each, float64[2, m]; and the sums of their
+        squares, float64[m].
     """
-    m, end = len(logits), 2.0**-40
+    m, d, end = len(logits), len(ridge), 2.0**-40
+    total = square = 0.0
+    for i in range(m):
+        total += masses[0, i] + masses[1, i]
+        square += squares[i]
+    scale = total / square
     least, most = math.log(end / (1.0 - end)), math.log((1.0 - end) / end)
     narrow, counts, means, sums = np.empty(m), np.empty((2, m)), np.empty(m), np.empty((2, m))
     inside, counted = narrow, counts
@@ -662,7 +670,8 @@ def regress(
         inside[i] = min(max(logits[i], least), most)
         counted[0, i], counted[1, i] = scale * masses[1, i], scale * (masses[0, i] + masses[1, i])
     groups = group(narrow, counts, means, sums)
-    minimise(theta, centre, ridge, knots, means[:groups], sums[0, :groups], sums[1, :groups])
+    of_groups = means[:groups], sums[0, :groups], sums[1, :groups]
+    minimise(theta[:d], centre[:d], ridge, knots[: d - 2], *of_groups)
 
 
 def class_prior(positives: float, n: float) -> float | None:

@@ -117,12 +117,8 @@ def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> 
     start
         θ to start from, float64[7]: the previous fit of the family, or the identity.
     """
-    theta, used = start.copy(), slice(len(family))
-    theta[used.stop :] = 0.0
-    masses = np.ascontiguousarray(counted.masses, np.float64)
-    scale = counted.labels / float(masses.sum())
-    knots = KNOTS[: used.stop - 2]
-    regress(theta[used], IDENTITY_ROW[used], family, knots, logits, masses, scale)
+    theta, masses = start.copy(), np.ascontiguousarray(counted.masses, np.float64)
+    regress(theta, IDENTITY_ROW, family, KNOTS, logits, masses, counted.squares)
     return theta
 
 

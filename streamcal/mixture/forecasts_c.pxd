@@ -36,10 +36,10 @@ cdef class Snapshot:
 
     @cython.locals(k=Py_ssize_t, line=Line)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
-    @cython.locals(k=Py_ssize_t, value=double, weight=double, served=double, j=Py_ssize_t)
+    @cython.locals(k=Py_ssize_t, value=double, weight=double, served=double, log_odds=double, j=Py_ssize_t)
     cdef double mixed(self, double score, double logit, double[::1] row) noexcept
-    @cython.locals(factor=double, exponent=double)
-    cdef double drawn(self, double value, Py_ssize_t j) noexcept
+    @cython.locals(factor=double)
+    cdef double drawn(self, double value, double log_odds, Py_ssize_t j) noexcept
 
 
 @cython.final
@@ -70,7 +70,7 @@ cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] lo
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
     places="const double[:]", i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
     place=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double, least=double, most=double,
-    j=Py_ssize_t, loss=double,
+    j=Py_ssize_t, loss=double, log_odds=double,
 )
 cpdef lose(
     Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,
@@ -90,6 +90,9 @@ cpdef tuple look(const long long[::1] prediction_index, long long observed, bint
     place=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, moments="long long[::1]",
 )
 cpdef Py_ssize_t put_served(list entries, const long long[::1] prediction_index, long long[::1] index)
+
+@cython.locals(count=Py_ssize_t, i=Py_ssize_t, now="long long", step="long long", age="long long", apart="long long")
+cpdef list thinned(list entries, long long oldest, long long young)
 
 cdef Snapshot snapshot_of(tuple entry)
 

@@ -34,6 +34,7 @@ __all__ = [
     "move",
     "moved_slopes",
     "put_served",
+    "thinned",
     "trust",
 ]
 
@@ -188,19 +189,18 @@ class Snapshot:
         value = min(max(value, self._least), self._most)
         if not self.knows:
             return value
-        served = 0.0
+        served, log_odds = 0.0, math.log(value / (1.0 - value))
         for j in range(len(self._slopes)):
             if self._slopes[j] != 0.0:
-                served += self._slopes[j] * self.drawn(value, j)
+                served += self._slopes[j] * self.drawn(value, log_odds, j)
         return min(max(served, self._least), self._most)
 
-    def drawn(self, value: float, j: int) -> float:
-        """Return a mixed forecast, not 0 or 1, whose log odds are drawn towards the centre by a factor."""
+    def drawn(self, value: float, log_odds: float, j: int) -> float:
+        """Return a mixed forecast, not 0 or 1, with its log odds drawn towards the centre by a factor."""
         factor = _FACTORS[j]
         if factor == 1.0:
             return value
-        exponent = factor * math.log(value / (1.0 - value)) + (1.0 - factor) * self.centre
-        return expit(exponent)
+        return expit(factor * log_odds + (1.0 - factor) * self.centre)
 
 
 class MixedSteps:
@@ -346,10 +346,11 @@ def lose(
         for k in range(candidates):
             mixed += then._parts[0, k] * row[k]
         mixed = min(max(mixed, then._least), then._most)
+        log_odds = math.log(mixed / (1.0 - mixed))
         for j in range(len(sloped)):
             loss = 0.0
             if then.knows:
-                loss = weight * loss_of(then.drawn(mixed, j), labels[i], least, most)
+                loss = weight * loss_of(then.drawn(mixed, log_odds, j), labels[i], least, most)
             sloped[j, i] = loss
 
 
@@ -408,6 +409,23 @@ def put_served(entries: list[tuple[int, Snapshot]], prediction_index: Counts, in
         index[i] = place
         least = min(least, place)
     return least
+
+
+def thinned(entries: list[tuple[int, Snapshot]], oldest: int, young: int) -> list[tuple[int, Snapshot]]:
+    """Return the snapshots to keep, of those with the numbers of their steps.
+
+    The first is kept, and those less than ``young`` steps old. Of the others, until they are ``oldest`` steps
+    old, four of every doubling of their age are kept.
+    """
+    kept, now, count = [], entries[len(entries) - 1][0], len(entries)
+    for i in range(count):
+        step = entries[i][0]
+        age, apart = now - step, 1
+        while age >= 8 * apart:
+            apart *= 2
+        if step == 0 or age < young or (age < oldest and step % apart == 0):
+            kept.append(entries[i])
+    return kept
 
 
 def snapshot_of(entry: tuple[int, Snapshot]) -> Snapshot:

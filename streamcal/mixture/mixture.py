@@ -326,9 +326,7 @@ class Mixture(Part, dict=True):
 
     def _mixed(self) -> Mixed:
         """Return the map of the table and the latest snapshot."""
-        snapshot = self.snapshots.latest
-        names = names_of(self._candidates, by_scores=snapshot.by_scores)
-        return Mixed(self.table.cells, snapshot, names, names[self.leader], self.reason)
+        return Mixed(self.table.cells, self.snapshots.latest, self._candidates, self.leader, self.reason)
 
     def _snapshot(
         self, observed: int, prior: float | None, shift: float | None = None, *, earlier: bool = False
@@ -393,9 +391,8 @@ class Mixture(Part, dict=True):
         if not n:
             return max(_LEAST, min(1.0, shift) * START), 1.0 - max(_LEAST, START / max(1.0, shift))
         claim = _CLAIM / (min(n, _KNOWN) + 1.0)
-        shares = ((positives + 0.5) / (n + 1.0), (n - positives + 0.5) / (n + 1.0))
-        least, other = (min(claim, _OF_PRIOR * share) for share in shares)
-        return least, 1.0 - other
+        least, other = (positives + 0.5) / (n + 1.0), (n - positives + 0.5) / (n + 1.0)
+        return min(claim, _OF_PRIOR * least), 1.0 - min(claim, _OF_PRIOR * other)
 
     def _losses(
         self,

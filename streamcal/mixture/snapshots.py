@@ -13,7 +13,7 @@ from typing import Annotated, Final, Self, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, put_served
+from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, put_served, thinned
 from streamcal.sketch.decoding import Count, Part, decoded, encoded, require
 from streamcal.values import Counts, Floats
 
@@ -102,7 +102,7 @@ class Snapshots:
         now = self.entries[-1][0] + 1
         self.entries.append((now, snapshot))
         if not now % _THIN_EVERY:
-            self.entries = [each for each in self.entries if _is_kept(each[0], now - each[0])]
+            self.entries = thinned(self.entries, _OLDEST, _ALL_KEPT)
 
     def served_at(self, prediction_index: Counts) -> tuple[Counts, int]:
         """Return the index of the snapshot served after each number of scores, int64[n], and the least index.
@@ -150,8 +150,3 @@ class Snapshots:
         snapshots.entries += [(held.step, restored(held)) for held in state.entries[1:]]
         snapshots.arrival = snapshots.latest if state.arrival is None else restored(state.arrival)
         return snapshots
-
-
-def _is_kept(step: int, age: int) -> bool:
-    """Return whether the snapshot of a step is kept at this age: from 8 steps on, four of every doubling."""
-    return not step or age < _ALL_KEPT or (age < _OLDEST and step % (1 << (age.bit_length() - 3)) == 0)

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamcal.maps.platt import wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.candidates import Candidate, names_of
 from streamcal.mixture.forecasts_c import MixedSteps, Snapshot
 from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
@@ -89,9 +90,9 @@ class Mixed:
         intervals of the map, see `Table.cells`.
     snapshot
         snapshot that is mixed.
-    names
-        names of all candidates.
-    leader, reason
+    candidates, leader
+        the candidates, and the index of the one with the largest weight.
+    reason
         As in `Mixing`.
     """
 
@@ -99,11 +100,11 @@ class Mixed:
         self,
         cells: tuple[Floats, Floats, Floats],
         snapshot: Snapshot,
-        names: Sequence[str],
-        leader: str,
+        candidates: Sequence[Candidate],
+        leader: int,
         reason: str | None,
     ) -> None:
-        self._cells, self._snapshot, self._names = cells, snapshot, names
+        self._cells, self._snapshot, self._candidates = cells, snapshot, candidates
         self._leader, self._reason = leader, reason
 
     def __eq__(self, other: object) -> bool:
@@ -126,11 +127,12 @@ class Mixed:
     @cached_property
     def mixing(self) -> Mixing:
         """Weights of the candidates."""
+        names = names_of(self._candidates, by_scores=self._snapshot.by_scores)
         named: dict[str, float] = {}
-        for name, weight in zip(self._names, self._snapshot.weights[0].tolist(), strict=True):
+        for name, weight in zip(names, self._snapshot.weights[0].tolist(), strict=True):
             if weight > 0.0:
                 named[name] = named.get(name, 0.0) + weight
-        return Mixing(self._leader, named, self._reason)
+        return Mixing(names[self._leader], named, self._reason)
 
 
 _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores

@@ -112,7 +112,10 @@ def joined(*parts: tuple[int, Floats | None], size: int) -> Floats | None:
     *parts
         number of labels, and their weights, float64[number]; None: all are 1.
     """
-    if all(weights is None for _, weights in parts):
+    for _, weights in parts:
+        if weights is not None:
+            break
+    else:
         return None
     columns = [np.ones(number) if weights is None else weights for number, weights in parts]
     return other_than_one(np.concatenate(columns)[-size:])

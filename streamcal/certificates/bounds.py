@@ -82,6 +82,8 @@ class TargetData(NamedTuple):
     """Domains whose labels have more than one weight."""
     sampled: bool = True
     """Whether labels as they came may be a sample: not while one class may come later."""
+    drawn: bool = False
+    """Whether labels were drawn by scores and earlier labels (lemma 22); the target is then `weighted`."""
 
 
 class ErrorBudget(NamedTuple):
@@ -113,6 +115,8 @@ class Bounds:
         are those of a sliding window, or of matured cohorts.
     windowed
         whether the cells are those of a sliding window.
+    drawn
+        see `Bounds.drawn`.
     """
 
     def __init__(
@@ -122,11 +126,19 @@ class Bounds:
         forecasts: Forecasts | None = None,
         *,
         windowed: bool = False,
+        drawn: bool = False,
     ) -> None:
         self._data, self._budget, self._windowed = data, budget, windowed
         self._forecasts = forecasts
+        self.drawn = drawn
+        """Whether the labels were drawn by scores and earlier labels (lemma 22)."""
         self.domain = data.domain
         """Domain of the version's labels."""
+
+    @cached_property
+    def by_draws(self) -> Bounds:
+        """Bounds by the same labels, drawn by scores and earlier labels."""
+        return Bounds(self._data, self._budget, self._forecasts, windowed=self._windowed, drawn=True)
 
     @cached_property
     def bins(self) -> int:
@@ -167,7 +179,7 @@ class Bounds:
         """Return the smaller of two bounds on R of any map in the version's domain, if there are two.
 
         One is the distance from the best map that the limits of bins certify (lemma 9), the other the largest
-        risk over the likelihood set (lemma 17).
+        risk over the likelihood set (lemma 17). Drawn labels have the other alone.
 
         Parameters
         ----------
@@ -178,8 +190,10 @@ class Bounds:
         """
         if self.refutes_monotone:
             return RiskBound(1.0, monotone=False)
-        centre, inner, atoms = self._best
-        risk = centre.bound_of(_values_of(served, inner, atoms))
+        risk = 1.0
+        if not self.drawn:
+            centre, inner, atoms = self._best
+            risk = centre.bound_of(_values_of(served, inner, atoms))
         if self._paths is not None:
             risk = min(risk, self._paths.risk(partial(_values_of, served), scores=scores))
         return RiskBound(risk, monotone=True)
@@ -192,8 +206,9 @@ class Bounds:
     @property
     def refutes_monotone(self) -> bool:
         """Whether `bound_of` a map claims nothing because h* is not monotone."""
-        paths = self._paths
-        return not self._best[0].bound.monotone or (paths is not None and not paths.monotone)
+        if not (self.drawn or self._best[0].bound.monotone):
+            return True
+        return self._paths is not None and not self._paths.monotone
 
     def doubled(self, doublings: int) -> Bounds:
         """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
@@ -202,7 +217,7 @@ class Bounds:
             forecasts = None if forecasts is None else forecasts.updated(many)
             many = doubled(many, 1)
         data = msgspec.structs.replace(self._data, labels=many)
-        return Bounds(data, self._budget, forecasts, windowed=self._windowed)
+        return Bounds(data, self._budget, forecasts, windowed=self._windowed, drawn=self.drawn)
 
     def target_risk(self, served: RecalibrationMap, target: LabelCounts, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 18).
@@ -226,7 +241,8 @@ class Bounds:
         forecasts, budget = self.log_likelihoods, self._budget
         if not forecasts:
             return None
-        return PathBounds(self._data.labels, forecasts, budget.likelihood, budget.masses, budget.observed)
+        shares = budget.likelihood, budget.masses, budget.observed
+        return PathBounds(self._data.labels, forecasts, *shares, drawn=self.drawn)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:

@@ -9,6 +9,7 @@ from streamcal.certificates.bounds import ErrorBudget, VersionData
 from streamcal.certificates.inequalities import version_delta
 from streamcal.certificates.record import (
     ARRIVAL,
+    ARRIVAL_OF_DRAWN,
     ARRIVAL_OF_SOURCE,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
@@ -97,7 +98,9 @@ class CertificateTarget(NamedTuple):
         """Error probability of the priors of both domains, if claims on the target follow by label shift."""
         return _PRIORS * self.delta
 
-    def assumptions(self, domain: Domain, *, by_label_shift: bool, observed: bool) -> tuple[str, ...]:
+    def assumptions(
+        self, domain: Domain, *, by_label_shift: bool, observed: bool, drawn: bool = False
+    ) -> tuple[str, ...]:
         """Return the assumptions of a certificate, in words.
 
         Parameters
@@ -108,7 +111,11 @@ class CertificateTarget(NamedTuple):
             whether the target risk follows from the source by label shift.
         observed
             whether masses are those of all observed scores, labelled or not (lemma 16).
+        drawn
+            whether labels were drawn by scores and earlier labels (lemma 22).
         """
+        if drawn:
+            return _IDENTICAL_PREDICTED, ARRIVAL_OF_DRAWN, MONOTONE_REFUTED
         by_target = domain == "target"
         arrival: tuple[str, ...] = (ARRIVAL,)
         if self.matured and (by_target or by_label_shift):

@@ -92,7 +92,7 @@ class Claim:
         premises = self._premises
         if premises.contradicted > 0.0:
             return self.certificate.refuted
-        if self._is_blind(self._domain) or self._domain in premises.drifting:
+        if self._is_blind or self._domain in premises.drifting:
             return ()
         return (MONOTONE_REFUTED,) if premises.bounds.refutes_monotone else ()
 
@@ -121,7 +121,7 @@ class Claim:
         """Whether the labels of the version claim nothing of their domain."""
         domain = self._domain
         unsampled = self._unsampled and domain == "target"
-        return self._is_blind(domain) or domain in self._premises.drifting or unsampled
+        return self._is_blind or domain in self._premises.drifting or unsampled
 
     @cached_property
     def _scores(self) -> ScoreSketch | None:
@@ -141,8 +141,13 @@ class Claim:
         premises = self._premises
         return premises.source is not None and premises.about.by_label_shift and premises.target.labels.n > 0
 
-    def _is_blind(self, domain: Domain) -> bool:
-        """Whether nothing can be claimed of a domain, as its labels have unequal weights."""
+    @property
+    def _is_blind(self) -> bool:
+        """Whether nothing can be claimed of the version's domain, as its labels have unequal weights."""
+        return self._is_uneven(self._domain) and not self._premises.bounds.drawn
+
+    def _is_uneven(self, domain: Domain) -> bool:
+        """Whether the labels that claims of a domain rest on have unequal weights."""
         return domain in self._premises.target.weighted and not self._premises.about.is_matured(domain)
 
     @cached_property
@@ -160,7 +165,7 @@ class Claim:
         if not self._shifts or premises.source is None:
             return None
         refuted = premises.label_shift_refuted or premises.drifting or self._unsampled
-        if latest is None or refuted or any(map(self._is_blind, DOMAINS)):
+        if latest is None or refuted or any(map(self._is_uneven, DOMAINS)):
             return 1.0
         return premises.source.target_risk(self._served, latest, delta=premises.about.delta_of_shift)
 
@@ -184,13 +189,13 @@ class Claim:
             bound = bound._replace(risk=1.0) if by_target else bound
         if target_risk is not None and by_target:
             bound = bound._replace(risk=target_risk)  # the risk of one map in one domain, so one bound
-        blind = self._is_blind(self._domain) or (self._shifts and any(map(self._is_blind, DOMAINS)))
+        uneven = self._shifts and any(map(self._is_uneven, DOMAINS)) and not premises.bounds.drawn
         refuted = (
             *map(identically_distributed, premises.drifting),
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
             *((LABEL_SHIFT_REFUTED,) if premises.label_shift_refuted else ()),
             *wrong_zeros,
-            *((UNWEIGHTED,) if blind else ()),
+            *((UNWEIGHTED,) if self._is_blind or uneven else ()),
         )
         needed, risk = None, bound.risk if target_risk is None else target_risk
         if foresees and not (refuted or self._unsampled) and risk >= NO_CLAIM:
@@ -217,7 +222,10 @@ class Claim:
             ),
             paper_target=None if by_target else self._theorem2(bins, labels),
             assumptions=about.assumptions(
-                self._domain, by_label_shift=by_label_shift, observed=bounds.reads(self._scores)
+                self._domain,
+                by_label_shift=by_label_shift,
+                observed=bounds.reads(self._scores),
+                drawn=bounds.drawn,
             ),
             refuted=refuted,
             on_schedule=premises.on_schedule,

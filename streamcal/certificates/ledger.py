@@ -170,7 +170,7 @@ class Ledger(Part, dict=True):
             function that returns the served map with its weights.
         target
             scores and labels of the target now. Bounds use counts, and claim nothing of a domain whose labels
-            have weights (`UNWEIGHTED`), except by matured cohorts, which need no weights.
+            have weights (`UNWEIGHTED`), except by drawn labels and by matured cohorts: these need none.
         time
             event time now, in seconds; None or NaN if there is none.
         """
@@ -178,6 +178,8 @@ class Ledger(Part, dict=True):
         bounds = (self._bounds.get("target") if by_target else None) or self._bounds.get("source")
         if bounds is None:
             return None
+        if target.drawn and bounds.domain == "target" and not self.about.is_partial("target"):
+            bounds = bounds.by_draws
         latest: LabelCounts | None = target.labels
         if self.about.counts_target:
             latest = self._bounds["target"].labels if "target" in self._bounds else None

@@ -17,7 +17,7 @@ import numpy as np
 from streamcal.certificates.likelihoods_c import plausible
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
 __all__ = ["LikelihoodSet", "equal_points", "likelihood_set", "log_majorants", "usable_level"]
 
@@ -57,21 +57,23 @@ def usable_level(sketch: ScoreSketch, most: int) -> int | None:
     return None
 
 
-def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> LikelihoodSet:
+def likelihood_set(counts: Counts, level: int, log_likelihood: float, delta: float) -> LikelihoodSet:
     """Return the likelihood set of the means of h* in the cells (lemma 15).
 
     Parameters
     ----------
-    cells
-        the labels, as a sketch whose level is one of `LEVELS`.
+    counts
+        labels per class and cell, int64[2, m]; no cell is empty.
+    level
+        level of the cells, one of `LEVELS`.
     log_likelihood
         log likelihood of the forecasts at this level, see `Prequential`.
     delta
         δ in (0, 1). The sets of all levels, at all counts of labels, contain the true means together with
         probability 1 − δ. The finest level spends half of it.
     """
-    negatives, positives = cells.counts.astype(np.float64)
-    others = 2.0 if cells.level == LEVELS[0] else 2.0 * (len(LEVELS) - 1)
+    negatives, positives = counts.astype(np.float64)
+    others = 2.0 if level == LEVELS[0] else 2.0 * (len(LEVELS) - 1)
     threshold = log_likelihood - math.log(others / delta) - _ROUNDING
     largest = _xlogy(positives, positives + negatives) + _xlogy(negatives, positives + negatives)
     known = LikelihoodSet(

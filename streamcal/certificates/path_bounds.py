@@ -45,6 +45,9 @@ class PathBounds:
         error probability of masses by this version's own scores, in (0, 1).
     observed
         δ of the masses by all observed scores, at all their counts together, in [0, 1); 0: never by these.
+    drawn
+        whether labels were drawn by scores and earlier labels (lemma 22): masses are then those of all
+        observed scores alone.
     """
 
     __slots__ = ("_atoms", "_cells", "_edges", "_known", "_level", "_masses", "_n", "_observed")
@@ -56,16 +59,26 @@ class PathBounds:
         once: float,
         delta: float,
         observed: float = 0.0,
+        *,
+        drawn: bool = False,
     ) -> None:
         level = usable_level(sketch, MOST_CELLS)
         self._known: LikelihoodSet | None = None
         self._observed = observed
         if level is not None:
-            cells = sketch.at_level(level)
-            self._known = likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once)
-            self._cells, self._level, self._n, self._atoms = cells.cells, level, cells.n, cells.atoms
-            self._edges = grid.left_edges(cells.cells[:-1] + np.int32(1), level)
-            self._masses = MassLimits.of(cells.totals, cells.n, delta)
+            cells = sketch if drawn else sketch.at_level(level)
+            counts, atoms, place = cells.counts, cells.atoms, np.arange(len(cells.cells))
+            if drawn:  # a cell of several scores is two: first its labels 0, then its labels 1
+                place = np.repeat(place, 1 + (np.isnan(atoms) & counts.all(axis=0)))
+                counts, second = counts[:, place], np.diff(place, prepend=-1) == 0
+                counts[0, second] = counts[1, np.append(second[1:], False)] = 0
+            self._known = likelihood_set(counts, level, log_likelihoods[LEVELS.index(level)], once)
+            self._cells, self._level, self._n = cells.cells[place], cells.level, cells.n
+            self._edges, self._atoms = (
+                grid.left_edges(self._cells[:-1] + np.int32(1), self._level),
+                atoms[place],
+            )
+            self._masses = None if drawn else MassLimits.of(cells.totals, cells.n, delta)
 
     @property
     def monotone(self) -> bool:
@@ -73,8 +86,9 @@ class PathBounds:
         return self._known is None or self._known.monotone
 
     def reads(self, scores: ScoreSketch) -> bool:
-        """Return whether `risk` also uses these observed scores: if they are `_ENOUGH` to gain by them."""
-        return self._known is not None and self._observed > 0.0 and scores.n >= _ENOUGH * self._n
+        """Return whether `risk` uses these observed scores, which are `_ENOUGH` to gain by them or needed."""
+        enough = not scores.labelled if self._masses is None else scores.n >= _ENOUGH * self._n
+        return self._known is not None and self._observed > 0.0 and enough
 
     def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT, scores: ScoreSketch | None = None) -> float:
         """Return a bound in [0, 1] on the risk of a map (lemma 17), or on that in another domain (lemma 18).
@@ -92,7 +106,9 @@ class PathBounds:
         usable = self._known is not None and self._known.monotone and 0.0 < shift.low <= shift.high < math.inf
         if self._known is None or not usable:
             return 1.0
-        risk = largest_risk(self._known, ranges(self._edges, self._atoms), self._masses, shift)
+        risk = 1.0
+        if self._masses is not None:
+            risk = largest_risk(self._known, ranges(self._edges, self._atoms), self._masses, shift)
         if scores is not None and self.reads(scores):
             edges, atoms, masses = self._by_observed(scores)
             risk = min(risk, largest_risk(self._known, ranges(edges, atoms), masses, shift))

@@ -15,6 +15,7 @@ from streamcal.times import show_duration
 
 __all__ = [
     "ARRIVAL",
+    "ARRIVAL_OF_DRAWN",
     "ARRIVAL_OF_SOURCE",
     "DRIFT_OF",
     "LABEL_SHIFT_REFUTED",
@@ -44,6 +45,12 @@ ARRIVAL: Final = "which labels have arrived does not depend on the labels: none 
 
 ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the source", 1)
 """Assumption about the source alone, if the target's labels are those of matured cohorts."""
+
+ARRIVAL_OF_DRAWN: Final = (
+    "which labels are drawn, and when they come, depends on scores, chance and earlier labels alone, and"
+    " times tell nothing of labels"
+)
+"""Assumption about labels that are drawn by scores and earlier labels (lemma 22)."""
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]

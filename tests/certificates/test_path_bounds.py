@@ -178,7 +178,7 @@ def test_plausible_ranges_hold_every_sequence_of_the_set_and_little_more() -> No
         sketch = sketch_of(scores, labels).at_level(52)
         counts = sketch.counts.astype(np.float64)
         fit = log_likelihoods_at(values, *counts).sum(axis=1)
-        known = likelihood_set(sketch, float(fit.max()) - 1.0, 0.5)
+        known = likelihood_set(sketch.counts, 52, float(fit.max()) - 1.0, 0.5)
         among = values[fit >= known.largest.sum() - known.slack]
         assert len(among) > 100
         assert (known.lowest <= among.min(axis=0)).all()

@@ -7,13 +7,14 @@ them, and Brier score and gap from the change on, before and after the advice is
 of streams, how often the verdict tells a deviation that is not there, and names a cause that is none. The
 others: how many streams of each truth violate an interval at any of 30 looks; how wide the intervals are
 beside those for one look; after how many labels a deviation is told; how often one is told of calibrated
-forecasts; the same where only some predictions are labelled; what is said of the flights, month by month; and
-how decisions on real streams fare beside what was expected of them before labels came.
+forecasts; the same, and certificates, where only some predictions are labelled; what is said of the flights,
+month by month; and how decisions on real streams fare beside what was expected of them before labels came.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tempfile
 import time
@@ -41,6 +42,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from streamcal.values import Floats
+from tests.certificates import test_drawn
 from tests.quality import forecasts, sampled
 
 DAY: Final = 86_400.0
@@ -513,6 +515,25 @@ def sampled_coverage(asked: Any) -> Table:
     return ("propensities", "seen, over that", "streams", "missed", "doubted"), rows()
 
 
+def drawn_certificates(asked: Any) -> Table:
+    """Streams by how labels were drawn, that exceed a certificate at any look, and the last certificate."""
+    ways: list[tuple[str, str, dict[str, Any]]] = [(way, way, {}) for way in test_drawn.WAYS]
+    ways += [(f"{way}, labels 1 twice as often", way, {"more_ones": 2.0}) for way in test_drawn.WAYS]
+    ways += [("uniform, as a plain sample", "uniform", {"drawn": False})]
+    ways += [("all labels, as a plain sample", "uniform", {"drawn": False, "share": 1.0})]
+
+    def rows() -> Iterator[Sequence[str]]:
+        for name, way, more in ways:
+            streams = asked.streams // (10 if "more_ones" in more else 1)
+            truths = itertools.cycle(test_drawn.ALL)
+            found = [test_drawn.stream(next(truths), way, seed, **more) for seed in range(streams)]
+            violated = sum(each.violated for each in found)
+            labels, certified = (np.median([getattr(each, f) for each in found]) for f in ("labels", "last"))
+            yield [name, f"{streams:,}", f"{violated:,}", f"{labels:,.0f}", f"{certified:.4f}"]
+
+    return ("labels drawn", "streams", "violated", "labels, median", "certified, median"), rows()
+
+
 def sampled_power(asked: Any) -> Table:
     """Predictions until forecasts that are off by a factor are told, of 40 streams of 30,000."""
 
@@ -650,6 +671,7 @@ PARTS: Final[dict[str, Callable[[Any], Table]]] = {
     "false": false_verdicts,
     "sampled": sampled_coverage,
     "asked": sampled_power,
+    "certificates": drawn_certificates,
     "flights": flights,
     "decisions": decisions,
 }

@@ -35,8 +35,7 @@ class Sampler(msgspec.Struct):
     labels_per_day
         number of predictions to have labelled in a day of event time, on average, above 0.
     even
-        part of the budget that all predictions share alike, from 0.05 to 1. With 1 and ``share``, labels are
-        a plain random sample, and certificates hold as without a budget.
+        part of the budget that all predictions share alike, from 0.05 to 1.
     seed
         seed of the draws, an integer.
 

@@ -125,6 +125,14 @@ class Engine(EventRules):
         claim = self._versions.claim(self._time)
         return None if claim is None else claim.foreseen()
 
+    def draw_labels(self, *, plain: bool) -> None:
+        """Note that a sampler draws which labels come, see `ask_label`; ``plain``: all with one chance."""
+        self._versions.draw_labels(plain=plain)
+
+    def ask_label(self) -> None:
+        """Note that the label of the latest prediction is drawn."""
+        self._versions.asked = (self._versions.asked or 0) + 1
+
     def rate_limits(self, probability: float) -> RateLimits:
         """Return limits of the rate of label 1 at a score, which hold with this probability."""
         return self._versions.rate_limits(probability)

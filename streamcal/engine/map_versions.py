@@ -18,6 +18,7 @@ from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.ledger import Ledger
 from streamcal.certificates.target import LabelCounts
+from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.delayed.label_release_c import LabelRelease
 from streamcal.engine.complete_cohorts import CompleteCohorts
@@ -34,7 +35,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed, Mixture
-from streamcal.sketch.decoding import Part
+from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class VersionsState(Part):
     feedback: DelayedFeedback | None = None
     mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
     complete: CompleteCohorts | None = None
+    asked: Count | None = None
 
 
 class MapVersions:
@@ -125,6 +127,9 @@ class MapVersions:
         """Labels in front of the engine; None: all are learned when they come."""
         self.complete = state.complete
         """Predictions since one class was found to come later; None: certificates rest on labels so far."""
+        self.asked: int | None = None
+        """Number of labels of the target that are to come, if a sampler draws them; None: it is not known."""
+        self._asked_before, self._draws_unevenly = state.asked, False
         self._auto = None
         if mode == "auto":
             parts = state.mixture, state.feedback
@@ -166,7 +171,12 @@ class MapVersions:
     @property
     def _weighted(self) -> tuple[Domain, ...]:
         """Domains whose labels have more than one weight: labels of one weight are as those of weight 1."""
-        return tuple([domain for domain, labels in self._labels.items() if _is_weighted(labels)])
+        return tuple([domain for domain in DOMAINS if self._is_weighted(domain)])
+
+    def _is_weighted(self, domain: Domain) -> bool:
+        labels = self._labels[domain]
+        uneven = labels.weighted and not labels.mass.even(labels.n)
+        return uneven or (self._draws_unevenly and domain == "target")
 
     def claim(self, time: float | None) -> Claim | None:
         """Return what may be claimed of the served map at this event time, see `Ledger.claim`.
@@ -175,7 +185,10 @@ class MapVersions:
         """
         labels = LabelCounts(self._target.positives, self._target.n)
         sampled = self.release is None or self.release.sampled()
-        target = TargetData(self._target_scores(), labels, self._weighted, sampled)
+        sampled |= self.asked is not None and labels.n >= COMPLETE * self.asked
+        weighted = self._weighted
+        drawn = self.asked is not None and "target" in weighted
+        target = TargetData(self._target_scores(), labels, weighted, sampled, drawn)
         return self._ledger.claim(self.served.snapshot(), target, time)
 
     def publish(self, claim: Claim) -> None:
@@ -215,6 +228,11 @@ class MapVersions:
         """Let certificates of the target rest on the predictions from now on: one class comes later."""
         self.complete = CompleteCohorts(self._unlabelled.n)
         self._own_ledger().rest_on_cohorts()
+
+    def draw_labels(self, *, plain: bool) -> None:
+        """Note that a sampler draws the target's labels; ``plain``: not by scores and earlier labels."""
+        self._draws_unevenly, before = not plain, self._asked_before
+        self.asked = self._unlabelled.n if before is None else before
 
     # When something is due
 
@@ -333,7 +351,7 @@ class MapVersions:
         auto, complete = self._auto, self.complete
         feedback = None if auto is None else auto.feedback
         used = self._source.n or self._target.n or self._versions.off_schedule or self._ledger.contradicted
-        if not (used or complete or feedback):
+        if not (used or complete or feedback) and self.asked is None:
             return None
         self._own_ledger().settle()
         if complete is not None:
@@ -348,6 +366,7 @@ class MapVersions:
             feedback,
             self._mixed_prior,
             complete,
+            self.asked,
         )
 
     # Versions
@@ -380,7 +399,7 @@ class MapVersions:
 
         Nothing is claimed of labels with unequal weights, so they are not tested: None.
         """
-        return None if _is_weighted(self._labels[domain]) else self._ledger.test_due(domain)
+        return None if self._is_weighted(domain) else self._ledger.test_due(domain)
 
     def _forms_by(self, domain: Domain) -> bool:
         """Whether h is formed from the labels of a domain."""
@@ -515,11 +534,6 @@ class MapVersions:
             self.flush("source")
             self.flush("target")
         self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
-
-
-def _is_weighted(labels: DomainLabels) -> bool:
-    """Return whether labels have more than one weight."""
-    return labels.weighted and not labels.mass.even(labels.n)
 
 
 def _log_odds(prior: float) -> float:

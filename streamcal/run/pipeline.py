@@ -226,7 +226,7 @@ class Pipeline(RunState):
                     unrated.prediction_times.append(_NO_TIME if each.time is None else each.time)
                     weight = 1.0 if event.weight is None else event.weight
                     if self.sampler is not None:
-                        weight = self._draw(each, self.sampler)
+                        weight = self._draw(event, each, self.sampler)
                     if samples:
                         unrated.sampled.append((each.probability, weight, each.key))
                     # The answer is that to this event; a label alone has none.
@@ -249,12 +249,14 @@ class Pipeline(RunState):
             return None
         return Refusal("label_not_asked", {"id": event.id})
 
-    def _draw(self, answer: Recalibrated, sampler: Sampler) -> float:
+    def _draw(self, event: Any, answer: Recalibrated, sampler: Sampler) -> float:
         """Return one over the chance that a prediction is to be labelled, which the join keeps with it."""
         weight = min(1.0 / sampler.propensity(answer.probability, answer.time), HEAVIEST)
         row = self.join.known(str(answer.id))
         self.join.held(row).weight = weight
         self.join.note(row)
+        if event.domain == "target" and not self.options.classes and sampler.asks(event.id, 1.0 / weight):
+            self.engines.of(event.key).ask_label()
         return weight
 
     def _with_added(self, event: Any, answer: Any, weight: float) -> Kept:

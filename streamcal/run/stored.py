@@ -70,5 +70,5 @@ def stored_pipeline(store: Store) -> Pipeline | None:
         )
     pipeline = Pipeline(whole)
     pipeline.restore(own, checkpoint.engines, checkpoint.segments, checkpoint.packs)
-    pipeline.decisions = own.decisions
+    pipeline.sampler, pipeline.decisions = own.sampler, own.decisions
     return pipeline

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamcal.certificates.record import UNWEIGHTED
+from streamcal.certificates.record import ARRIVAL_OF_DRAWN
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.frames import backtest
 from streamcal.quality.sampled_sums import SampledSums
@@ -90,7 +90,9 @@ def test_a_run_asks_for_some_and_takes_the_labels_of_these_alone(even: float) ->
     assert sums.labels <= len(asked)
     (certificate,) = (engine.certificate for engine in pipeline.engines.values())
     assert certificate is not None
-    assert (UNWEIGHTED in certificate.refuted) == (even < 1.0)
+    assert certificate.refuted == ()
+    assert (ARRIVAL_OF_DRAWN in certificate.assumptions) == (even < 1.0)
+    assert certificate.risk < 0.25
     assert sums.promised == pytest.approx(sum(row["propensity"] for row in rows[: sums.predictions]))
 
 
@@ -107,6 +109,8 @@ def test_a_run_that_was_killed_draws_and_judges_again_alike() -> None:
         ours = process(resumed, part)
         assert ours == process(whole, part)
         assert not ours[1]
+    assert resumed.engines[None].certificate == whole.engines[None].certificate
+    assert resumed.engines[None].to_bytes() == whole.engines[None].to_bytes()
     assert resumed.quality.verdict() == whole.quality.verdict()
 
 

@@ -156,6 +156,8 @@ cdef class LinearFunction:
     cdef double _density, _low, _high
     cdef bint _clips
 
+    @cython.locals(i=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t, run=double)
+    cdef void _draw(self) noexcept
     @cython.locals(end=double, largest=double, x=double, exponent=double, last=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t)
     cpdef double one(self, double score)
 

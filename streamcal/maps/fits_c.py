@@ -721,18 +721,27 @@ class LinearFunction:
     """
 
     def __init__(self, knots: tuple[float, ...], log_odds: tuple[float, ...]) -> None:
-        x, y = np.array(knots), np.array(log_odds)
-        self._knots, self._log_odds = x, y
-        self._slopes = np.diff(y) / np.diff(x)
-        # Of equal parts of the range of the knots: the last knot that is not beyond the start of each.
-        slots = 4 * len(x)
-        least, greatest = x.min(), x.max()
-        starts = np.linspace(least, greatest, slots + 1)
-        self._guide = np.maximum(np.searchsorted(x, starts, "right") - 1, 0)
-        self._density = slots / (greatest - least) if len(x) > 1 else 0.0
+        self._knots, self._log_odds = np.array(knots), np.array(log_odds)
+        self._slopes, self._guide = np.zeros(len(knots)), np.zeros(4 * len(knots) + 1, np.int64)
+        first, last = knots[0], knots[len(knots) - 1]
+        self._density = 4 * len(knots) / (last - first) if len(knots) > 1 else 0.0
         # The identity between its ends gives a score itself, not one that went through a logarithm.
-        self._clips = bool((x == y).all())
-        self._low, self._high = (1.0 / (1.0 + math.exp(-end)) for end in (least, greatest))
+        self._clips = knots == log_odds
+        self._low, self._high = (1.0 / (1.0 + math.exp(-end)) for end in (first, last))
+        self._draw()
+
+    def _draw(self) -> None:
+        """Work out the slopes, and the last knot before each of equal parts of their range."""
+        place = 0
+        for i in range(len(self._knots) - 1):
+            run = self._knots[i + 1] - self._knots[i]
+            self._slopes[i] = (self._log_odds[i + 1] - self._log_odds[i]) / run
+        for slot in range(len(self._guide)):
+            while place < len(self._knots) - 1:
+                if (self._knots[place + 1] - self._knots[0]) * self._density > slot:
+                    break
+                place += 1
+            self._guide[slot] = place
 
     def __reduce__(self) -> tuple[type[LinearFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
         knots, log_odds = tuple(np.asarray(self._knots).tolist()), tuple(np.asarray(self._log_odds).tolist())

@@ -347,7 +347,8 @@ class Mixture(Part, dict=True):
                 odds = counts.odds(known, prior)
             known = counts.prior(known, prior if by_scores else None)
         of_all = np.ones(len(self._candidates))
-        of_all[self._composite] = odds
+        if odds != (1.0, 1.0):
+            of_all[self._composite] = odds
         lines = self._lines(of_source=begins or not self.windows.n)
         if shift is not None:
             of_all[[line is None for line in lines]] = shift  # a candidate without a line is the score

@@ -36,7 +36,7 @@ _OCTAVES: Final = 39  # from 2⁻⁴⁰ to ½
 
 
 def _fixed_edges() -> Cells:
-    """Return 48 edges an octave next to ½, 8 an octave down to 2⁻¹², one an octave to 2⁻⁴⁰, and few beyond.
+    """Return 0, 48 edges an octave next to ½, 8 down to 2⁻¹², one an octave to 2⁻⁴⁰, and few beyond.
 
     The first and the last cell are intervals of their own: many scores may be 0 or 1.
     """
@@ -49,7 +49,7 @@ def _fixed_edges() -> Cells:
     ]
     lower = np.array(tail + below)
     upper = 2 * _HALF - lower[::-1]
-    edges = [_FIRST + 1], lower, [_HALF], upper[upper < LAST], [LAST]
+    edges = [0, _FIRST + 1], lower, [_HALF], upper[upper < LAST], [LAST]
     return np.concatenate(edges).astype(np.int32)
 
 
@@ -64,7 +64,7 @@ def choose_partition(edges: Cells) -> Cells:
     edges
         Edges to cut the fixed intervals by, in cells of the finest grid.
     """
-    starts = np.sort(np.concatenate((np.zeros(1, np.int32), _FIXED, edges)))
+    starts = np.sort(np.concatenate((_FIXED, edges)))
     # Close to 1 there are more cells than float64 scores.
     left = grid.left_edges(starts, grid.MIN_LEVEL)
     return starts[np.concatenate(([True], left[1:] > left[:-1]))]
@@ -161,7 +161,7 @@ class Table(Part, dict=True):
         scores = grid.middles(
             self.partition, grid.MIN_LEVEL, np.append(self.partition[1:], np.int32(LAST + 1))
         )
-        return grid.left_edges(self.partition, grid.MIN_LEVEL)[1:].copy(), scores, wide_logit(scores)
+        return grid.left_edges(self.partition, grid.MIN_LEVEL)[1:], scores, wide_logit(scores)
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Make the partition follow the scores of a source from the next `follow` on."""

@@ -57,7 +57,7 @@ class Windows(Part, dict=True):
         return cls([0] * fitted, (None,) * fitted)
 
     def __post_init__(self) -> None:
-        self._due = 0  # label count before which no map is due
+        self._due: list[int] = []  # label counts at which each map is due
         self._sorted = self.all.n
 
     def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
@@ -76,11 +76,14 @@ class Windows(Part, dict=True):
 
         Beyond the first window, those of all labels and those of the windows take turns: no step fits both.
         """
-        n, lines, fitted_at = self.n, list(self.lines), list(self.fitted_at)
-        if n < self._due:
+        n = self.n
+        if self._due and n < min(self._due):
             return False
+        lines, fitted_at = list(self.lines), list(self.fitted_at)
         rows = [row for row in candidates if row.fit is not None]
-        due = [place for place, row in enumerate(rows) if n >= _due_at(fitted_at[place], row.memory)]
+        if not self._due:
+            self._due = [_due_at(at, row.memory) for at, row in zip(fitted_at, rows, strict=True)]
+        due = [place for place, at in enumerate(self._due) if n >= at]
         turns: tuple[list[int], list[int]] = ([], [])  # of the windows, of all
         for place in due:
             turns[rows[place].memory is None].append(place)
@@ -96,9 +99,8 @@ class Windows(Part, dict=True):
                 samples[length] = self._sample(length)
             if (fit, length) not in fitted:
                 fitted[fit, length] = fit(samples[length], lines[place])  # type: ignore[misc]
-            lines[place], fitted_at[place] = fitted[fit, length], n
+            lines[place], fitted_at[place], self._due[place] = fitted[fit, length], n, _due_at(n, memory)
         self.lines, self.fitted_at = tuple(lines), fitted_at
-        self._due = min(_due_at(at, row.memory) for at, row in zip(fitted_at, rows, strict=True))
         return None in samples
 
     def latest(self, memory: float) -> tuple[Cells, int, Weighed]:
@@ -112,7 +114,7 @@ class Windows(Part, dict=True):
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""
         cells, counts = self.newest.counts(_RECENT)
-        return quantile_edges(cells, grid.MIN_LEVEL, counts.sum(axis=0).astype(np.int64))
+        return quantile_edges(cells, grid.MIN_LEVEL, (counts[0] + counts[1]).astype(np.int64))
 
     def _sample(self, length: int | None) -> Labelled:
         """Return the latest labels, so many of them; None: all."""
@@ -150,9 +152,8 @@ def quantile_edges(cells: Cells, level: int, totals: Counts) -> Cells:
     cells, level
         The grid, int32[m].
     totals
-        Labels per cell, int64[m].
+        Labels per cell, int64[m], each positive.
     """
-    occupied = np.flatnonzero(totals)
-    splits = binning.uniform_mass(totals[occupied], _QUANTILES)
-    ends = cells[occupied[splits[1:-1] - 1]] + np.int32(1)
+    splits = binning.uniform_mass(totals, _QUANTILES)
+    ends = cells[splits[1:-1] - 1] + np.int32(1)
     return ends << np.int32(level - grid.MIN_LEVEL)

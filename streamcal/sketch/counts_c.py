@@ -228,17 +228,14 @@ class Tally:
         self.appended = False
         """Whether the order of the cells has changed: they are not in that of the beginning any more."""
         self._size, self._room = 0, room
-        self._cells = np.empty(room, np.int64)
-        self._counts = np.empty((room, len(counts)))
-        self._atoms = np.empty(room)
+        places, rows, scores = np.empty(room, np.int64), np.empty((room, len(counts))), np.empty(room)
+        places[:size], rows[:size], scores[:size] = cells, counts.T, atoms
+        self._cells, self._counts, self._atoms = places, rows, scores
         bits, every = max(4, (4 * room - 1).bit_length()), (LAST_KEY >> level) + 1
         self._shift = 32 - bits
         # Most often the level is so coarse that each cell can have a slot of its own.
         self._direct = every <= 8 * room
         self._slots = np.full(every if self._direct else 1 << bits, -1, np.int32)
-        np.asarray(self._cells)[:size] = cells
-        np.asarray(self._counts)[:size] = counts.T
-        np.asarray(self._atoms)[:size] = atoms
         self._index(size)
 
     @property

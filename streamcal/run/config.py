@@ -82,13 +82,13 @@ class SegmentsConfig(_Options):
 class SamplingConfig(_Options):
     """Budget of labels; each row of the output then says whether to label its prediction (`Sampler`)."""
 
-    share: Annotated[float, Field(gt=0.0, le=1.0, strict=False)] | None = None
+    share: Annotated[float, Field(strict=False)] | None = None
     """Share of the predictions to have labelled, on average."""
 
-    labels_per_day: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] | None = None
+    labels_per_day: Annotated[float, Field(strict=False)] | None = None
     """Number of predictions to have labelled in a day of event time, on average."""
 
-    even: Annotated[float, Field(ge=0.05, le=1.0, strict=False)] = 0.5
+    even: Annotated[float, Field(strict=False)] = 0.5
     """Part of the budget that all predictions share alike; the rest goes by √(p (1 − p))."""
 
     seed: int = 0
@@ -96,8 +96,7 @@ class SamplingConfig(_Options):
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        if self.share is not None and self.labels_per_day is not None:
-            raise ValueError("share and labels_per_day exclude each other: leave out one of them")
+        _ = self.sampler  # which checks its options
         return self
 
     @property

@@ -6,9 +6,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY requirements requirements
-# What builds, among others, and what runs: apart.
+# What builds and what runs: apart.
 RUN python -m venv /opt/build \
-    && /opt/build/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/demo.txt \
+    && /opt/build/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/build.txt \
     && python -m venv /opt/streamcal \
     && /opt/streamcal/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/image.txt
 COPY LICENSE README.md pyproject.toml ./

@@ -4,7 +4,7 @@ JOBS   ?= 3
 FACTOR ?= 50
 VENV   := .venv
 BIN    := $(VENV)/bin
-CORE   := $(VENV)/.ready
+CORE   := $(VENV)/.demo $(VENV)/.ready
 QUICK  := $(CORE) $(VENV)/.quick
 READY  := $(CORE) $(VENV)/.dev
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -16,7 +16,8 @@ LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --n
 
 .PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test test-all types venv
 
-demo: $(CORE)             ## run the shipped example: table and flights.png
+demo:                     ## run the shipped example: table and flights.png
+	@$(MAKE) --no-print-directory --silent -j2 $(CORE)
 	$(BIN)/streamcal demo
 
 # Without Kafka, Spark and a browser, whose packages are not installed for it.
@@ -93,20 +94,25 @@ venv: $(READY)
 # Compiled modules; a change of them needs no new environment.
 COMPILED := $(shell find streamcal -name '*_c.py' -or -name '*_c.pxd')
 
-# What `make demo` needs, and this package, compiled.
-$(CORE): $(VENV)/.core .ci/build_hook.py $(COMPILED)
+# What compiles this package, and the package, compiled;
+$(VENV)/.ready: $(VENV)/.build .ci/build_hook.py $(COMPILED)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
-# Modules are compiled to byte code when they are first imported: most never are.
-$(VENV)/.core: pyproject.toml requirements/demo.txt
+$(VENV)/.build: pyproject.toml requirements/build.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --no-compile --require-hashes -r requirements/build.txt
+	touch $@
+
+# what `make demo` needs, installed while it is compiled.
+# Modules are compiled to byte code when they are first imported: most never are.
+$(VENV)/.demo: $(VENV)/.build requirements/demo.txt
 	$(PIP) --no-compile --require-hashes -r requirements/demo.txt
 	touch $@
 
 # … what a contributor needs for `make quick` and `make lint`,
-$(VENV)/.quick: $(VENV)/.core requirements/quick.txt
+$(VENV)/.quick: $(VENV)/.demo requirements/quick.txt
 	$(PIP) --no-compile --require-hashes -r requirements/quick.txt
 	touch $@
 
@@ -126,6 +132,7 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 lock:                     ## work out the files of locked requirements anew (needs uv)
 	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements/all.txt
 	$(LOCK) --extra quick --group build -c requirements/all.txt pyproject.toml -o requirements/quick.txt
+	$(LOCK) --group build -c requirements/all.txt -o requirements/build.txt
 	$(LOCK) --extra plots --group build -c requirements/all.txt pyproject.toml -o requirements/demo.txt
 	$(LOCK) --extra kafka --extra objects --extra parquet --extra plots --extra serve \
 		-c requirements/all.txt pyproject.toml -o requirements/image.txt

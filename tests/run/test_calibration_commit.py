@@ -12,11 +12,8 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
+from tests.dying import DiedError, counted, watch
 from tests.memory import MemorySink, MemorySource, MemoryStore, logs
-
-
-class DiedError(BaseException):
-    """Stands for kill -9."""
 
 
 def fill(name: str, count: int, seed: int = 1, **fields: object) -> None:
@@ -28,26 +25,19 @@ def fill(name: str, count: int, seed: int = 1, **fields: object) -> None:
         logs[name].partitions[""].append(msgspec.json.encode(row))
 
 
-def run(store: MemoryStore, *calibration: str, dies_in: int | None = None) -> None:
-    """Calibrate, then answer; die after so many commits of the store, before the next."""
+def run(store: MemoryStore, *calibration: str, dies_at: int | None = None) -> None:
+    """Calibrate, then answer; die before this commit of the store."""
     pipeline = Pipeline()
     deployment = [MemorySource("memory:events", logs["events"], SourceOptions())]
     sources = [
         MemorySource(f"memory:{name}", logs[name], SourceOptions(domain="source")) for name in calibration
     ]
-    keep, done = MemoryStore.commit, iter(range(1000))
-
-    def commit(change: Any) -> None:
-        if next(done) == dies_in:
-            raise DiedError
-        keep(store, change)
-
-    store.commit = commit  # type: ignore[method-assign]
+    watch(counted("before the store", dies_at), store, "the store", "commit")
     sinks = [MemorySink(f"memory:{name}", logs[name]) for name in ("answers", "rejects", "maps")]
     try:
         Runner(pipeline, Inputs(sources, deployment), Outputs(*sinks), store, clock=lambda: 0.0).run()
     finally:
-        del store.commit  # type: ignore[method-assign]
+        del store.commit
         store.close()
 
 
@@ -77,7 +67,7 @@ def whole(*calibration: str) -> tuple[Any, ...]:
     return found
 
 
-@pytest.mark.parametrize("commit", range(6))
+@pytest.mark.parametrize("commit", range(1, 7))
 def test_a_run_that_dies_at_any_commit_publishes_every_map_once(commit: int) -> None:
     fill("source", 300, label=True)
     logs["source"].partitions[""].append(b"oops")
@@ -86,7 +76,7 @@ def test_a_run_that_dies_at_any_commit_publishes_every_map_once(commit: int) -> 
     store = MemoryStore("x")
     for deaths in (commit, commit):
         try:
-            run(store, "source", dies_in=deaths)
+            run(store, "source", dies_at=deaths)
         except DiedError:
             continue
     run(store, "source")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,13 +17,10 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
+from tests.dying import DiedError, watch
 from tests.join.recorder import stored_entries
 from tests.memory import logs, stores
 from tests.nightly import one_in
-
-
-class DiedError(BaseException):
-    """Stands for kill -9."""
 
 
 def fill(seed: int, count: int = 600) -> None:
@@ -60,26 +56,9 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False, seed: i
             raise DiedError
 
     for name in ("answers", "rejects", "maps"):
-        sink: Any = getattr(outputs, name)
-        commit = sink.commit
-
-        def watched(positions: Any, commit: Any = commit, name: str = name) -> Any:
-            may_die(f"before {name}")
-            position = commit(positions)
-            may_die(f"after {name}")
-            return position
-
-        sink.commit = watched
+        watch(may_die, getattr(outputs, name), name, "commit")
     for name in ("commit", "keep"):
-        write = getattr(store, name)
-
-        def written(change: Any, write: Any = write, name: str = name) -> Any:
-            may_die(f"before {name}")
-            result = write(change)
-            may_die(f"after {name}")
-            return result
-
-        setattr(store, name, written)
+        watch(may_die, store, name, name)
 
     def stop() -> bool:
         return follow and not any(lag for source in sources for lag in source.lag().values())
@@ -91,7 +70,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False, seed: i
     try:
         runner.run()
     finally:
-        del store.commit, store.keep  # type: ignore[attr-defined]
+        del store.commit, store.keep
         store.close()
     return pipeline
 
@@ -148,7 +127,7 @@ def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) ->
     whole = {name: rows(name) for name in ("answers", "rejects", "maps")}, state()
     if not follow:  # then the order depends on the batches
         assert broken == whole
-    assert broken[1][0].keys() == whole[1][0].keys()  # type: ignore[attr-defined]
+    assert broken[1][0].keys() == whole[1][0].keys()
     assert len(broken[0]["rejects"]) == len(whole[0]["rejects"])
 
 

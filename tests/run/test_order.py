@@ -20,15 +20,12 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
+from tests.dying import DiedError, counted, watch
 from tests.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 from tests.nightly import one_in
 
 TTL = 50.0
 COUNT = 240
-
-
-class DiedError(BaseException):
-    """Stands for kill -9."""
 
 
 def source(name: str, lag: Mapping[str, float], *, endless: bool = True, ended: bool = False) -> Any:
@@ -116,8 +113,8 @@ class Scene:
         self.pipeline = Pipeline()
         self.learned: list[tuple[float, int]] = []
 
-    def run(self, stop: Callable[[], bool] | None = None, *, dies_in: int | None = None) -> None:
-        """Run until all is read, or until told; die after so many commits or entries, before the store's."""
+    def run(self, stop: Callable[[], bool] | None = None, *, dies_at: int | None = None) -> None:
+        """Run until all is read, or until told; die before this commit or entry of the store."""
         store = self.store
         self.pipeline = Pipeline(
             RunConfig(  # the quickest mode
@@ -128,16 +125,7 @@ class Scene:
         sources = [Ragged(name, self.rng) for name in ("predictions", "labels")]
         outputs = Outputs(MemorySink("answers", Log()), MemorySink("rejects", self.rejects))
         ticks = iter(range(10**9))
-        commits = iter(range(10**9))
-        for name in ("commit", "keep"):
-            write = getattr(store, name)
-
-            def written(change: Any, write: Any = write) -> Any:
-                if dies_in is not None and next(commits) >= dies_in:
-                    raise DiedError
-                return write(change)
-
-            setattr(store, name, written)
+        watch(counted("before the store", dies_at), store, "the store", "commit", "keep")
         runner = Runner(
             self.pipeline,
             Inputs([], sources),
@@ -149,7 +137,7 @@ class Scene:
         try:
             runner.run()
         finally:
-            del store.commit, store.keep  # type: ignore[attr-defined]
+            del store.commit, store.keep
             store.close()
 
     def expire_all(self) -> None:
@@ -177,7 +165,7 @@ def test_labels_within_their_time_meet_their_predictions_however_they_are_read()
         labelled, doubled = fill(seed)
         scene = Scene(seed)
         looks = iter(range(10**9))
-        scene.run(lambda looks=looks, scene=scene: next(looks) > scene.rng.randrange(1, 40))  # type: ignore[misc]
+        scene.run(lambda looks=looks, scene=scene: next(looks) > scene.rng.randrange(1, 40))
         scene.run()
         scene.expire_all()
         counts = scene.pipeline.join.counts
@@ -204,9 +192,9 @@ def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
     scene = Scene(seed)
     died = 0
     for part in range(1, 4):
-        for commits in (1, 0, 2, 0, 1):
+        for commit in (2, 1, 3, 1, 2):
             try:
-                scene.run(dies_in=commits)
+                scene.run(dies_at=commit)
             except DiedError:
                 died += 1
                 for name, parts in rest.items():

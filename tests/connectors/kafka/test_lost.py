@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,11 @@ from streamcal_connectors.kafka.source import KafkaConnector
 from streamcal.run import journal, runner
 from streamcal.run.connectors import Connectors
 from streamcal.run.outcome import Lost
-from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_run
 from tests.connectors.kafka.topics import BOTH, Kafka, ids, prediction, read, streamcal
+from tests.dying import DiedError, driven
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -40,7 +37,6 @@ def engine_of(path: Path) -> tuple[bytes, Any, Any]:
     with closing(Connectors().store(str(path), read_only=True)) as store:
         checkpoint = store.load()
         state = stored_run(checkpoint)
-        assert state is not None
         return checkpoint.engines[None], state.pipeline.join.counts, state.pipeline.tally.lost
 
 
@@ -66,7 +62,7 @@ def test_the_engine_is_as_if_the_lost_records_had_never_been(kafka: Kafka, tmp_p
     broken, whole = command(topic, "broken"), command(other, "whole")
     for name, made in ((topic, broken), (other, whole)):
         kafka.put(name, before)
-        assert streamcal(*made).returncode == 0
+        streamcal(*made, status=0)
     kafka.put(topic, lost)
     if how == "deleted":
         kafka.cut(topic, 1200)
@@ -74,14 +70,12 @@ def test_the_engine_is_as_if_the_lost_records_had_never_been(kafka: Kafka, tmp_p
         kafka.recreate(topic)
     kafka.put(topic, after)
     kafka.put(other, after)
-    assert streamcal(*whole).returncode == 0
-    refused = streamcal(*broken)
-    assert refused.returncode == 1
+    streamcal(*whole, status=0)
+    refused = streamcal(*broken, status=1)
     assert "Or go on behind them with --skip-lost" in refused.stderr
     summary = tmp_path / "summary.json"
     for _ in range(2):  # the second time, nothing more is lost
-        done = streamcal(*broken, "--skip-lost", "--summary", summary)
-        assert done.returncode == 0, done.stderr
+        done = streamcal(*broken, "--skip-lost", "--summary", summary, status=0)
         place = f"{topic}/0"
         count = {"records": 400, "unknown": 0} if how == "deleted" else {"records": 0, "unknown": 1}
         found = json.loads(summary.read_text())
@@ -99,10 +93,6 @@ def test_the_engine_is_as_if_the_lost_records_had_never_been(kafka: Kafka, tmp_p
     assert not none
     answered = [n for n in range(1000) if not 400 <= n < 600]
     assert kafka.answered(broken[6].rpartition("/")[2]) == answered
-
-
-class DiedError(BaseException):
-    """Stands for kill -9."""
 
 
 @pytest.mark.parametrize(
@@ -134,34 +124,9 @@ def test_a_kill_at_any_step_neither_counts_nor_alarms_twice(
 
     def drive(dies_at: int = 0) -> Pipeline:
         """Run to the end, or die at this commit."""
-        connectors, pipeline, count = Connectors(), Pipeline(), 0
-        store = connectors.store(str(tmp_path / "s.db"))
-        source = connectors.source(kafka.url(events, "?until=end"), SourceOptions(skip_lost=True))
-        sinks: list[Any] = [connectors.sink(kafka.url(topic)) for topic in topics]
-
-        def reached(when: str) -> None:
-            nonlocal count
-            count += when == step
-            if when == step and count == dies_at:
-                raise DiedError
-
-        def around(before: str, call: Callable[[Any], Any], after: str = "") -> Callable[[Any], Any]:
-            def wrapped(argument: Any) -> Any:
-                reached(before)
-                done = call(argument)
-                reached(after)
-                return done
-
-            return wrapped
-
-        sinks[0].commit = around("before the broker", sinks[0].commit)
-        for name in ("commit", "keep"):
-            setattr(store, name, around("before the store", getattr(store, name), "after the store"))
-        with ExitStack() as opened:
-            for each in (store, *sinks, source):
-                opened.callback(each.close)
-            Runner(pipeline, Inputs([], [source]), Outputs(*sinks), store, clock=time.monotonic).run()
-        return pipeline
+        urls, source = [kafka.url(topic) for topic in topics], kafka.url(events, "?until=end")
+        options = SourceOptions(skip_lost=True)
+        return driven(tmp_path / "s.db", [source], urls, step, dies_at, options=options)
 
     with pytest.raises(DiedError):
         drive(dies_at=4)
@@ -212,16 +177,14 @@ def test_a_run_goes_on_where_its_output_was_made_anew(kafka: Kafka, tmp_path: Pa
     command = ["run", "--events", kafka.url(events, "?until=end"), "--store", tmp_path / "s.db"]
     command += ["--output", kafka.url(answers)]
     kafka.put(events, [prediction(n) for n in range(10)])
-    assert streamcal(*command).returncode == 0
+    streamcal(*command, status=0)
     kafka.grow(events, 2)
     for _ in range(2):
-        done = streamcal(*command)
-        assert done.returncode == 0, done.stderr
+        streamcal(*command, status=0)
     kafka.recreate(answers)
     kafka.put(events, [prediction(n) for n in range(10, 20)], 1)
     assert "Go on with --append" in streamcal(*command).stderr
     for first, options in ((20, ["--append"]), (30, [])):
-        done = streamcal(*command, *options)
-        assert done.returncode == 0, done.stderr
+        streamcal(*command, *options, status=0)
         assert kafka.answered(answers) == [*range(10, first)]
         kafka.put(events, [prediction(n) for n in range(first, first + 10)])

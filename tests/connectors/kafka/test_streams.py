@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,9 @@ from tests.connectors.kafka.topics import (
     streamcal,
     until,
 )
+from tests.dying import DiedError, driven
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
-
-
-class DiedError(BaseException):
-    """Stands for kill -9."""
 
 
 @pytest.mark.parametrize("step", ["before the broker", "before the store", "after the store"])
@@ -54,48 +50,19 @@ def test_dying_at_a_step_of_the_commit(
     kafka.put(labels, [b'{"id":"%d","label":%d,"time":%d}' % (i, i % 2, i) for i in range(300)])
     written: list[int] = []
 
-    def drive(*, dies: bool) -> Pipeline:
-        connectors, pipeline, count = Connectors(), Pipeline(), 0
-        store = connectors.store(str(tmp_path / "s.db"))
-        sources = [connectors.source(kafka.url(topic)) for topic in (events, labels)]
-        sinks: list[Any] = [connectors.sink(kafka.url(topic)) for topic in topics]
-
-        def reached(when: str) -> None:
-            nonlocal count
-            count += when == step
-            if dies and when == step and count == 3:
-                raise DiedError
-
-        def around(before: str, call: Callable[[Any], Any], after: str = "") -> Callable[[Any], Any]:
-            def wrapped(argument: Any) -> Any:
-                reached(before)
-                done = call(argument)
-                reached(after)
-                return done
-
-            return wrapped
-
-        write = sinks[0].write
-        sinks[0].write = lambda rows: (written.append(len(rows)), write(rows))
-        sinks[0].commit = around("before the broker", sinks[0].commit)
-        for name in ("commit", "keep"):
-            setattr(store, name, around("before the store", getattr(store, name), "after the store"))
+    def drive(dies_at: int | None) -> Pipeline:
         deadline = time.monotonic() + 60
-
-        def stop() -> bool:
-            return pipeline.tally.events >= 601 or time.monotonic() > deadline
-
-        with ExitStack() as opened:
-            for each in (store, *sinks, *sources):
-                opened.callback(each.close)
-            outputs = Outputs(*sinks)
-            Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic, stop=stop).run()
-        return pipeline
+        sources, sinks = ([kafka.url(topic) for topic in each] for each in ((events, labels), topics))
+        return driven(
+            *(tmp_path / "s.db", sources, sinks, step, dies_at),
+            stop=lambda pipeline: pipeline.tally.events >= 601 or time.monotonic() > deadline,
+            written=written,
+        )
 
     for _ in range(3):
         with pytest.raises(DiedError):
-            drive(dies=True)
-    pipeline = drive(dies=False)
+            drive(3)
+    pipeline = drive(None)
     assert kafka.answered(topics[0]) == list(range(300))
     (reject,) = kafka.values(topics[1])
     assert (reject["source"], reject["line"], reject["raw"]) == (f"{events}/1", 150, "oops")
@@ -113,8 +80,7 @@ def test_a_run_goes_on_with_the_other_client(kafka: Kafka, tmp_path: Path) -> No
     command += ["--output", kafka.url(answers)]
     for number, name in enumerate(("kafka-python", "confluent", "kafka-python")):
         kafka.put(events, [prediction(10 * number + i) for i in range(10)], number % 2)
-        done = streamcal(*command, **{CLIENT: name})
-        assert done.returncode == 0, done.stderr
+        streamcal(*command, **{CLIENT: name}, status=0)
         assert kafka.answered(answers) == list(range(10 * number + 10))
 
 
@@ -169,8 +135,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
         until(lambda: "is away" in said(), "it does not notice")
         process.terminate()
         assert process.wait(20) == 0, said()
-    done = streamcal(*command, STREAMCAL_KAFKA_CONNECT_SECONDS="1")
-    assert done.returncode == 1
+    done = streamcal(*command, STREAMCAL_KAFKA_CONNECT_SECONDS="1", status=1)
     assert done.stderr.count("is away") == 1
     assert "was away for 1 s" in done.stderr
     assert "Traceback" not in done.stderr
@@ -255,8 +220,7 @@ def test_what_came_after_a_copy_of_the_store_is_repeated_in_parts(
     command = ["run", "--events", kafka.url(events, "?until=end"), "--store", store]
     for number in range(4):
         kafka.put(events, [prediction(100 * number + i) for i in range(100)], number % 2)
-        done = streamcal(*command, "--output", kafka.url(answers))
-        assert done.returncode == 0, done.stderr
+        streamcal(*command, "--output", kafka.url(answers), status=0)
         if not number:
             copy = store.read_bytes()
     store.write_bytes(copy)
